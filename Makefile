@@ -14,7 +14,8 @@ demo: $(STAMP)
 
 # Two more than there are cores, as many tests wait for processes.
 WORKERS ?= $(shell $(PYTHON) -c 'import os; print(min(len(os.sched_getaffinity(0)) + 2, 8))')
-PYTEST  := $(BIN)/python -m pytest --numprocesses $(WORKERS)
+# The configuration is named, because pytest would use that of the package if all paths were in one.
+PYTEST  := $(BIN)/python -m pytest -c pyproject.toml --numprocesses $(WORKERS)
 
 # Every rule once, every feature once end to end.
 test: $(STAMP)
@@ -24,7 +25,9 @@ test: $(STAMP)
 verify: $(STAMP)
 	$(PYTEST) -m wide $(TEST_ARGS)
 	$(BIN)/python -m tests.mutants --sample $(MUTANTS) --seed "$$(git rev-parse HEAD)"
-	$(BIN)/python -m tests.mutants.generated --files src --sample $(FAULTS) --seed "$$(git rev-parse HEAD)"
+	$(BIN)/python -m tests.mutants.generated --files $(SOURCES) --sample $(FAULTS) --seed "$$(git rev-parse HEAD)"
+# The sources of the four distributions.
+SOURCES := src packages/apimachinery/src packages/embedded-kubernetes/src bench/src
 MUTANTS ?= 4
 FAULTS  ?= 10
 
@@ -75,15 +78,18 @@ soak: $(STAMP)
 # So many times the examples of a commit; Hypothesis's are from seeds that nobody has seen.
 FACTOR ?= 10
 soak-examples: $(STAMP)
-	HYPOTHESIS_PROFILE=soak HYPOTHESIS_SOAK=$(FACTOR) $(BIN)/python -m pytest --numprocesses auto \
+	HYPOTHESIS_PROFILE=soak HYPOTHESIS_SOAK=$(FACTOR) $(BIN)/python -m pytest -c pyproject.toml --numprocesses auto \
 	  -m 'hypothesis or drawn' $(TEST_ARGS)
 
+# The other distributions of this repository, each after those that it needs. All have one version and one lock.
+OTHERS := packages/apimachinery packages/embedded-kubernetes bench
+
 # Libraries are compiled as they are imported: most of what they bring never is.
-$(STAMP): requirements/dev.lock pyproject.toml
+$(STAMP): requirements/dev.lock pyproject.toml $(addsuffix /pyproject.toml,$(OTHERS))
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "agent-scheduler needs Python 3.11 or newer: make PYTHON=python3.x")'
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile --require-hashes -r requirements/dev.lock
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-build-isolation --no-deps -e .
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-build-isolation --no-deps $(addprefix -e ,$(OTHERS) .)
 	touch $(STAMP)
 
 # What is made of the manifests: the Helm chart, and Grafana's dashboard of its panels.
@@ -93,7 +99,8 @@ chart: $(STAMP)
 
 # Resolves the locks anew, for every supported Python at once. What builds the image is what builds in development.
 COMPILE := build/lock/bin/uv pip compile --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
-  --no-header -q
+  --no-header -q --no-emit-package agent-scheduler --no-emit-package agent-scheduler-bench \
+  --no-emit-package apimachinery --no-emit-package embedded-kubernetes
 
 # The page that lists the tests of each promise.
 promises: $(STAMP)
@@ -101,8 +108,8 @@ promises: $(STAMP)
 
 lock:
 	$(PYTHON) -m venv build/lock && build/lock/bin/pip install --quiet uv
-	$(COMPILE) --upgrade --extra dev --no-emit-package agent-scheduler pyproject.toml -o requirements/dev.lock
-	$(COMPILE) --upgrade --extra webhook --extra tracing --no-emit-package agent-scheduler --constraint requirements/dev.lock pyproject.toml \
+	$(COMPILE) --upgrade --extra dev pyproject.toml -o requirements/dev.lock
+	$(COMPILE) --upgrade --extra webhook --extra tracing --constraint requirements/dev.lock pyproject.toml \
 	  -o requirements/run.lock
 	$(PYTHON) -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["build-system"]["requires"], sep="\n")' \
 	  > build/lock/build.in

@@ -20,8 +20,10 @@ from typing import Any
 from .licences import expression, is_allowed
 from .locks import FOLDER, LockError, Pin, canonical, read
 
-#: Of the project itself, which is no pin.
+#: The distribution that the bill is about.
 PROJECT = "agent-scheduler"
+#: The distributions of this repository, which are no pins.
+OWN = frozenset({PROJECT, "agent-scheduler-bench", "apimachinery", "embedded-kubernetes"})
 
 
 def document(pins: Sequence[Pin], installed: dict[str, Distribution]) -> dict[str, Any]:
@@ -40,7 +42,7 @@ def document(pins: Sequence[Pin], installed: dict[str, Distribution]) -> dict[st
         for via in pin.via:
             by = (
                 [PROJECT]
-                if via == PROJECT
+                if via in OWN
                 else [_reference(each) for each in pins if each.name == canonical(via)]
             )
             for each in by:
@@ -69,7 +71,7 @@ def of_installation(pins: Sequence[Pin], installed: dict[str, Distribution]) -> 
         if pin.name not in names and (pin.name in installed or not pin.marker):
             has = installed[pin.name].version if pin.name in installed else "none"
             raise LockError(f"{pin.said} is not what is installed, which is {has}")
-    if others := sorted(installed.keys() - names - {PROJECT}):
+    if others := sorted(installed.keys() - names - OWN):
         raise LockError(f"installed and in no pin: {', '.join(others)}")
     return there
 

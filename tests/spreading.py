@@ -9,6 +9,7 @@ cores while the others wait; and what takes long is not begun when all else is d
 from __future__ import annotations
 
 import importlib
+import sys
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
@@ -74,7 +75,17 @@ def import_share(config: pytest.Config, is_left_out: Callable[[Path], bool]) -> 
     for file in files[int(worker["workerid"].removeprefix("gw")) :: worker["workercount"]]:
         # What cannot be imported is an error of the collection that follows.
         with suppress(Exception, *LACKING):
-            importlib.import_module(".".join(file.relative_to(root).with_suffix("").parts))
+            _import(file)
+
+
+def _import(file: Path) -> None:
+    """Imports a file of tests under the name that pytest gives it: from the first folder that is no package."""
+    top = file.parent
+    while (top / "__init__.py").exists():
+        top = top.parent
+    if str(top) not in sys.path:
+        sys.path.insert(0, str(top))
+    importlib.import_module(".".join(file.relative_to(top).with_suffix("").parts))
 
 
 def scheduler(config: pytest.Config, log: Any) -> Any:

@@ -6,13 +6,13 @@ import json
 from pathlib import Path
 
 import pytest
+
+from apimachinery.quantity import resource_value
+from bench.harness.manifests import MARK, MARKED, amounts, pod_maker
+from bench.harness.model import Batch, Case, Fate, Template
 from bench.scenarios.catalogue import SCENARIOS, cases, find, names
 from bench.scenarios.existing import NotHereError
 from bench.scenarios.options import AS_THE_CASE_WANTS, Options
-
-from agent_scheduler.bench.manifests import MARK, MARKED, amounts, pod_maker
-from agent_scheduler.bench.model import Batch, Case, Fate, Template
-from agent_scheduler.objects.quantity import resource_value
 
 EVERY_CASE = [(scenario.name, case) for scenario in SCENARIOS for case in scenario.cases]
 QUICK = Options(quick=True, runs=1)

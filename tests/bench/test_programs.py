@@ -8,21 +8,19 @@ import shlex
 from pathlib import Path
 
 import pytest
+
 from bench.__main__ import chosen, command_of, known, main, parser, passed_on
+from bench.harness.result import Run, write_runs
 from bench.parts import Part, read_parts, run_part, write_part
 from bench.programs import BENCHMARKS
 from bench.scenarios.catalogue import names
-
-from agent_scheduler.bench.result import Run, write_runs
-from tests.support.places import ROOT
-
-BENCH = ROOT / "bench"
+from tests.support.places import BENCH
 
 
 def test_every_benchmark_is_run_with_the_others_and_documented() -> None:
     programs = {
         f"bench.{file.stem}"
-        for file in BENCH.glob("*.py")
+        for file in (BENCH / "src" / "bench").glob("*.py")
         if '__name__ == "__main__"' in file.read_text() and file.stem != "__main__"
     }
     assert programs

@@ -5,13 +5,12 @@ from __future__ import annotations
 import xml.etree.ElementTree as ET
 from pathlib import Path
 
+from bench.harness.result import Figures, Latency, Run
 from bench.parts import Part
 from bench.plots import Point, points
 from bench.report import report, write_report
 from bench.scenarios.catalogue import SCENARIOS
 from bench.scenarios.tables import text_of
-
-from agent_scheduler.bench.result import Figures, Latency, Run
 
 SCENARIO = next(scenario for scenario in SCENARIOS if scenario.name == "nodes")
 

@@ -17,8 +17,8 @@ import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 
-from agent_scheduler.bench.processes import free_port
 from agent_scheduler.telemetry.logs import setup
+from bench.harness.processes import free_port
 from tests.support.places import ROOT
 
 from .browser import browser

@@ -12,8 +12,8 @@ from typing import Any
 import aiohttp
 import pytest
 
-from agent_scheduler.bench.processes import free_port
 from agent_scheduler.serving.http import HttpServer
+from bench.harness.processes import free_port
 from tests.support.embedded import until
 from tests.unit.serving.test_console import OneToken
 

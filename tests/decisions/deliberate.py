@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from agent_scheduler.objects.quantity import resource_value
+from apimachinery.quantity import resource_value
 from tests.decisions.plain import Obj
 from tests.decisions.recording import Case
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from agent_scheduler.bench.packing.demand import fill
-from agent_scheduler.bench.packing.policies import POLICIES
-from agent_scheduler.bench.traces import read_trace
+from bench.harness.traces import read_trace
+from bench.packing.demand import fill
+from bench.packing.policies import POLICIES
 from tests.support.needed import SHARED, need
 
 OPENB = SHARED / "traces" / "openb"

@@ -16,7 +16,7 @@ from typing import Any
 from urllib.parse import quote
 
 from agent_scheduler.kube.transport import Transport
-from agent_scheduler.objects.quantity import resource_value
+from apimachinery.quantity import resource_value
 from tests.support import objects
 from tests.support.client import STRATEGIC, Client
 from tests.support.picture import Object, Picture

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from agent_scheduler.bench.manifests import MARK
+from bench.harness.manifests import MARK
 from tests.support.embedded import until
 from tests.support.places import ROOT
 

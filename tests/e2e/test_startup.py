@@ -19,7 +19,7 @@ HEAVY = """
 #: Of which a scheduler has no use while nobody asks for it.
 OF_OTHERS = """
     kubernetes_asyncio agent_scheduler.kube.exec_plugin agent_scheduler.shards.coordinator embedded_kubernetes
-    agent_scheduler.bench agent_scheduler.demo agent_scheduler.cli.explain agent_scheduler.cli.check
+    bench.harness bench.demo agent_scheduler.cli.explain agent_scheduler.cli.check
     agent_scheduler.controllers agent_scheduler.process.controllers agent_scheduler.cli.shards cryptography matplotlib
     rich.text pygments cel_expr_python opentelemetry requests agent_scheduler.telemetry.traces
     agent_scheduler.process.tracing
@@ -61,8 +61,8 @@ def test_the_list_of_commands_is_shown_without_any_of_them() -> None:
 )
 def test_a_command_is_explained_without_the_others(command: str, own: str) -> None:
     commands = {f"agent_scheduler.{name}" for name in ("cli.reach", "process.controllers", "cli.shard_plan")}
-    packages = {f"agent_scheduler.{name}" for name in ("bench", "demo", "process.runtime", "fastpath")}
-    others = (commands | packages | {"embedded_kubernetes"}) - {own}
+    packages = {"agent_scheduler.process.runtime", "agent_scheduler.fastpath", "bench", "embedded_kubernetes"}
+    others = (commands | packages) - {own}
     modules = imported(said_by("-m", "agent_scheduler", command, "--help"))
     assert among(modules, [own])
     assert among(modules, [*others, "kubernetes_asyncio", "rich.text", "pygments"]) == []

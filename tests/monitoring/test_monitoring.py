@@ -17,8 +17,8 @@ import aiohttp
 import pytest
 import yaml
 
-from agent_scheduler.bench.processes import free_port
 from agent_scheduler.serving.http import HttpServer
+from bench.harness.processes import free_port
 from tests.console.world import console_world
 from tests.project.test_docs import PROCESSES
 from tests.support.embedded import until

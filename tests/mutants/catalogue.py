@@ -32,7 +32,12 @@ import msgspec
 
 CATALOGUE = Path(__file__).parent / "catalogue.toml"
 #: The only code that faults may change: what is shipped.
-SHIPPED = ("src/agent_scheduler/", "src/embedded_kubernetes/")
+SHIPPED = (
+    "src/agent_scheduler/",
+    "packages/embedded-kubernetes/src/embedded_kubernetes/",
+    "packages/apimachinery/src/apimachinery/",
+    "bench/src/bench/",
+)
 
 
 class MutantError(Exception):
@@ -80,10 +85,12 @@ class Tree:
         self.scopes: dict[str, Scope] = {}
         #: The dotted names that end like this.
         self.ends: defaultdict[str, list[str]] = defaultdict(list)
-        for file in sorted(file for folder in SHIPPED for file in (root / folder).rglob("*.py")):
+        files = [(folder, file) for folder in SHIPPED for file in (root / folder).rglob("*.py")]
+        for folder, file in sorted(files):
             path = file.relative_to(root)
             text = self.texts[path.as_posix()] = file.read_text()
-            module = ".".join(path.with_suffix("").parts[1:]).removesuffix(".__init__")
+            inner = file.with_suffix("").relative_to((root / folder).parent)
+            module = ".".join(inner.parts).removesuffix(".__init__")
             for name, numbers in _scopes(ast.parse(text), module, set(range(len(text.split("\n"))))):
                 # A property has as many functions of one name as it has ways to be used.
                 self.scopes.setdefault(name, Scope(path.as_posix(), set())).numbers.update(numbers)

@@ -13,21 +13,32 @@ from __future__ import annotations
 
 import argparse
 import ast
+import runpy
 import subprocess
 import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.embedded import FOLDERS
-from tests.support.places import ROOT
+from tests.support.places import EMBEDDED, ROOT, SOURCES
 
 from . import trying
 from .generator import Edit, Source, edits, functions_of
 
-_SHIPPED = {"src/agent_scheduler": "tests/unit", "src/embedded_kubernetes": "tests/embedded"}
+#: Folder of a package -> the folder of its tests.
+_SHIPPED = {
+    "src/agent_scheduler": "tests/unit",
+    "packages/embedded-kubernetes/src/embedded_kubernetes": "packages/embedded-kubernetes/tests/embedded",
+    "packages/apimachinery/src/apimachinery": "packages/apimachinery/tests",
+    "bench/src/bench": "tests/bench",
+}
+#: Folder of tests -> the modules of the embedded cluster that it tests.
+_FOLDERS = runpy.run_path(str(EMBEDDED / "tests" / "embedded" / "__init__.py"))["FOLDERS"]
 #: Package -> the folder of tests/features whose processes it is part of, where that has another name.
 _FEATURES = {"binding": "fastpath", "cluster": "fastpath"}
+
+
+_NAMES = ", ".join(f"{source.relative_to(ROOT)}/" for source in SOURCES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,12 +66,12 @@ def faults_of(paths: Iterable[str], functions: dict[str, set[str]] | None = None
 
 
 def files_under(paths: Iterable[str]) -> list[str]:
-    """Python files of the product, by path from the root of the checkout. Raises ValueError for any other path."""
+    """Python files of all distributions, by path from the root of the checkout. Raises ValueError for another path."""
     found = []
     for path in paths:
         place = (ROOT / path).resolve()
-        if not place.exists() or not place.is_relative_to(ROOT / "src"):
-            raise ValueError(f"{path} is no file or folder of src/")
+        if not place.exists() or not any(place.is_relative_to(source) for source in SOURCES):
+            raise ValueError(f"{path} is no file or folder of {_NAMES}")
         files = [place] if place.is_file() else sorted(place.rglob("*.py"))
         found += [file.relative_to(ROOT).as_posix() for file in files]
     return found
@@ -88,7 +99,7 @@ def edited(fault: Fault) -> str:
 def changed_functions(base: str) -> dict[str, set[str]]:
     """The functions with lines that differ from the commit `base`, by file. Raises ValueError if there is no such
     commit."""
-    command = ["git", "diff", "--unified=0", "--no-color", base, "--", "src"]
+    command = ["git", "diff", "--unified=0", "--no-color", base, "--", *_SHIPPED]
     done = subprocess.run(command, cwd=ROOT, check=False, capture_output=True, text=True)
     if done.returncode:
         raise ValueError(f"git cannot compare with {base!r}: {done.stderr.strip().splitlines()[0]}")
@@ -115,12 +126,12 @@ def stages_of(path: str, also: Sequence[str], root: Path = ROOT) -> list[list[st
     """Paths of tests for a fault in the file `path`: its module's, its package's, those of whole processes in which the
     package plays a part, then those of `also`.
 
-    Modules of `embedded_kubernetes` are tested in the folders that tests/embedded/__init__.py lists.
+    Modules of `embedded_kubernetes` are tested in the folders that the `__init__.py` of its tests lists.
     """
     shipped = next(each for each in _SHIPPED if path.startswith(f"{each}/"))
     inner = Path(path).relative_to(shipped)
     name = inner.parts[0].removesuffix(".py")
-    rooms = FOLDERS.items() if shipped == "src/embedded_kubernetes" else ()
+    rooms = _FOLDERS.items() if shipped.endswith("/embedded_kubernetes") else ()
     room = next((Path(room) for room, names in rooms if name in names), inner.parent)
     folder, stem = root / _SHIPPED[shipped] / room, inner.stem
     # A package may be tested as a module is.
@@ -159,7 +170,9 @@ def _parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     chosen = parser.add_mutually_exclusive_group(required=True)
-    chosen.add_argument("--files", nargs="+", metavar="PATH", help="faults of these files or folders of src/")
+    chosen.add_argument(
+        "--files", nargs="+", metavar="PATH", help=f"faults of these files or folders of {_NAMES}"
+    )
     chosen.add_argument(
         "--changed", metavar="COMMIT", help="faults of functions that differ from this commit"
     )

@@ -1,7 +1,7 @@
 """A copy of the tree in which a mutant lives, and the tests that are run there.
 
-Everything is run with the copy as the working directory and its `src` in front of whatever is installed; that it is
-the copy's packages which are imported is checked, since a mutant that nobody imports would survive.
+Everything is run with the copy as the working directory and the sources of its distributions in front of whatever is
+installed. That the packages of the copy are imported is checked, since a mutant that is not imported would survive.
 """
 
 from __future__ import annotations
@@ -18,12 +18,13 @@ from importlib.util import cache_from_source
 from pathlib import Path
 
 from tests.support.needed import SHARED
-from tests.support.places import ROOT
+from tests.support.places import ROOT, SOURCES
 
 from .catalogue import SHIPPED
 
 #: What the tests need of the tree.
-_COPIED = ("src", "tests", "docs", "config", "pyproject.toml", "CONTRIBUTING.md")
+_FOLDERS = ("src", "packages", "bench", "tests", "docs", "config")
+_COPIED = (*_FOLDERS, "conftest.py", "pyproject.toml", "CONTRIBUTING.md")
 
 #: How much longer than one test a run of many may take.
 RUN_TIMEOUTS = 20
@@ -87,7 +88,8 @@ class Scratch:
         of them at `RUN_TIMEOUTS` times that.
         """
         # -q is among the project's own options already.
-        command = ["-m", "pytest", "-x", "--tb=no", "-rfE"]
+        # Named, so that paths below a package with a configuration of its own are still relative to the root.
+        command = ["-m", "pytest", "-c", "pyproject.toml", "-x", "--tb=no", "-rfE"]
         command += ["-p", "no:cacheprovider", "-p", "tests.mutants.unshrunk"]
         # One seed for all runs: whether a mutant is caught must not be a matter of luck.
         command += [f"--timeout={timeout:g}", "--hypothesis-seed=0", *paths]
@@ -129,7 +131,8 @@ class Scratch:
     ) -> tuple[int | None, str]:
         """Exit code and output; None for a process that had to be ended."""
         environment = {key: value for key, value in os.environ.items() if not key.startswith("PYTEST_")}
-        environment |= {"PYTHONPATH": str(self.root / "src"), "COLUMNS": "250", "HYPOTHESIS_PROFILE": "whole"}
+        sources = os.pathsep.join(str(self.root / each.relative_to(ROOT)) for each in SOURCES)
+        environment |= {"PYTHONPATH": sources, "COLUMNS": "250", "HYPOTHESIS_PROFILE": "whole"}
         if not keep_bytecode:
             environment["PYTHONDONTWRITEBYTECODE"] = "1"
         process = await asyncio.create_subprocess_exec(

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.places import SOURCES
+
 from .generated import changed_functions, compiles, faults_of, files_under, sampled, stages_of
 from .generator import Source, edits
 
@@ -66,12 +68,12 @@ def test_a_sample_is_the_same_for_one_seed_and_all_of_it_compiles() -> None:
 
 @pytest.mark.parametrize("path", ["tests", "src/nothing.py", "../elsewhere"])
 def test_only_what_ships_is_changed(path: str) -> None:
-    with pytest.raises(ValueError, match=f"{path} is no file or folder of src/"):
+    with pytest.raises(ValueError, match=f"{path} is no file or folder of src/, packages/"):
         files_under([path])
 
 
 def test_the_functions_that_a_commit_changes_are_found() -> None:
-    assert changed_functions("HEAD").keys() <= set(files_under(["src"]))
+    assert changed_functions("HEAD").keys() <= set(files_under(map(str, SOURCES)))
     with pytest.raises(ValueError, match="git cannot compare with 'no-such-commit': fatal"):
         changed_functions("no-such-commit")
 
@@ -98,10 +100,12 @@ def test_the_tests_of_the_module_come_first_then_those_of_its_package(tmp_path: 
 def test_a_fault_of_the_embedded_server_is_tried_with_the_folder_that_tests_its_module(
     tmp_path: Path,
 ) -> None:
+    package = "packages/embedded-kubernetes"
+    tests, source = f"{package}/tests/embedded", f"{package}/src/embedded_kubernetes"
     for file in ("api/test_store.py", "api/test_other.py", "controllers/test_jobs.py"):
-        (tmp_path / "tests/embedded" / file).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / "tests/embedded" / file).touch()
-    found = stages_of("src/embedded_kubernetes/store.py", ["tests/e2e"], tmp_path)
-    assert found == [[f"tests/embedded/api/test_{name}.py"] for name in ("store", "other")] + [["tests/e2e"]]
-    found = stages_of("src/embedded_kubernetes/workloads/jobs.py", [], tmp_path)
-    assert found == [["tests/embedded/controllers/test_jobs.py"]]
+        (tmp_path / tests / file).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / tests / file).touch()
+    found = stages_of(f"{source}/store.py", ["tests/e2e"], tmp_path)
+    assert found == [[f"{tests}/api/test_{name}.py"] for name in ("store", "other")] + [["tests/e2e"]]
+    found = stages_of(f"{source}/workloads/jobs.py", [], tmp_path)
+    assert found == [[f"{tests}/controllers/test_jobs.py"]]

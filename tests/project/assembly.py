@@ -28,8 +28,6 @@ SOURCE: Final = Path(__file__).resolve().parents[2] / "src"
 PACKAGE: Final = "agent_scheduler"
 #: The largest number of arguments of a constructor.
 MOST: Final = 7
-#: Packages that are no part of a scheduler process.
-_BESIDE: Final = ("bench", "demo")
 #: Bases of classes that are made from their fields.
 _FROM_FIELDS: Final = frozenset({"NamedTuple", "Struct"})
 
@@ -147,8 +145,6 @@ def house(source: Path = SOURCE, package: str = PACKAGE) -> House:
     """Parse the source of a package."""
     modules: dict[str, Module] = {}
     for file in sorted((source / package).rglob("*.py")):
-        if file.relative_to(source / package).parts[0] in _BESIDE:
-            continue
         parts = file.relative_to(source).with_suffix("").parts
         is_package = parts[-1] == "__init__"
         name = ".".join(parts[:-1] if is_package else parts)

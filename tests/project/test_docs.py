@@ -16,7 +16,6 @@ import pytest
 from agent_scheduler.cli import controllers as controlling
 from agent_scheduler.cli import shards as shardmap
 from agent_scheduler.cli import webhook as admission
-from agent_scheduler.config.codec import encode, fields
 from agent_scheduler.config.flags import FLAGS, add_run_arguments
 from agent_scheduler.config.kube_scheduler import FOREIGN, REFUSED, TRANSLATED
 from agent_scheduler.config.load import load_text, to_dict
@@ -30,6 +29,7 @@ from agent_scheduler.telemetry.controllers import ControllersMetrics
 from agent_scheduler.telemetry.metrics import Metrics
 from agent_scheduler.telemetry.process import ProcessMetrics
 from agent_scheduler.telemetry.webhook import RESULTS, WebhookMetrics
+from apimachinery.codec import encode, fields
 from tests.support.places import DOCS, ROOT
 
 

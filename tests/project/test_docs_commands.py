@@ -22,11 +22,12 @@ import pytest
 import yaml
 
 from agent_scheduler.cli.main import _parser
-from agent_scheduler.config.errors import ConfigurationError
 from agent_scheduler.config.load import Source
+from apimachinery.errors import ConfigurationError
+from embedded_kubernetes import command as embedded_command
 from tests.support.documents import PAGES, Command, blocks, commands, split
 from tests.support.kustomize import render
-from tests.support.places import ROOT
+from tests.support.places import ROOT, SOURCES
 
 #: Of these the first word says enough.
 _PLAIN = ("kill", "export", "echo", "sed", "rm", "sleep", "test", "jobs")
@@ -36,7 +37,7 @@ _VERBS = frozenset(
 #: Commands of which each has flags of its own behind its second word.
 _NESTED = ("bench",)
 #: Folders whose files are named by their paths.
-_FOLDERS = ("config/", "docs/", "src/", "tests/", "requirements/")
+_FOLDERS = ("config/", "docs/", "packages/", "src/", "tests/", "requirements/")
 
 
 def _program(command: Command) -> str:
@@ -80,6 +81,18 @@ def _told(*words: str) -> str | None:
     return out.getvalue()
 
 
+def _embedded(command: Command) -> str:
+    arguments = (
+        ["--faults", "FILE"] if command.spoken and command.words[1:2] == ("--faults",) else command.words[1:]
+    )
+    try:
+        with contextlib.redirect_stdout(io.StringIO()):
+            embedded_command.parser().parse_args(arguments)
+    except SystemExit as end:
+        return "" if end.code in (0, None) else "not understood by the program's own parser"
+    return ""
+
+
 def _kubectl(command: Command) -> str:
     words = command.words
     if not any(word in _VERBS for word in words):
@@ -121,8 +134,8 @@ def _python(command: Command) -> str:
     module, *arguments = command.words[2:]
     if module in sys.stdlib_module_names:
         return ""
-    path = ROOT / module.replace(".", "/")
-    if not (path.with_suffix(".py").exists() or (path / "__main__.py").exists()):
+    paths = [folder / module.replace(".", "/") for folder in (ROOT, *SOURCES)]
+    if not any(path.with_suffix(".py").exists() or (path / "__main__.py").exists() for path in paths):
         return f"there is no module {module}"
     if module in ("bench", "bench.scenarios"):
         try:
@@ -137,10 +150,20 @@ def _docker(command: Command) -> str:
 
 
 def _pip(command: Command) -> str:
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    asked = re.fullmatch(r"(?:agent-scheduler|\.)\[([\w,]+)\]", command.words[-1])
-    extras = set(project["optional-dependencies"])
-    return "" if asked and set(asked[1].split(",")) <= extras else "no extra of the project's"
+    """Distributions of this repository, by name or by folder, each with its extras."""
+    projects = {}
+    for folder in (source.parent for source in SOURCES):
+        about = tomllib.loads((folder / "pyproject.toml").read_text())["project"]
+        extras = set(about.get("optional-dependencies", ()))
+        projects |= {about["name"]: extras, str(folder.relative_to(ROOT)): extras}
+    asked = [word for word in command.words[2:] if not word.startswith("-")]
+    for word in asked:
+        name, _, chosen = word.removesuffix("]").partition("[")
+        if name not in projects:
+            return f"{name} is no distribution of this repository"
+        if unknown := sorted(set(filter(None, chosen.split(","))) - projects[name]):
+            return f"{name} has no extra {', '.join(unknown)}"
+    return "" if asked else "installs nothing"
 
 
 def _helm(command: Command) -> str:
@@ -163,6 +186,7 @@ def _helm(command: Command) -> str:
 
 _CHECKS: Mapping[str, Callable[[Command], str]] = {
     "agent-scheduler": _program,
+    "embedded-kubernetes": _embedded,
     "kubectl": _kubectl,
     "make": _make,
     "python": _python,
@@ -192,9 +216,11 @@ def test_each_command_can_be_given(page: Path) -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_each_file_that_is_named_is_there(page: Path) -> None:
-    named = re.findall(r"`((?:config|docs|src|tests|requirements)/[\w./-]+)`", page.read_text())
+    named = re.findall(
+        r"`((?:bench|config|docs|packages|src|tests|requirements)/[\w./-]+)`", page.read_text()
+    )
     # From the page's folder, too, as links are; and as ARCHITECTURE.md names what is in the package.
-    folders = (ROOT, page.parent, ROOT / "src" / "agent_scheduler")
+    folders = (ROOT, page.parent, page.parent.parent, ROOT / "src" / "agent_scheduler")
     missing = [name for name in named if not any((folder / name).exists() for folder in folders)]
     assert [name for name in missing if not re.search(r"\b(NN|NAME)\b", name)] == []
 
@@ -219,6 +245,8 @@ def test_a_block_is_of_a_language_that_is_looked_into(page: Path) -> None:
         ("python -m bench --only", "not understood"),
         ("python -m bench.none", "there is no module"),
         ("pip install 'agent-scheduler[none]'", "no extra"),
+        ("pip install -e packages/none", "there is no packages/none"),
+        ("pip install -e bench -e docs", "no distribution"),
         ("helm upgrade it --set no.such=1", "the chart has no value no.such"),
         ("brew tea", "no test knows"),
         ("echo | agent-scheduler job --none", "not understood"),

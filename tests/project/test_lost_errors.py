@@ -27,7 +27,7 @@ def test_it():
 @pytest.mark.parametrize("where", ["test_one", pytest.param("test_two", marks=pytest.mark.wide)])
 def test_what_is_left_in_a_circle_is_told_of_at_the_end(tmp_path: Path, where: str) -> None:
     """Dropped by the file itself, or by one that comes after it."""
-    (tmp_path / "conftest.py").write_text("from tests.conftest import *\n")
+    (tmp_path / "conftest.py").write_text("from tests.plugin import *\n")
     drops = "def test_that_drops_it():\n    import test_one\n    test_one.kept.clear()\n"
     files = {"test_one": LEAVES, "test_two": "def test_nothing(): pass\n"}
     files[where] += drops

@@ -20,12 +20,11 @@ from tests.support.needed import kubectl
 from tests.support.places import CONFIG, ROOT
 
 #: A plan of faults, which is for the embedded cluster; its own tests read it.
-FAULTS = CONFIG / "samples" / "faults.yaml"
 #: Configurations of the scheduler, one in each form.
 CONFIGURATIONS = tuple(CONFIG / "samples" / f"{name}.yaml" for name in ("scheduler", "batch", "volcano"))
 #: Configurations of the sharding controller.
 SHARDING = (CONFIG / "samples" / "sharding.yaml", CONFIG / "controllers" / "sharding.yaml")
-NO_MANIFESTS = {FAULTS, *CONFIGURATIONS, *SHARDING}
+NO_MANIFESTS = {*CONFIGURATIONS, *SHARDING}
 #: The chart is made of the others, and its templates are no YAML yet; tests/project/test_helm.py reads them.
 CHART = {*(CONFIG / "helm").rglob("*.yaml")}
 MANIFESTS = sorted({*CONFIG.rglob("*.yaml")} - NO_MANIFESTS - CHART)

@@ -28,7 +28,7 @@ def test_what_is_named_is_there() -> None:
 def test_every_test_is_run_once_by_several_processes(tmp_path: Path) -> None:
     """As `make test` runs them, with two files of three tests."""
     (tmp_path / "conftest.py").write_text(
-        "from tests.conftest import pytest_collection_modifyitems, pytest_xdist_make_scheduler\n"
+        "from tests.plugin import pytest_collection_modifyitems, pytest_xdist_make_scheduler\n"
     )
     for name in ("test_one.py", "test_two.py"):
         (tmp_path / name).write_text(
@@ -45,7 +45,7 @@ def test_every_test_is_run_once_by_several_processes(tmp_path: Path) -> None:
 
 def test_a_file_that_cannot_be_imported_is_an_error_of_a_run_of_all_tests(tmp_path: Path) -> None:
     (tmp_path / "pytest.ini").write_text("[pytest]\ntestpaths = sub\n")
-    (tmp_path / "conftest.py").write_text("from tests.conftest import pytest_collection\n")
+    (tmp_path / "conftest.py").write_text("from tests.plugin import pytest_collection\n")
     (tmp_path / "sub").mkdir()
     files = {
         "good": "def test_it(): pass\n",

@@ -1,4 +1,4 @@
-"""A cluster, its schedulers and all that can go wrong with them, in one thread, in virtual time, from a seed.
+"""A cluster, its schedulers and injected faults, in one thread, in virtual time, from a seed.
 
 python -m tests.sim --seeds 0:500          many worlds
 python -m tests.sim --seed 17 --trace      one of them again, with its log

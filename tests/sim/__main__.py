@@ -1,8 +1,8 @@
-"""Runs worlds: many (`--seeds FROM:TO`), for some time (`--minutes`), or one again (`--seed`, with `--trace`).
+"""Plays worlds: many (`--seeds FROM:TO`), for some time (`--minutes`), or a single one (`--seed`, with `--trace`).
 
-Exit codes: 0 when all was well, 1 for a violation (shrunk, and printed as one command), 2 for arguments that make no
-sense. With `--seeds` or `--minutes` a summary says how many worlds a second, which faults fired, which rare states
-were reached and how often each invariant was looked at.
+Exit codes: 0 if there was no violation; 1 for a violation, which is shrunk and printed as one command; 2 for invalid
+arguments. With `--seeds` or `--minutes` a summary has the worlds per second, the faults that fired, the rare states
+that were reached, and how often each invariant was checked.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ from .world import Options, Verdict, run, shrink
 
 
 def parser() -> argparse.ArgumentParser:
-    made = argparse.ArgumentParser(prog="python -m tests.sim", description="Simulated worlds from seeds.")
+    made = argparse.ArgumentParser(prog="python -m tests.sim", description="Play worlds from seeds.")
     what = made.add_mutually_exclusive_group(required=True)
     what.add_argument("--seed", type=int, help="one world")
-    what.add_argument("--seeds", metavar="FROM:TO", help="the worlds of these seeds, TO excluded")
-    minutes = "as many worlds as that takes, from seeds of the clock on"
+    what.add_argument("--seeds", metavar="FROM:TO", help="the worlds of these seeds, without TO")
+    minutes = "play worlds for this time, with seeds from the clock"
     what.add_argument("--minutes", type=float, help=minutes)
     add, named = made.add_argument, {"metavar": "NAME"}
-    add("--scenario", choices=sorted(SCENARIOS), default="", help="instead of a drawn one", **named)
-    add("--set-up", choices=sorted(SET_UPS), default="", help="of sessions, instead of a drawn one", **named)
-    add("--fault", action="append", choices=KINDS, help="only this kind (repeatable)", **named)
+    add("--scenario", choices=sorted(SCENARIOS), default="", help="by default drawn from the seed", **named)
+    add("--set-up", choices=sorted(SET_UPS), default="", help="by default drawn from the seed", **named)
+    add("--fault", action="append", choices=KINDS, help="inject only this kind (repeatable)", **named)
     add("--no-faults", action="store_true", help="nothing goes wrong")
-    add("--pods", type=int, help="only the first so many pods")
-    add("--nodes", type=int, help="only the first so many nodes")
-    add("--trace", action="store_true", help="with --seed: print all that happened")
-    add("--no-shrink", action="store_true", help="report a failing world as it is")
+    add("--pods", type=int, help="create only this number of pods")
+    add("--nodes", type=int, help="create only this number of nodes")
+    add("--trace", action="store_true", help="with --seed: print all requests, commits and faults")
+    add("--no-shrink", action="store_true", help="report a failing world without shrinking it")
     add("--jobs", type=int, default=os.cpu_count() or 1, help="processes (default: %(default)s)")
     return made
 
@@ -80,12 +80,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 1 if summary.failed else 0
 
 
-#: Scenarios that no seed draws: half of the worlds have them, in turn, when many are played.
+#: Scenarios that are never drawn from a seed: if many worlds are played, half of them have these, in turn.
 _NOT_DRAWN = tuple(name for name in SCENARIOS if name not in DRAWN)
 
 
 def _worlds(seeds: Iterable[int], common: dict[str, Any], *, mixed: bool) -> Iterator[Options]:
-    """`mixed`: where no scenario was asked for, those that no seed draws are played, too."""
+    """Yield the options of each world. `mixed`: without a requested scenario, also play those that are never drawn."""
     for seed in seeds:
         other = ""
         if mixed and not common["scenario"] and seed % 2:
@@ -111,7 +111,7 @@ def _one(options: Options, *, shrinks: bool) -> int:
 
 
 def _tell(verdict: Verdict) -> None:
-    """Of one among many, as soon as it is known: the first few are reported in the end."""
+    """Print a failed world's command and first violation at once; the first few are reported in detail at the end."""
     print(f"{verdict.options.command()}\n  {verdict.violations[0]}", file=sys.stderr, flush=True)
 
 

@@ -1,8 +1,8 @@
-"""Who has which devices (S17, S18, L7 and L10 of docs/reliability.md), judged from the API's own history.
+"""Judges the owners of devices (S17, S18, L7 and L10 of docs/reliability.md) by the API's own history.
 
-As with evictions, what a process had seen by the time of its choice is taken from it as versions alone, whose content
-is the API's. What others do is not held against us: allocations of other schedulers and of dead processes, reservations
-that somebody else took away.
+As with evictions, the judge takes only versions from a process to know what it had observed; their content is the
+API's. Effects of others are no violations: allocations of other schedulers and of dead processes, and reservations that
+another client removed.
 """
 
 from __future__ import annotations
@@ -35,22 +35,25 @@ from .kinds import Process, World
 
 
 def _for(pod: str) -> str:
-    """What stands for the claim that is made for a pod's extended resources, before it is made."""
+    """Return the key that represents the claim for a pod's extended resources before that claim exists."""
     return f"of {pod}"
 
 
 def _chosen_for(claim: Json) -> str:
-    """What a choice for the claim is filed under."""
+    """Return the key under which a choice for the claim is stored."""
     return _for(read.owner_of(claim)) if read.is_made(claim) else str(uid_of(claim))
 
 
 def _timeless(allocation: Json) -> Json:
-    """But for when it was made, which is said as it is written."""
+    """Return the allocation without its timestamp, which is set when it is written."""
     return {key: value for key, value in allocation.items() if key != "allocationTimestamp"}
 
 
 class Allocations(Judge):
-    """Subscribes to the store of a world with devices. Owner of the choices of all processes."""
+    """The judge of allocations: subscribes to the store of a world with devices.
+
+    Owner of the choices of all processes.
+    """
 
     def __init__(self, world: World, reading: read.Reading) -> None:
         super().__init__(world)
@@ -58,26 +61,26 @@ class Allocations(Judge):
         self._known = History(world, (read.CLASSES, read.SLICES, read.CLAIMS)).known
         #: (Process, claim's UID) -> what the process chose to allocate to it.
         self._chosen: dict[tuple[str, str], list[Json]] = {}
-        #: (Identity of a process, claim's UID) -> what it assumes, or last did, that the claim has.
+        #: (Identity of a process, claim's UID) -> the allocation that the process assumes, or last assumed.
         self._assumed: dict[tuple[str, str], Allocation] = {}
         #: Device -> UIDs of the claims that have it, but for administration, and the result of each.
         self._had: dict[DeviceId, dict[str, Json]] = {}
-        #: UIDs of claims that were allocated by others than a process of ours that lives and leads.
+        #: Device -> UIDs of the claims to which it is allocated (except for admin access), with the result of each.
         self.foreign: set[str] = set()
-        #: Devices that others have given away at some time, as they see them written.
+        #: UIDs of claims that were allocated by others than a living leader of ours.
         self._contested: set[str] = set()
-        #: Devices that two had at a time, through no fault of ours.
+        #: Devices that others have allocated at some time, as they observe the writes.
         self.disputed: set[DeviceId] = set()
-        #: (UID of a claim, UID of a pod): reservations that somebody else took away.
+        #: Devices that two claims had at the same time, not by the fault of a process of ours.
         self._robbed: set[tuple[str, str]] = set()
-        #: UIDs of pods that a process of ours has bound while it might.
+        #: (UID of a claim, UID of a pod): reservations that another client removed.
         self.bound: set[str] = set()
-        #: UIDs of claims that others left allocated for nobody, and of those that nobody was allowed to deallocate.
+        #: UIDs of pods that a process of ours has bound while it was allowed to.
         self.left_by_others: set[str] = set()
         world.store.tables[read.CLAIMS].subscribers.append(self._claim)
 
     def went_back(self) -> None:
-        """The store has. Who has what in it, and has it for whom, was somebody's before."""
+        """Reset the records of history after a restore, whose allocations and reservations are of others."""
         self._had.clear()
         self.left_by_others.clear()
         claims = self._reading.claims()
@@ -96,7 +99,7 @@ class Allocations(Judge):
                     self._had.setdefault(device_of(result), {})[uid] = result
 
     def refused(self, body: bytes) -> None:
-        """A patch of a claim was, and will not be sent again if it takes an allocation away."""
+        """Record a rejected patch of a claim; if it removes an allocation, it is not sent again."""
         patch = orjson.loads(body)
         if "allocation" in (status := patch.get("status") or {}) and status["allocation"] is None:
             self.left_by_others.add(uid_of(patch))
@@ -104,7 +107,7 @@ class Allocations(Judge):
     # -- choices
 
     def watch(self, process: Process, fast_path: FastPath) -> None:
-        """Hear of each choice, and of what no metric tells. Idempotent."""
+        """Record each choice of the process, and states that no metric has. Idempotent."""
         prebind: Any = fast_path.binder._prebind
         queue: Any = fast_path.queue
         if not is_first(prebind, "allocations"):
@@ -181,7 +184,7 @@ class Allocations(Judge):
         cluster = Cluster(nodes, list(classes), list(map(self._known, slices)), taken)
         try:
             found = problems(cluster, reservation.node_name, claims, given)
-            # Others may have given away more than there is.
+            # Others may have allocated more than exists.
             used = {device_of(each) for each in cluster.had() if not each.get("adminAccess")}
             before = [*too_much(cluster, cluster.node(reservation.node_name), [])]
             before += overdrawn(cluster, used, used)
@@ -207,7 +210,7 @@ class Allocations(Judge):
                 self._wrong("S18", process, f"{part.claim[1]} cannot be used on {reservation.node_name}")
 
     def _taken(self, process: Process, fast_path: FastPath, own: set[str]) -> Iterator[Json]:
-        """The claims that have devices as far as the process knows: seen, or chosen by itself and not undone."""
+        """Yield the claims with devices as far as the process knows: observed, or chosen by itself and not undone."""
         devices = fast_path.cluster.devices
         for key, known in devices.claims.items():
             claim = self._known(known)
@@ -277,7 +280,7 @@ class Allocations(Judge):
             _timeless(allocation) != _timeless(each)
             for each in self._chosen.get((actor.name, _chosen_for(claim)), ())
         ):
-            self._wrong("S17", actor, f"{record.key} is allocated what nobody chose: {allocation}")
+            self._wrong("S17", actor, f"{record.key} has an allocation that no process chose: {allocation}")
         for result in results_of(allocation):
             if result.get("adminAccess"):
                 continue
@@ -297,7 +300,7 @@ class Allocations(Judge):
             return True
         specs = self._reading.cluster().newest.get(device[:2], ())
         devices = [each for spec in specs for each in spec.get("devices") or () if each["name"] == device[2]]
-        # Whole numbers, as `device_load` has them.
+        # The amounts are whole numbers, as in `device_load`.
         return any(
             sum(int(each["consumedCapacity"][name]) for each in results) > int(size["value"])
             for each_of in devices
@@ -305,20 +308,20 @@ class Allocations(Judge):
         )
 
     def check_books(self, process: Process, fast_path: FastPath) -> None:
-        """What a process has booked."""
+        """Check the process's own account of devices."""
         for problem in fast_path.cluster.devices.check():
             if not self.is_contested(problem):
                 self._wrong("S7", process, problem)
 
     def is_contested(self, problem: str) -> bool:
-        """Whether what `Devices.check` finds is of devices that others give away, too: these may have two owners."""
-        # A device or, for the counters that its devices share, a pool.
+        """Return whether a finding of `Devices.check` concerns devices that others allocate, so that two may own it."""
+        # The finding names a device or, for the counters that its devices share, a pool.
         where = problem.partition(" is had ")[0].partition(": ")[0]
         shared = problem.endswith(" in use") and any(each.startswith(f"{where}/") for each in self._contested)
         return shared or where in self._contested
 
     def nobody_knows_devices(self) -> None:
-        """A process may have been told of an older state: of what is allocated by now it knows nothing."""
+        """Count all current allocations as made by others, because the process may have listed an older state."""
         for claim in self._reading.claims():
             if allocation := read.allocation_of(claim):
                 self._is_given_by_others(uid_of(claim), allocation)
@@ -328,11 +331,11 @@ class Allocations(Judge):
         self._contested |= {"/".join(device_of(each)) for each in results_of(allocation)}
 
     def is_robbed(self, pod: str) -> bool:
-        """Whether somebody else took a reservation from the pod that it has not got again."""
+        """Return whether another client removed a reservation of the pod that was not restored."""
         return any(uid == pod for _, uid in self._robbed)
 
     def check_bind(self, record: Record, pod: Json, actor: Process) -> None:
-        """A process has bound this pod, and might do so."""
+        """Check the claims of a pod that a process has bound and was allowed to bind."""
         if not pod["spec"].get("resourceClaims") and not read.extended(pod):
             return
         self.bound.add(record.uid)
@@ -365,13 +368,16 @@ class Allocations(Judge):
 
 
 def is_gated(world: World, pod: Json) -> bool:
-    """Whether the pod waits for a claim that is not there, and not for a node."""
+    """Return whether the pod waits for a missing claim, and not for a node."""
     return world.devices is not None and world.devices.reading.is_gated(pod)
 
 
 def check_claims(world: World, names: Container[str]) -> None:
-    """Judged from the API's objects. `names`: the schedulerNames of pods that somebody looks after. What is reserved
-    for others waits for a profile of theirs."""
+    """Check all claims by the API's objects.
+
+    `names`: the schedulerNames of pods that a scheduler handles. Reservations for other pods wait for a profile of
+    theirs.
+    """
     if world.devices is None or world.allocations is None:
         return
     world.safety.look("L10")
@@ -391,13 +397,14 @@ def check_claims(world: World, names: Container[str]) -> None:
             wrong(f"is reserved for {sorted(gone)}, who are gone")
         nobody = read.allocation_of(claim) is not None and not reserved and name not in awaited
         made_for = read.owner_of(claim) if read.is_made(claim) else ""
-        # Another pod may name it, and an attempt that failed leaves it to the next one. One that was made after its pod
-        # had gone is for the garbage collector of a real cluster, which looks for owners that never were.
+        # Another pod may name it, and a failed attempt leaves it to the next one. A claim that was created after the
+        # deletion of its pod is left to the garbage collector of a real cluster, which searches for owners that never
+        # existed.
         if made_for in pods and not reserved and made_for not in waits and named_as.get(name) != made_for:
             wrong("was made for a pod that has no use for it")
         if nobody and uid_of(claim) not in world.allocations.left_by_others:
-            wrong("is allocated for nobody")
-        # One that is being deleted, or that is not there, keeps its pod waiting whatever this one has, as with
+            wrong("is allocated without a user")
+        # A claim that is being deleted or is missing keeps its pod waiting whatever this one has, as with
         # kube-scheduler.
         stays = "deletionTimestamp" not in claim["metadata"]
         wait_for_nodes = {uid for uid in reserved & ours if not is_gated(world, pods[uid])}
@@ -413,7 +420,7 @@ def _check_placed(world: World, uid: str, pod: Json) -> None:
     if not ours or not node_of(pod) or "deletionTimestamp" in pod["metadata"]:
         return
     name = name_of(pod)
-    # A patch of a status names no version: carried out late, it takes away what was told since.
+    # A patch of a status names no version: carried out late, it overwrites what was written since.
     late = any(world.plan.fired[fault] for fault in ("failed", "slow", "not_the_server"))
     if read.extended(pod) and "extendedResourceClaimStatus" not in pod["status"] and not late:
         world.safety.violated("L10", f"{name} has a node and nothing for its extended resources")
@@ -432,7 +439,7 @@ def _check_placed(world: World, uid: str, pod: Json) -> None:
 
 
 def check_books(world: World, process: Process, fast_path: FastPath) -> None:
-    """What a process that may write still assumes, and whether it knows what there is."""
+    """Check what a process that may write still assumes, and whether it knows the current claims."""
     if world.devices is None:
         return
     books: Any = fast_path.cluster.devices

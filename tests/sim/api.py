@@ -1,4 +1,4 @@
-"""The API's objects as worlds name, read and make them: kinds, paths, and the bodies of nodes and pods."""
+"""The API's objects as worlds name, read and create them: kinds, paths, and the bodies of nodes and pods."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from embedded_kubernetes.store import Record, Store
 
 Json = dict[str, Any]
 Body = dict[str, Any]
-#: What users do in time: (seconds from the start, method, path, body).
+#: Requests of users: (seconds from the start, method, path, body).
 Acts = list[tuple[float, str, str, Body | None]]
 #: Group and plural of kinds.
 PODS, NODES, EVENTS = ("", "pods"), ("", "nodes"), ("", "events")
@@ -19,23 +19,23 @@ LEASES = ("coordination.k8s.io", "leases")
 PODS_PATH = "/api/v1/namespaces/default/pods"
 CRDS_PATH = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 MERGE = "application/merge-patch+json"
-#: Phases of pods that have ended.
+#: Phases of ended pods.
 FINAL = ("Succeeded", "Failed")
 
 
 def objects(store: Store, kind: tuple[str, str], namespace: str = "") -> list[Json]:
-    """All of a kind as they are; none of a kind that is not known."""
+    """Return all current objects of a kind; none if the kind is unknown."""
     table = store.tables.get(kind)
     return [] if table is None else [content(record) for record in table.scan(namespace)]
 
 
 def content(record: Record) -> Any:
-    """The object that it is of."""
+    """Return the record's object."""
     return orjson.loads(record.data)
 
 
 def some_of(mapping: Json, *keys: str) -> Json:
-    """What it has of these."""
+    """Return the given keys that the mapping has."""
     return {key: mapping[key] for key in keys if key in mapping}
 
 
@@ -48,24 +48,24 @@ def uid_of(obj: Json) -> str:
 
 
 def node_of(pod: Json) -> str:
-    """Empty for one that has none."""
+    """Return the name of the pod's node; empty if it has none."""
     return pod["spec"].get("nodeName") or ""
 
 
 def is_named(node: str) -> Body:
-    """The requirement of a term that only this node meets."""
+    """Return the requirement of a term that only this node meets."""
     return {"key": "metadata.name", "operator": "In", "values": [node]}
 
 
 def limit(pod: Body, resource: str, amount: int) -> None:
-    """Have its container ask for so much of what may not be shared, as the API server writes it."""
+    """Set request and limit of the container's resource that cannot be overcommitted, as the API server does."""
     resources = pod["spec"]["containers"][0]["resources"]
     resources["limits"] = {resource: str(amount)}
     resources["requests"] |= resources["limits"]
 
 
 def condition_of(pod: Json) -> Json:
-    """What it says of its being scheduled."""
+    """Return the pod's condition PodScheduled; empty if there is none."""
     conditions = (pod.get("status") or {}).get("conditions") or ()
     return next((each for each in reversed(conditions) if each["type"] == "PodScheduled"), {})
 
@@ -76,7 +76,7 @@ def reason_of(pod: Json) -> str:
 
 @dataclass
 class Load:
-    """Nodes that are there from the beginning, pods with the seconds from the start at which they come, and `acts`."""
+    """Nodes that exist from the start, pods with their creation time in seconds from the start, and `acts`."""
 
     nodes: list[Body] = field(default_factory=list)
     pods: list[tuple[float, Body]] = field(default_factory=list)
@@ -94,7 +94,7 @@ def node(name: str, *, cpu: int = 4, memory: str = "8Gi", pods: int = 20, **spec
 
 
 def pod(name: str, *, cpu: int = 100, memory: str = "64Mi", lives: float | None = None, **spec: Any) -> Body:
-    """`lives`: the seconds that it runs before it succeeds; None: until it is deleted."""
+    """Return the body of a pod that succeeds after `lives` seconds; None: that runs until it is deleted."""
     annotations = {} if lives is None else {"agent-scheduler.io/run-seconds": str(lives)}
     requests = {"cpu": f"{cpu}m", "memory": memory}
     container: Body = {"name": "c", "image": "i", "resources": {"requests": requests}}

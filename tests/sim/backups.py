@@ -1,10 +1,10 @@
-"""Backups of the API server's store, and what it is to restore one while everybody is at work.
+"""Backups of the API server's store, and their restore while all processes work.
 
-The store is then as it was: objects, versions, and the number of the last write, from which it counts on; it remembers
-no history, and all connections and requests under way have ended. Between a backup and what follows many numbers are
-left out, as in a cluster where others write, too: no number has two meanings for one object, and what was written
-before does not come to the numbers that somebody has seen by the time that he asks again. In half of the cases the
-backup comes under higher revisions than all before (`etcdutl snapshot restore --bump-revision --mark-compacted`).
+A restore resets objects, versions, and the number of the last write, from which the store continues to count; the
+history is empty, and all connections and requests in flight end. A gap of numbers follows each backup, as in a cluster
+where other clients write, too: so no version has two meanings for one object, and the numbers before the gap do not
+reach those that a process has observed by its next request. In half of the cases the restore has higher revisions than
+all before (`etcdutl snapshot restore --bump-revision --mark-compacted`).
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from .api import LEASES, PODS
 from .kinds import Process, World
 
 Name = tuple[str, str]
-#: Seconds between two backups, and how old one is at least that is restored.
+#: Seconds between two backups, and the minimum age of one that is restored.
 _EVERY, _AGE = 2.0, 3.0
-#: How many are restored at most.
+#: Maximum number of restores.
 _MOST = 2
-#: Revisions left out after a backup, and those that a restore adds which adds some.
+#: Revisions skipped after a backup, and revisions that a restore adds if it raises them.
 _GAP, _BUMP = 100_000, 1_000_000_000
-#: Seconds in which everybody has to know: a lease runs out, and lists that failed are tried again.
+#: Seconds within which every process must notice: a lease expires, and failed lists are retried.
 _NOTICED_WITHIN = 75.0
 
 
@@ -36,30 +36,30 @@ class _Backup:
 
 
 class Backups:
-    """Owner of the backups of a world, and of what is known of who goes by a history that is none any more."""
+    """Owner of the backups of a world, and of which processes still use an invalid history."""
 
     def __init__(self, world: World) -> None:
         self._world = world
         self._rng = random.Random(f"{world.seed} backups")
         self._kept: list[_Backup] = []
         self._highest = 0
-        #: How often one was restored: what was sent before does not arrive after.
+        #: Number of restores: what was sent before one does not arrive after it.
         self.restored = 0
-        #: Whether events are told of now that nobody has written.
+        #: Whether the events that are delivered now come from a restore and not from a write.
         self.restoring = False
-        #: Identity of a process that has seen what was undone -> until when it goes by that; for ever, unless it has to
-        #: notice. And of those that held their leases, until when they may go by these.
+        #: Identity of a process that has observed what was undone -> until when it uses that; forever, unless it must
+        #: notice. `_led`: for processes that held their leases, until when they may act on these.
         self._unaware: dict[str, float] = {}
-        #: Identity of a process that has to notice, and has had no answer yet -> the newest version that it has
-        #: seen of what it lists and watches.
+        #: Identity of a process that must notice, and has had no response yet -> the newest version that it has
+        #: observed of what it lists and watches.
         self._seen: dict[str, int] = {}
         self._led: dict[str, float] = {}
 
     def take(self) -> None:
-        """Now and then."""
+        """Take a backup if the last one is old enough."""
         world, now = self._world, self._world.loop.time()
         early = self._kept and now < self._kept[-1].at + _EVERY
-        # Whoever is to see that the store counts from an earlier number is given the time.
+        # A process that must notice that the store counts from an earlier number is given the time.
         if self.restored or early or (world.shards is not None and not world.shards.is_known):
             return
         store = world.store
@@ -69,7 +69,7 @@ class Backups:
         store.rv = self._highest
 
     def restore(self) -> bool:
-        """One that is old enough, if there is any."""
+        """Restore a backup that is old enough; return whether there was one."""
         world, now = self._world, self._world.loop.time()
         old = [each for each in self._kept if each.at <= now - _AGE]
         if not old or self.restored == _MOST:
@@ -100,43 +100,46 @@ class Backups:
             self._unaware[name] = float("inf")
             self._seen[name] = transport.newest_listed
         else:
-            # What it lists then is what there is, unless that shows it what has been; also for who has not noticed yet
-            # that the store went back before.
+            # It lists the current state then, unless that reveals the restore; also for a process that has not noticed
+            # an earlier restore yet.
             self._unaware[name] = self._world.server_back + _NOTICED_WITHIN
 
     def answered(self, process: Process) -> None:
-        """A process is told a version. Who stood still until the store had counted beyond all that he knew cannot see
-        that it went back, and needs not: it has no history from there, so that he lists all anew."""
+        """Handle a response with a version.
+
+        A process that was stopped until the store had counted beyond all versions that it knew cannot notice the
+        restore, and need not: it has no history from there, so it lists everything again.
+        """
         seen = self._seen.pop(process.identity, None)
         if seen is not None and self._world.store.rv >= seen:
             self._unaware[process.identity] = self._world.loop.time() + _NOTICED_WITHIN
 
     def _has_taken_in(self, process: Process) -> float:
-        """The newest version that a process has surely seen: of what it was sent, some may have been mangled."""
+        """Return the newest version that the process has certainly applied; the others may have been mangled."""
         fast_path = process.fast_path
         if fast_path is None or not self._world.plan.enabled("mangled"):
             return float("inf")
         return max((int(each.view.version or 0) for _, each in fast_path._informers.watched), default=0)
 
     def _is_renewed(self, process: Process, backup: _Backup) -> bool:
-        """Whether the backup has a lease of a process that leads as it was before: one that is gone is made again."""
+        """Return whether a lease of the process differs from the backup's; a missing lease is created again."""
         then, now = backup.tables[LEASES], self._world.store.tables[LEASES]
         leases = [(then.get("/".join(each)), now.get(*each)) for each in process.leases]
         return any(was is not None and was is not is_ for was, is_ in leases)
 
     def is_unaware(self, process: Process | None) -> bool:
-        """Whether a process goes by a history that is none any more."""
+        """Return whether a process uses an invalid history."""
         return process is not None and self._world.loop.time() < self._unaware.get(process.identity, 0.0)
 
     def must_start_over(self, process: Process) -> bool:
         return self._unaware.get(process.identity) == float("inf")
 
     def may_start_over(self, process: Process) -> bool:
-        """Whether a process may find that a write of its own was undone, as one of a claim."""
+        """Return whether a process may notice that its own write was undone, such as that of a claim."""
         return process.identity in self._unaware
 
     def leads_by_what_was(self, process: Process) -> bool:
-        """Whether a process goes by a lease that it held when the store went back, and may do so for now."""
+        """Return whether a process acts on a lease that it held when the store went back, and still may."""
         until = self._led.get(process.identity, 0.0) + self._world.stopped_for(process.name)
         return process.identity in self._led and self._world.loop.time() <= until
 
@@ -160,14 +163,14 @@ class Backups:
                     subscriber(event)
         finally:
             self.restoring = False
-        # Pods that node agents look at anew have not ended, and nothing that belongs to them has to go.
+        # Pods that node agents observe again have not ended, and none of their objects must be collected.
         jobs = self._world.api.collector._jobs
         there = {record.uid for record in store.tables[PODS].scan("")}
         for job in [each for each in jobs if each[0] == "gone" and each[2] in there]:
             del jobs[job]
 
     def _differences(self, name: Name, table: Table, then: dict[str, Record]) -> list[tuple[Table, Event]]:
-        """Make the table what it was; gives what those see who follow it by themselves."""
+        """Set the table to the backup's records; return the events for subscribers that follow it themselves."""
         store = self._world.store
         now, found = dict(table.records), []
         for key in sorted(now.keys() | then.keys()):
@@ -184,7 +187,7 @@ class Backups:
             if table.by_field:
                 table.index(was, is_)
             store._own(name, key, owned=getattr(is_, "owners", ()), owners=getattr(was, "owners", ()))
-            # A node agent that starts over looks at each pod anew.
+            # A node agent that starts over observes each pod again.
             again = name == PODS or is_ is None or was is None or is_.uid != was.uid
             if is_ is not None and again:
                 found.append((table, Event(is_.rv, "DELETED", is_, is_)))

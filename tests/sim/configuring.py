@@ -1,7 +1,7 @@
-"""The configuration file of a world's processes, which all of them read while they run, and what is written into it.
+"""The configuration file that all processes of a world read while they run, and what is written into it.
 
-A process that starts finds the last content that was valid: whoever starts one with a broken file has the broken start
-to notice it by, and puts the file back.
+A process that starts finds the last valid content: a client that starts one with an invalid file notices the failed
+start, and restores the file.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from .scenarios import in_one_line
 from .shard_load import FENCE, LEASE_NAMESPACE
 
 FILE = "scheduler.yaml"
-#: The schedulerName of a world's only scheduler, and of a profile that comes and goes.
+#: The schedulerName of a world's only scheduler, and of a profile that is added and removed.
 ALONE = "agent-scheduler"
 OTHER = "agent-other"
-#: What a running process cannot take over, each for a reason of its own.
+#: Contents that a running process cannot apply, each for another reason.
 _UNUSABLE: tuple[Callable[[str], str], ...] = (
     lambda text: text + "profiles: [{schedulerName: x}]\n",
     lambda text: text[: len(text) // 2] + "\n: [",
@@ -38,12 +38,12 @@ _UNUSABLE: tuple[Callable[[str], str], ...] = (
 
 
 def names_of(scheduler: str) -> tuple[str, str]:
-    """The schedulerNames of all profiles that a scheduler ever has."""
+    """Return the schedulerNames of all profiles that a scheduler ever has."""
     return (scheduler, OTHER if scheduler == ALONE else f"{scheduler}-other")
 
 
 class File:
-    """What it says, and what it said when it was last valid; for the only scheduler. The files of several are alike."""
+    """The file's current content and its last valid content, for the only scheduler. Files of several are alike."""
 
     def __init__(self, shape: Shape) -> None:
         self._shape = shape
@@ -55,13 +55,13 @@ class File:
         self.valid = self.text = shape.configuration() + settings
 
     def change(self, rng: random.Random) -> None:
-        """Something else, that a process can take over."""
+        """Write another valid content."""
         policy = rng.choice(("revalidate", "strict"))
         settings = _settings(rng, self._more, self._scores)
         self.valid = self.text = self._shape.configuration(policy=policy) + settings
 
     def spoil(self, rng: random.Random) -> None:
-        """Something that must be refused."""
+        """Write a content that must be rejected."""
         self.text = rng.choice(_UNUSABLE)(self.valid)
 
     def restore(self) -> None:
@@ -71,7 +71,7 @@ class File:
         return _Source(self, scheduler)
 
     def of(self, scheduler: str, text: str) -> str:
-        """What the file of a scheduler says when that of the only one says `text`."""
+        """Return the content of a scheduler's file if that of the only scheduler were `text`."""
         if scheduler == ALONE or self._shape.shards is None:
             return text
         for mine, its in zip(names_of(ALONE), names_of(scheduler), strict=True):
@@ -101,12 +101,12 @@ class _Source(Source):
         return self._text.of(self._scheduler, self._text.valid)
 
     def start(self) -> Configuration:
-        """What a process begins with."""
+        """Return the configuration with which a process starts."""
         return self.load(Texts(self.valid()))
 
 
 def ask_for_more(shape: Shape, rng: random.Random) -> None:
-    """Some of the pods want a profile, or a node, that there is only by some configurations."""
+    """Give some of the pods a profile, or a node, that exists only in some configurations."""
     for _at, pod in shape.pods:
         spec = pod["spec"]
         chance = rng.random()
@@ -117,8 +117,11 @@ def ask_for_more(shape: Shape, rng: random.Random) -> None:
 
 
 def _plain_settings(more: str, ranked_by: str, shipped: Json) -> str:
-    """The part of a configuration that may change while a process runs, at first. `more`: a plugin's configuration;
-    `ranked_by`: entries of scores besides those that there are; `shipped`: what the installed file says."""
+    """Return the initial content of the part of a configuration that may change while a process runs.
+
+    `more`: a plugin's configuration; `ranked_by`: entries of additional scores; `shipped`: the installed file's
+    content.
+    """
     ranks = f"plugins: {{score: {{enabled: [{ranked_by}]}}}}, " if ranked_by else ""
     (plain,) = shipped.get("profiles", [{"schedulerName": ALONE}])
     profile = f"{{{in_one_line(plain)[1:-1]}, {ranks}pluginConfig: [{more}]}}"

@@ -1,14 +1,14 @@
-"""The part of the worlds' drivers that makes devices ready once they are allocated (binding conditions, KEP-5007).
+"""The drivers, controllers and clients of a world's devices.
 
-Each allocation of a device that has to be attached is looked at once: the driver says after a while that it is
-attached, and while faults last also that this failed, or nothing at all.
+`Attacher` makes devices ready after their allocation (binding conditions, KEP-5007): it handles each allocation of a
+device that must be attached once. The driver reports after a while that it is attached, and during faults also that
+this failed, or nothing.
 
-What makes devices and claims in a world: the embedded cluster's controllers, and a driver of the world's own.
+`DeviceCluster` runs the embedded cluster's controllers and simulated driver, and a driver of the world's own. That one
+publishes its pools again from time to time, as drivers do: it creates all slices of the next generation one by one, and
+then deletes the old ones. In between the pool is incomplete, and no device of it may be allocated.
 
-What this driver publishes it publishes anew now and then, as drivers do: all slices of the next generation come one by
-one, and then the old ones go. In between the pool is not complete, and nobody may take anything of it.
-
-What happens to claims, classes and pools while pods are given devices. Its requests never fail.
+`DeviceNemesis` changes claims, classes and pools while pods get devices. Its requests never fail.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from .kinds import Process, World
 
 
 class Attacher:
-    """Subscribes to the claims of a world."""
+    """The part of the drivers that attaches devices; subscribes to the claims of a world."""
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -54,7 +54,7 @@ class Attacher:
         if event.type == "DELETED":
             return
         now = content(event.record)
-        # Who starts over with a store that went back looks at all that there is.
+        # A driver that starts over after a restore handles all existing claims.
         first = event.previous is None or self._world.backups.restoring
         before = None if first or event.previous is None else allocation_of(content(event.previous))
         allocation = allocation_of(now)
@@ -81,7 +81,7 @@ class Attacher:
             return
         claim = content(record)
         said = [device_of(each) for each in claim["status"].get("devices") or ()]
-        # It may have been taken away and given again, in the same second.
+        # The claim may have been deallocated and allocated again in the same second.
         if allocation_of(claim) != allocation or device_of(result) in said:
             return
         said = {"type": ATTACH_FAILED if fails else ATTACHED, "status": "True"}
@@ -94,22 +94,22 @@ class Attacher:
 
 
 class DeviceCluster:
-    """Made with its world."""
+    """The devices of a world: controllers, drivers and pools. Created with the world."""
 
     def __init__(self, world: World, shape: Devices) -> None:
         self._world = world
         self._shape = shape
         self.reading = Reading(world.store)
         self._collector: CollectorTurns | None = None
-        #: Pool of the world's own driver -> its last generation, and how many slices that has.
+        #: Pool of the world's own driver -> its last generation and the number of its slices.
         self._published: dict[str, tuple[int, int]] = {}
         self._busy: set[str] = set()
 
     def start(self) -> list[asyncio.Task[None]]:
-        """Before the first node is made."""
+        """Start the controllers and drivers, before the first node is created; return their tasks."""
         world = self._world
         self._collector = CollectorTurns(world.api.collector, world.loop)
-        # What these say of their devices is `Attacher`'s.
+        # `Attacher` writes the conditions of these devices.
         attaching = Attaching(None) if self._shape.attached else None
         driver = DeviceDriver(world.api, DevicesShape(self._shape.per_node, attaching=attaching))
         if self._shape.attached:
@@ -127,11 +127,11 @@ class DeviceCluster:
             self._collector.stop()
 
     def pool_names(self) -> list[str]:
-        """Those that can be published anew now."""
+        """Return the pools that can be published again now."""
         return [name for name in self._published if name not in self._busy]
 
     async def republish(self, name: str, specs: Sequence[Json], gaps: Sequence[float]) -> None:
-        """Publish the pool as `specs` say, one slice after each of `gaps`; the last gap is before the old ones go."""
+        """Publish `specs`, one slice after each of `gaps`; the last gap precedes the deletion of the old ones."""
         self._busy.add(name)
         generation, count = self._published[name]
         self._published[name] = generation + 1, len(specs)
@@ -144,7 +144,7 @@ class DeviceCluster:
         self._busy.discard(name)
 
     def copy(self, name: str) -> None:
-        """Make a pod that names a claim which was generated for another one from a template, if there is any."""
+        """Create a pod that names a claim which was generated from a template for another pod, if there is one."""
         claims = [each for each in self.reading.claims() if owner_of(each) and not is_made(each)]
         made = sorted(name_of(each) for each in claims if "deletionTimestamp" not in each["metadata"])
         if not made:
@@ -172,20 +172,20 @@ class DeviceNemesis(FaultMaker):
         super().__init__(world, "device nemesis")
         self._devices = devices
         self._rivals = 0
-        #: Class -> what it says when nobody has changed it.
+        #: Class -> its unchanged content.
         self._classes: dict[str, Json] = {}
 
     def after_claim_write(self, process: Process) -> None:
-        """A claim was written and its answer is not there yet."""
+        """Handle a written claim whose response has not arrived yet: kill the process or not."""
         if self._strikes("crash", 0.6):
             self._reached("crash between claims and bind")
             wait = self._rng.choice((0.0, self._rng.uniform(0, 0.01)))
             self._world.loop.call_later(wait, process.kill, "killed between claims and bind")
 
-    # -- in the way of a write
+    # -- conflicting writes
 
     def claim_taken(self, asked: Request) -> None:
-        """Somebody else is faster by a moment."""
+        """Write the claim a moment before the process does."""
         name = asked.path.removesuffix("/status").rpartition("/")[2]
         claim = self._devices.reading.claim(name)
         if claim is None:
@@ -203,7 +203,7 @@ class DeviceNemesis(FaultMaker):
         self._call("PATCH", f"{CLAIMS_PATH}/{name}", {"metadata": {"labels": labels}})
 
     def _allocate(self, claim: Json, *, reserve: bool) -> None:
-        """What another scheduler gives it, for a pod of its own or for nobody yet."""
+        """Allocate the claim as another scheduler does, for one of its own pods or without a reservation."""
         cluster = self._devices.reading.cluster()
         names = [name_of(each) for each in cluster.nodes]
         node = self._rng.choice(names) if names else ""
@@ -233,7 +233,7 @@ class DeviceNemesis(FaultMaker):
         self._call("PATCH", path, {"status": {"reservedFor": reserved}})
 
     def _rival(self, claim: Json, node: str) -> Json:
-        """Another scheduler's pod that uses the claim, as a consumer."""
+        """Create another scheduler's pod that uses the claim, and return its entry for `reservedFor`."""
         self._rivals += 1
         name = f"rival-{self._rivals}"
         container = {"name": "c", "image": "i", "resources": {"requests": {"cpu": "10m"}}}
@@ -242,13 +242,13 @@ class DeviceNemesis(FaultMaker):
         spec = {"schedulerName": "other", "containers": [container], "resourceClaims": entries}
         metadata = {"name": name, "annotations": annotations}
         answer = self._call("POST", PODS_PATH, {"metadata": metadata, "spec": spec})
-        # It is bound once its claim is written, which is after this.
+        # It is bound once its claim is written, which happens after this.
         binding = {"metadata": {"name": name}, "target": {"kind": "Node", "name": node}}
         self._call_later(0.001, "POST", f"{PODS_PATH}/{name}/binding", binding)
         self._call_later(20.0, "DELETE", f"{PODS_PATH}/{name}", {"gracePeriodSeconds": 0})
         return {"resource": "pods", "name": name, "uid": uid_of(orjson.loads(answer.body))}
 
-    # -- to the cluster
+    # -- changes of the cluster
 
     def claim_changed(self) -> None:
         claims = self._devices.reading.claims()
@@ -269,12 +269,12 @@ class DeviceNemesis(FaultMaker):
             self._call("PATCH", f"{CLAIMS_PATH}/{name}/status", {"status": nothing})
 
     def _runs(self, claim: Json) -> bool:
-        """Whether a pod with a node uses it: nobody takes devices from under one."""
+        """Return whether a pod with a node uses the claim: a device is never taken from such a pod."""
         users = reserved_for(claim)
         return any(uid_of(pod) in users and node_of(pod) for pod in self._objects(PODS))
 
     def pool_changed(self) -> None:
-        """Published anew: as it was, or with less in it for a while."""
+        """Publish a pool again: unchanged, or with fewer devices for a while."""
         names = self._devices.pool_names()
         if self._rng.random() < 0.3 or not names:
             self._driver_again()
@@ -285,7 +285,7 @@ class DeviceNemesis(FaultMaker):
         if self._rng.random() < 0.5:
             index, device = self._unused(name, less)
             if device is not None:
-                # What a device took of counters is forgotten with it, and somebody may be about to be given it.
+                # A removed device no longer counts in its counters, and another one may be about to be allocated.
                 if "consumesCounters" in device or self._rng.random() < 0.5:
                     device["taints"] = [_TAINT]
                 else:
@@ -301,14 +301,14 @@ class DeviceNemesis(FaultMaker):
         self._world.keep(publish(), f"{name} is published")
 
     def _unused(self, pool: str, specs: list[Json]) -> tuple[int, Json | None]:
-        """A device that no claim has."""
+        """Return a device that no claim has, with the index of its slice."""
         used = set(map(device_of, self._devices.reading.cluster().had()))
         there = [(index, each) for index, spec in enumerate(specs) for each in spec.get("devices") or ()]
         found = [each for each in there if (load.FABRIC, pool, each[1]["name"]) not in used]
         return self._rng.choice(found) if found else (0, None)
 
     def _driver_again(self) -> None:
-        """Somebody touches a slice of the simulated driver, which publishes the pool anew."""
+        """Change or delete a slice of the simulated driver, which then publishes the pool again."""
         there = self._devices.reading.cluster().slices
         slices = [name_of(each) for each in there if each["spec"]["driver"] == DRIVER]
         if not slices:

@@ -1,9 +1,9 @@
-"""What is asked of a scheduler where pods use devices: pools, classes, claims, templates, and the pods that name them.
+"""The devices of a world and its pods that use them: pools, classes, claims, templates, and the pods that name them.
 
-Two drivers: the simulated one of the embedded cluster, with a pool on each node, and one of the world's own, whose
-pools many nodes see: network cards that several claims can share, and cards that can be had whole, in halves or in
-quarters, of which a half takes more memory than two quarters and a link that both cards have together. Claims and
-templates may come after the pods that name them, and pods are deleted whenever.
+There are two drivers: the simulated one of the embedded cluster, with a pool on each node, and one of the world's own,
+whose pools many nodes can use: network cards that several claims can share, and cards that can be allocated as a whole,
+in halves or in quarters, of which a half uses more memory than two quarters, and a link that both cards share. Claims
+and templates may be created after the pods that name them, and pods are deleted at any time.
 """
 
 from __future__ import annotations
@@ -25,26 +25,29 @@ GROUP = "/apis/resource.k8s.io/v1"
 CLAIMS_PATH = f"{GROUP}/namespaces/default/resourceclaims"
 TEMPLATES = f"{GROUP}/namespaces/default/resourceclaimtemplates"
 CLASSES_PATH = f"{GROUP}/deviceclasses"
-#: How many worlds have devices that are made ready once they are allocated.
+#: Share of worlds whose devices must be made ready after their allocation.
 _ATTACHED = 0.4
-#: The driver of the pools that many nodes see, and the label by which they do.
+#: The driver of the pools that many nodes can use, and the label that selects these nodes.
 FABRIC = "fabric.example.com"
 ZONE = "zone"
 
 
 @dataclass
 class Devices:
-    """The part of a `Shape` that is about devices. `per_node`: those of the simulated driver. `copies`: (seconds from
-    the start, name) of pods that name a claim which was generated for another one."""
+    """The part of a `Shape` that is about devices.
+
+    `per_node`: number of devices of the simulated driver per node. `copies`: (seconds from the start, name) of pods
+    that name a claim which was generated for another pod.
+    """
 
     per_node: int = 2
-    #: Whether those have to be made ready once they are allocated.
+    #: Whether these devices must be made ready after their allocation.
     attached: bool = False
     copies: list[tuple[float, str]] = field(default_factory=list)
 
 
 def pools() -> dict[str, list[Body]]:
-    """The world's own: pool -> what its slices say, in any generation."""
+    """Return the pools of the world's own driver -> the contents of their slices, for any generation."""
     zone_a = {"matchExpressions": [{"key": ZONE, "operator": "In", "values": ["a"]}]}
     in_zone: Body = {"nodeSelector": {"nodeSelectorTerms": [zone_a]}}
     shared = {"allowMultipleAllocations": True, "capacity": {"bandwidth": {"value": "10"}}}
@@ -61,9 +64,9 @@ def pools() -> dict[str, list[Body]]:
     }
 
 
-#: Counter set -> what there is: engines and memory of each card, and the links that they share.
+#: Counter set -> its counters: engines and memory of each card, and the links that they share.
 _CARDS = {**{card: {"engines": 4, "memory": 40} for card in ("card-0", "card-1")}, "links": {"links": 3}}
-#: What a part of a card takes: engines, memory and links.
+#: What a part of a card consumes: engines, memory and links.
 _SIZES = {"whole": (4, 40, 2), "half": (2, 20, 1), "quarter": (1, 5, 0)}
 
 
@@ -76,7 +79,7 @@ def _taken(name: str, amounts: dict[str, int]) -> Body:
 
 
 def _parts(card: str) -> list[Body]:
-    """All ways to cut it, overlapping as partitions do."""
+    """Return all parts of the card; they overlap, as partitions do."""
     found = []
     for kind, (engines, memory, links) in _SIZES.items():
         for number in range(4 // engines):
@@ -95,7 +98,7 @@ def slice_body(pool: str, generation: int, index: int, count: int, spec: Body) -
 
 
 def class_bodies() -> list[Body]:
-    """The classes of the world's own; that of the simulated driver is made with it."""
+    """Return the classes of the world's own driver; the simulated driver creates its class."""
     is_kind = f"device.driver == '{FABRIC}' && device.attributes['{FABRIC}'].kind == "
     return [named(kind, {"selectors": [_selector(f"{is_kind}'{kind}'")]}) for kind in ("nic", *_SIZES)]
 
@@ -113,12 +116,12 @@ def _option(name: str = DRIVER, number: int = 1, **more: Any) -> Body:
 
 
 def simple(number: int) -> Body:
-    """What a claim asks for that wants so many devices of the simulated driver, whichever."""
+    """Return the spec of a claim for this number of any devices of the simulated driver."""
     return {"devices": {"requests": [{"name": "r", "exactly": _option(number=number)}]}}
 
 
 def _spec(rng: random.Random) -> Body:
-    """What one claim asks for."""
+    """Return a drawn spec of a claim."""
     large = _selector(f"device.attributes['{DRIVER}'].model == 'large'")
     model = rng.choice(
         (
@@ -161,7 +164,7 @@ def _spec(rng: random.Random) -> Body:
 
 
 def fill(rng: random.Random, load: Load) -> Devices:
-    """Draw the load of a world whose `nodes` are there already; `pod` makes a pod's body."""
+    """Draw the load of a world whose `nodes` exist already; `pod` returns a pod's body."""
     for index, each in enumerate(load.nodes):
         each["metadata"]["labels"] = {ZONE: "ab"[index % 2]}
     admin = {"metadata": {"labels": {ADMIN_ACCESS: "true"}}}
@@ -192,13 +195,13 @@ def fill(rng: random.Random, load: Load) -> Devices:
     if rng.random() < 0.4:
         _kept(rng, load)
     copies = [(rng.uniform(1, 10), f"copy-{number}") for number in range(rng.randrange(4))]
-    # By dice of their own, so that all else is as without.
+    # A separate generator, so that everything else is drawn as without this.
     attached = random.Random(f"{rng.random()} attached").random() < _ATTACHED
     return Devices(per_node, attached, copies)
 
 
 def _kept(rng: random.Random, load: Load) -> None:
-    """A claim that somebody has allocated on the first node, and pods that have to go elsewhere with it."""
+    """Add a claim that another client allocated on the first node, and pods that name it and fit other nodes."""
     node = name_of(load.nodes[0])
     result = {"request": "r", "driver": DRIVER, "pool": node, "device": "gpu-0"}
     selector = {"nodeSelectorTerms": [{"matchFields": [is_named(node)]}]}
@@ -232,13 +235,13 @@ def _entries(rng: random.Random, templates: Sequence[str], named: Sequence[str])
 
 
 VOLUMES = "/api/v1/namespaces/default/persistentvolumeclaims"
-#: Class of the volumes.
+#: StorageClass of the volumes.
 _CLASS = "made"
 _KINDS = ("template", "template", "extended", "extended", "shared", "volumes", "volumes", "none", "both")
 
 
 def equip(rng: random.Random, load: Load) -> Devices:
-    """Draw what each gang of `pods` needs besides room: all its members the same."""
+    """Draw what each gang of `pods` needs in addition to capacity: the same for all its members."""
     devices = Devices(rng.choice((1, 2, 2, 4)))
     for number in (1, 2):
         load.act(0.0, "POST", TEMPLATES, named(f"of-{number}", {"spec": simple(number)}))
@@ -275,5 +278,5 @@ def _equip(rng: random.Random, gang: str, kind: str, number: int, pod: Body, at:
         load.act(at + late, "POST", VOLUMES, named(f"data-of-{name}", wanted))
 
 
-#: Seconds that an attachment takes at most, and those after which nobody waits for one any more.
+#: Maximum seconds until a device is attached, and the time after which no pod waits for one any longer.
 ATTACHED_WITHIN, TIMEOUT = 2.0, 8.0

@@ -1,6 +1,6 @@
-"""What the API says of devices and claims, read plainly, and whether a pod could have its devices on a node.
+"""Reads devices and claims from the API's objects, and decides whether a pod could have its devices on a node.
 
-What an allocation may be is told by `tests.decisions.devices.validity`; here all that it could be is tried.
+`tests.decisions.devices.validity` decides whether an allocation is valid; this module tries all possible ones.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ from .api import NODES, Json, is_named, name_of, objects, uid_of
 CLAIMS = ("resource.k8s.io", "resourceclaims")
 CLASSES = ("resource.k8s.io", "deviceclasses")
 SLICES = ("resource.k8s.io", "resourceslices")
-#: Pods that a claim can be reserved for.
+#: Maximum number of pods that a claim can be reserved for.
 MOST = 256
 _MADE, _EXTENDED = "extendedResourceClaimStatus", "extendedResourceName"
-#: Combinations of several claims' allocations that are tried.
+#: Maximum number of tried combinations of several claims' allocations.
 _TRIED = 2000
 
 
 @dataclass(frozen=True, slots=True)
 class Named:
-    """A claim as a pod names it: `name` None, as long as none was made for it."""
+    """A claim as a pod names it; `name` is None until the claim is created."""
 
     name: str | None
-    #: Whether it has to be the pod's own.
+    #: Whether it must be the pod's own.
     own: bool
 
 
@@ -57,13 +57,13 @@ def named_by(pod: Json) -> list[Named]:
 
 
 def extended(pod: Json) -> int:
-    """How many devices it asks for as an extended resource, which no node offers."""
+    """Return the number of devices that the pod requests as an extended resource, which no node offers."""
     resources = (each.get("resources", {}) for each in pod["spec"]["containers"])
     return sum(int(each.get("requests", {}).get(EXTENDED_RESOURCE, 0)) for each in resources)
 
 
 def without_extended(pod: Json) -> Json:
-    """The pod as nodes see it once a claim was made for its extended resources."""
+    """Return the pod as nodes count it once a claim was created for its extended resources."""
     if not extended(pod):
         return pod
     containers = []
@@ -75,13 +75,13 @@ def without_extended(pod: Json) -> Json:
 
 
 def is_made(claim: Json) -> bool:
-    """Whether it was made for extended resources."""
+    """Return whether the claim was created for extended resources."""
     annotations = claim["metadata"].get("annotations") or {}
     return bool(annotations.get("resource.kubernetes.io/extended-resource-claim") == "true")
 
 
 def owner_of(claim: Json) -> str:
-    """UID of the pod that it was made for."""
+    """Return the UID of the pod for which the claim was created."""
     owners = claim["metadata"].get("ownerReferences") or ()
     return next((each["uid"] for each in owners if each.get("controller")), "")
 
@@ -92,12 +92,12 @@ def allocation_of(claim: Json) -> Json | None:
 
 
 def reserved_for(claim: Json) -> set[str]:
-    """UIDs."""
+    """Return the UIDs of the pods for which the claim is reserved."""
     return {each["uid"] for each in (claim.get("status") or {}).get("reservedFor") or ()}
 
 
 class Reading:
-    """The API's objects as they are now."""
+    """The current objects of the API."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -126,14 +126,16 @@ class Reading:
         return next((each for each in self.claims() if name_of(each) == name), None)
 
     def cluster(self, *, without: frozenset[str] = frozenset()) -> Cluster:
-        """As it is, but for the allocations of claims with these UIDs."""
+        """Return the current cluster without the allocations of claims with these UIDs."""
         allocated = [each for each in self.claims() if allocation_of(each) and uid_of(each) not in without]
         nodes, classes, slices = (self._objects(kind) for kind in (NODES, CLASSES, SLICES))
         return Cluster(nodes, classes, slices, allocated)
 
     def claims_of(self, pod: Json) -> list[Json] | None:
-        """Those of its spec, each once; None if one is not there, is being deleted, or is not the pod's own and should
-        be."""
+        """Return the claims of the pod's spec, each once.
+
+        None if one is missing, is being deleted, or should be the pod's own and is not.
+        """
         found: dict[str, Json] = {}
         for named in named_by({"spec": pod["spec"], "status": {**pod["status"], _MADE: None}}):
             claim = self.claim(named.name) if named.name else None
@@ -146,12 +148,14 @@ class Reading:
         return list(found.values())
 
     def is_gated(self, pod: Json) -> bool:
-        """Whether the pod need not be tried: its claims are not there."""
+        """Return whether the pod need not be tried, because its claims do not exist."""
         return self.claims_of(pod) is None
 
     def could_have(self, pod: Json, node: Json) -> bool:
-        """Whether all claims of the pod can be used on the node, or could be allocated there; those that the pod alone
-        has, or nobody, could be given back first."""
+        """Return whether all claims of the pod can be used on the node, or could be allocated there.
+
+        Claims that only this pod or no pod uses may be deallocated first.
+        """
         if not pod["spec"].get("resourceClaims") and not extended(pod):
             return True
         self._objects(CLAIMS)
@@ -165,7 +169,7 @@ class Reading:
         claims, uid = self.claims_of(pod), uid_of(pod)
         if claims is None:
             return False
-        # What was made for its extended resources is made anew.
+        # The claim for its extended resources is created again.
         freed = {uid_of(each) for each in self.claims() if is_made(each) and owner_of(each) == uid}
         wanted = []
         if number := extended(pod):
@@ -190,11 +194,11 @@ class Reading:
         return next(ways(cluster, name_of(node), wanted), None) is not None
 
 
-# ---- all that claims could be given
+# ---- all possible allocations of claims
 
 
 def ways(cluster: Cluster, node_name: str, claims: Sequence[Json]) -> Iterator[tuple[Json, ...]]:
-    """The ways to allocate all of `claims` on a node."""
+    """Yield the ways to allocate all of `claims` on a node."""
     known = {name_of(each) for each in cluster.classes}
     options = [
         option for claim in claims for each in _requests(claim) for option in options_of(each).values()
@@ -216,7 +220,7 @@ def _requests(claim: Json) -> list[Json]:
 
 
 def _of_claim(cluster: Cluster, node_name: str, claim: Json) -> Iterator[Json]:
-    """Some of them wrong."""
+    """Yield possible allocations of one claim, some of them invalid."""
     node = cluster.node(node_name)
     here = cluster.devices(node)
     results = [result for result in cluster.had() if not result.get("adminAccess")]
@@ -258,12 +262,12 @@ def _result(name: str, key: DeviceId, device: Any, option: Json) -> Json:
 
 
 def awaited(allocation: Json | None) -> list[Json]:
-    """The results that have to be made ready."""
+    """Return the results that must be made ready."""
     return [each for each in results_of(allocation) if each.get("bindingConditions")]
 
 
 def unready(claim: Json, *, only_failed: bool = False) -> list[str]:
-    """Devices of the claim's allocation that are not ready, or of which the driver has said that they will not be."""
+    """Return devices of the claim's allocation that are not ready, or that the driver has reported as failed."""
     said = {
         device_of(each): {one["type"] for one in each.get("conditions") or () if one["status"] == "True"}
         for each in claim.get("status", {}).get("devices") or ()

@@ -1,16 +1,13 @@
-"""One choice of victims, and the cluster as the process that made it had seen it by then.
+"""Judges preemptions: which pod was evicted for which, by the API's own objects.
 
-Who was evicted for whom, and whether that was right: claims, judged from the API's own objects.
+S14 a pod preempts others only where kube-scheduler would: it fits nowhere, it may preempt, and these victims, all of
+lower priority, are the best choice of all nodes; no further pod is evicted while those that are leaving suffice S15 an
+eviction deletes only a chosen victim, by its UID, and is sent only while the preempting pod still waits for that node
+S16 no pod of ours takes capacity for which pods were evicted on behalf of another
 
-S14 a pod has others evicted only where kube-scheduler would: it fits nowhere, it may preempt, and of all nodes these
-    victims, all of lower priority, are the best choice; nobody else is evicted while those who leave already suffice
-S15 an eviction harms nobody but a chosen victim, by its UID, and is sent only while the pod that it is for still waits
-    for that node
-S16 no pod of ours takes room that is kept for one for which others were evicted
-
-A scheduler does not tell the API for whom it evicts, so its choice is noted where it is made: `Claim`. What it had seen
-by then, late as its watches may be, is taken from it as versions alone; their content is the API's, and is judged by
-the plain readings of `tests.decisions` and `tests.unit.engine`, never by the engine.
+A scheduler does not report to the API for which pod it evicts, so its choice is recorded where it is made: `Claim`.
+What it had observed by then, however late its watches, is taken from it as versions only; their content is the API's,
+and is judged by the plain readings of `tests.decisions` and `tests.unit.engine`, never by the engine.
 """
 
 from __future__ import annotations
@@ -42,8 +39,8 @@ from .rules import as_placed, beside, cluster_of, readable, refusal, with_device
 class Claim:
     """One choice of victims.
 
-    `deleted` are those whose deletion was committed, `known` those of which the process was told so for this pod,
-    `failed` those of which it was told for this pod that they stay, and `left` those that have gone.
+    `deleted` are those whose deletion was committed, `known` those of whose deletion the process was notified for this
+    pod, `failed` those that stay as far as it was notified for this pod, and `left` those that have gone.
     """
 
     by: str
@@ -53,28 +50,28 @@ class Claim:
     priority: int
     node: str
     victims: dict[str, str]
-    #: The store's version when it was made, and the settings by which it was.
+    #: The store's version when the choice was made, and the settings in effect.
     rv: int
     settings: object
     deleted: set[str] = field(default_factory=set)
     known: set[str] = field(default_factory=set)
     failed: set[str] = field(default_factory=set)
     left: set[str] = field(default_factory=set)
-    #: The version of the node by which it was made.
+    #: The version of the node on which the choice was based.
     node_rv: int = 0
-    #: When a pod of higher priority was first given the same node; 0.0 if none was.
+    #: When a pod of higher priority was first assigned to the same node; 0.0 if none was.
     displaced: float = 0.0
     over: bool = False
     node_uid: str = ""
 
     @property
     def is_leaving(self) -> bool:
-        """Whether some victim was deleted and is still there."""
+        """Return whether some victim was deleted and still exists."""
         return self.deleted != self.left
 
 
 class Seen:
-    """The cluster as one process had seen it at a moment, in the API's own words."""
+    """The cluster as one process had observed it at a moment, in the API's own objects."""
 
     def __init__(self, evictions: Evictions, process: Process, fast_path: FastPath) -> None:
         ledger = fast_path.ledger
@@ -82,7 +79,7 @@ class Seen:
         self._fast_path = fast_path
         self.rules = process.rules()
         self.nodes = list(map(evictions.known, filter(None, map(ledger.node, ledger.rows))))
-        #: In the scheduler's order: of pods that are alike in all that counts it is the one that decides.
+        #: In the scheduler's order: of pods with equal criteria the first one is chosen.
         self.placed = {name: [self._on(each) for each in ledger.pods_on(name)] for name in ledger.rows}
 
     def _on(self, placement: Placement) -> Json:
@@ -90,7 +87,7 @@ class Seen:
         assert pod is not None, "the ledger has no pod that was not seen"
         there = {**pod, "spec": {**pod["spec"], "nodeName": placement.node_name}}
         if placement.gpus and not node_of(pod):
-            # Whatever the annotation of a pod says that is not bound.
+            # The annotation of a pod that is not bound does not matter.
             return with_devices(there, placement.gpus)
         return as_placed(there, placement.gpus)
 
@@ -103,12 +100,12 @@ class Seen:
 
     @cached_property
     def cluster(self) -> Cluster:
-        """With all pods that have a node, their extended resources left to whoever judges devices."""
+        """Return the cluster with all pods that have a node; the judge of devices handles their extended resources."""
         placed = (without_extended(pod) for pods in self.placed.values() for pod in pods)
         return cluster_of(self.nodes, placed)
 
     def fits(self, pod: Json, node: Json, *, without: Iterable[str] = (), and_: Sequence[Json] = ()) -> bool:
-        """Whether the pod may go there, `without` some pods and with those of `and_` on the node."""
+        """Return whether the pod fits on the node, without the pods of `without` and with those of `and_` on it."""
         cluster, gone = self.cluster, set(without)
         if gone or and_:
             name = name_of(node)
@@ -129,15 +126,15 @@ class Evictions(Judge):
     def __init__(self, world: World) -> None:
         super().__init__(world)
         self.claims: list[Claim] = []
-        #: What an object was, by its UID and version.
+        #: The object of a UID and version.
         self.known = History(world, (PODS, NODES, BUDGETS), readable).known
-        #: Node -> (version, UID) of each pod that came to it.
+        #: Node -> (version, UID) of each pod that was bound to it.
         self.arrivals: dict[str, list[tuple[int, str]]] = {}
         names = world.store.tables[PODS].field_names
         self._node_field, self._phase_field = names.index("spec.nodeName"), names.index("status.phase")
 
     def went_back(self) -> None:
-        """The store has: what was chosen is of a history that is none any more."""
+        """End all claims, because the store went back: they were based on a history that is no longer valid."""
         for claim in self.claims:
             claim.over = True
         self.arrivals.clear()
@@ -146,13 +143,13 @@ class Evictions(Judge):
                 self.arrivals.setdefault(node, []).append((record.rv, record.uid))
 
     def open(self) -> list[Claim]:
-        """Claims whose pod still waits."""
+        """Return the claims whose pod still waits."""
         return [claim for claim in self.claims if not claim.over]
 
     # -- choices
 
     def watch(self, process: Process, fast_path: FastPath) -> None:
-        """Hear of each choice. Idempotent."""
+        """Record each choice of the process. Idempotent."""
         preemption, ledger = fast_path.preemption, fast_path.ledger
         if not is_first(preemption, "evictions"):
             return
@@ -199,7 +196,7 @@ class Evictions(Judge):
         world.nemesis.after_claim(process, claim)
 
     def _rivals(self, claim: Claim, fast_path: FastPath) -> dict[str, list[str]]:
-        """Node -> UIDs of the pods nominated there that the claim's pod has to leave room for."""
+        """Return node -> UIDs of the pods nominated there for which the claim's pod must leave capacity."""
         nominator = fast_path.queue.nominator
         placements = fast_path.ledger.placements
         found = {
@@ -235,7 +232,7 @@ class Evictions(Judge):
             self._wrong_claim(claim, f"the best choice is {best or decision.message}")
 
     def _judge_among_rivals(self, claim: Claim, pod: Json, seen: Seen, rivals: dict[str, list[str]]) -> None:
-        """Less is said where nominated pods have a say: it was necessary, and it is enough."""
+        """Check less where nominated pods matter: that the evictions were necessary, and that they suffice."""
         if pod["spec"].get("preemptionPolicy") == "Never":
             self._wrong_claim(claim, "it must not preempt")
         there = {node: [each for uid in uids if (each := seen.pod(uid))] for node, uids in rivals.items()}
@@ -266,18 +263,18 @@ class Evictions(Judge):
             if earlier.by != claim.by or earlier.uid != claim.uid or earlier.displaced or pod is None:
                 continue
             if earlier.settings is not claim.settings:
-                # By some settings in between nobody was to be evicted for it, perhaps.
+                # With some settings in between, evicting for it may not have been allowed.
                 continue
             node = seen.node(earlier.node)
             if node is not None and uid_of(node) != earlier.node_uid:
-                # The one that they left for it is gone, and with that what it was nominated to.
+                # The node that was freed for it is gone, and its nomination with it.
                 continue
             known = fast_path.cluster.pods
             leaves = [uid for uid in earlier.victims if uid in earlier.deleted and known.get(uid) is not None]
             if node is None or not leaves or earlier.known != earlier.victims.keys():
                 continue
             if not claim.victims.keys() - {uid for each in self.claims for uid in each.deleted}:
-                # Nobody else.
+                # No further pod is evicted.
                 continue
             others = [each for uid in rivals.get(earlier.node, []) if (each := seen.pod(uid))]
             if all(seen.fits(pod, node, without=leaves, and_=more) for more in ([], others)):
@@ -285,7 +282,7 @@ class Evictions(Judge):
                 self._wrong_claim(claim, f"{names} are leaving {earlier.node} for it already")
 
     def _judge_room(self, process: Process, fast_path: FastPath, bound: PodInfo, node_name: str) -> None:
-        """A process has just given room to `bound`: others may be given some, and know more, before it is bound."""
+        """Check that `bound`, which receives capacity, takes none of another pod's, before others receive some."""
         nominated, placements = fast_path.queue.nominator.nominated, fast_path.ledger.placements
         kept = [
             claim
@@ -313,14 +310,14 @@ class Evictions(Judge):
     # -- requests
 
     def sending(self, process: Process, path: str, body: bytes) -> None:
-        """A request that deletes a pod leaves a process."""
+        """Check a request of a process that deletes a pod."""
         if self._is_unaware(process):
             return
         self._look("S15")
         name = path.rpartition("/")[2]
         fast_path = process.fast_path
         gangs, record = self.world.gang_safety, self.world.store.tables[PODS].get("default", name)
-        # That of the name by now may be another pod.
+        # The name may belong to another pod now.
         uid = (orjson.loads(body).get("preconditions") or {}).get("uid", "")
         if gangs is not None and (record is None or gangs.is_victim(process, uid)):
             return
@@ -328,9 +325,9 @@ class Evictions(Judge):
         mine = [each for each in self.claims if each.by == process.identity and name in each.victims.values()]
         waiting = [claim for claim in mine if fast_path.cluster.waits(claim.uid)]
         if not waiting:
-            self._wrong("S15", process, f"deletes {name} for nobody who waits")
+            self._wrong("S15", process, f"deletes {name} for no waiting pod")
         elif all(claim.displaced and claim.displaced < self.world.loop.time() for claim in waiting):
-            # What was decided on in this moment may have waited for a connection meanwhile.
+            # A request that was decided at this moment may have waited for a connection meanwhile.
             self._wrong("S15", process, f"deletes {name} for a pod whose place was given away")
 
     # -- commits
@@ -364,7 +361,7 @@ class Evictions(Judge):
         if not claims and not for_gang and not self._is_unaware(actor):
             self._wrong("S15", actor, f"deleted {record.key}, no victim of its")
         for claim in claims:
-            # Whoever was told that this victim stays has given it up; it goes for somebody else.
+            # A process that was notified that this victim stays has given it up; the deletion is for another pod.
             if record.uid not in claim.failed:
                 claim.deleted.add(record.uid)
         self._reached("victim evicted")
@@ -376,11 +373,13 @@ class Evictions(Judge):
         if actor is None and any(claim.deleted for claim in others):
             self._reached("room taken by another")
 
-    # -- in the end
+    # -- at the end
 
     def world_changed(self, claim: Claim) -> bool:
-        """Whether something has happened to the node since it was as the claim was made by, so that this need not be of
-        use any more."""
+        """Return whether the node has changed since the state on which the claim was based.
+
+        Then the claim need not be useful any longer.
+        """
         node = self.world.store.tables[NODES].records.get(claim.node)
         arrivals = self.arrivals.get(claim.node, ())
         others_came = any(rv > claim.rv and uid != claim.uid for rv, uid in arrivals)

@@ -1,6 +1,6 @@
-"""A request on the server's side: what becomes of it there, whether or not anybody waits for the answer.
+"""The server's side of a request: what happens to it there, whether or not the client waits for the response.
 
-What goes wrong with the requests and watches of one process: which fault strikes which of them, and for how long.
+`Troubles` decides which fault affects which requests and watches of one process, and for how long.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from .nemesis import KINDS_WATCHED, LIST_TIMEOUT
 from .shard_map import SHARDS_PATH
 from .shard_safety import Sent, is_list, is_version_asked
 
-#: Seconds that the server works at a request at most.
+#: Maximum seconds that the server works on a request.
 LONGEST = 40.0
 
 
 @dataclass(eq=False, slots=True)
 class Exchange:
-    """One request on the server's side, where nothing of the client's matters.
+    """One request on the server's side, independent of the client.
 
-    `verb` and `fate` as in `network`; `after`: seconds that the answer is on its way; `sent`: what is noted of a bind
-    until nothing can come of it any more.
+    `verb` and `fate` as in `network`; `after`: seconds until the response arrives; `sent`: the record of a bind until
+    it can no longer be carried out.
     """
 
     _world: World
@@ -45,11 +45,11 @@ class Exchange:
     _after: float
     _sent: Sent | None
     _sent_at: float = field(init=False)
-    #: How often the store had gone back when it was sent.
+    #: How often the store had gone back when the request was sent.
     _restored: int = field(init=False)
     #: Whether it was answered before it is carried out.
     _goes_on: bool = False
-    #: How often the process's shard had been deleted when it was carried out.
+    #: How often the process's shard had been deleted when the request was carried out.
     _shards_deleted: int = 0
 
     def __post_init__(self) -> None:
@@ -127,11 +127,11 @@ class Exchange:
         return _sent(result)
 
     def _is_of_before(self) -> bool:
-        """Whether the server that it was sent to is no more."""
+        """Return whether the request was sent to the server before a restore."""
         return self._restored != self._world.backups.restored
 
     def _go_on(self) -> None:
-        """It is answered, and carried out late."""
+        """Answer the request now, and carry it out late."""
         late, world = self._world.rng.uniform(0.01, LONGEST), self._world
         world.plan.lasts(world.loop.time() + late)
         self._goes_on = True
@@ -143,13 +143,13 @@ class Exchange:
         self._over()
 
     def _over(self) -> None:
-        """Nothing will come of it any more."""
+        """Record that the request can no longer be carried out."""
         if self._sent is not None:
             assert self._world.shard_safety is not None, "it was noted there"
             self._world.shard_safety.over(self._sent)
 
     def _fail(self) -> Response:
-        """An answer that says nothing of what was done: nothing, all of it, or it is still being done."""
+        """Return a response that does not reveal the outcome: carried out, not carried out, or still in progress."""
         world = self._world
         chance = world.rng.random()
         if chance < 0.2:
@@ -160,7 +160,7 @@ class Exchange:
         return refusal(world.rng.choice((500, 503)), {"kind": "Status", "reason": "InternalError"})
 
     def _of_another(self) -> Response:
-        """What stands before the server answers: in its place, or when it has done or is doing what was asked."""
+        """Return the response of a proxy; the request is lost, was carried out, or is carried out later."""
         world = self._world
         says = world.rng.choice((*IN_ITS_PLACE, *ON_ITS_WAY, "cut"))
         world.trace(self._process.name, f"is answered by another: {says}")
@@ -189,8 +189,10 @@ class Exchange:
                     shards.listed(self._process, self._shards_deleted)
 
     def _note_version(self, response: Response) -> None:
-        """What the process goes by from now on: of what it lists, and of its own leases. Those of others say only
-        whether they live."""
+        """Record the version that the process uses from now on: of a list, and of its own leases.
+
+        Leases of others only show whether their holders live.
+        """
         asked = self._asked
         if asked.method == "GET" and response.status == 200:
             self._world.backups.answered(self._process)
@@ -202,7 +204,7 @@ class Exchange:
                 self._way.newest_listed = max(self._way.newest_listed, version)
 
     def _lose(self, reset: bool) -> None:
-        """The client sees a reset, or nothing until its patience ends."""
+        """Reset the client's connection, or send nothing until its timeout."""
         if reset and not self._reply.done():
             self._reply.set_exception(OutcomeUnknown("the connection was reset"))
         elif self._verb == "list":
@@ -210,7 +212,7 @@ class Exchange:
 
 
 def _kept_version(body: bytes, leases: Container[tuple[str, str]]) -> int:
-    """That of a list, or of one of `leases`; 0 for anything else."""
+    """Return the version of a list, or of one of `leases`; 0 for anything else."""
     try:
         found = json.loads(body)
         metadata = found["metadata"]
@@ -220,18 +222,18 @@ def _kept_version(body: bytes, leases: Container[tuple[str, str]]) -> int:
         return 0
 
 
-#: What a proxy says that has not asked the server, and that may have.
+#: Responses of a proxy that has not sent the request on, and of one that may have.
 IN_ITS_PLACE = ("notFound", "forbidden", "loginPage", "redirect", "unauthorized", "serviceUnavailable")
 ON_ITS_WAY = ("badGateway", "gatewayTimeout")
 
 
 def strange(says: str) -> Response:
-    """An answer that is not the server's."""
+    """Return a response that is not the server's."""
     return _sent(MIDDLEBOX[says])
 
 
 def _sent(answer: requests.Response) -> Response:
-    """As the server's answer arrives."""
+    """Return the response as it arrives from the server."""
     headers = (("Content-Type", answer.content_type), *answer.headers)
     encoded = [(name.encode(), value.encode()) for name, value in headers]
     return Response(answer.status, answer.body, Headers(encoded))
@@ -242,7 +244,7 @@ def refusal(status: int, body: dict[str, Any]) -> Response:
 
 
 def verb_of(method: str, path: str) -> str:
-    """What a request is, as faults tell them apart."""
+    """Return the kind of a request by which faults distinguish requests."""
     plain = path.partition("?")[0]
     if plain.endswith("/binding"):
         return "bind"
@@ -266,7 +268,7 @@ def verb_of(method: str, path: str) -> str:
 
 
 class Troubles(ABC):
-    """The dice of one process's connections, and what lasts of what fell."""
+    """The random faults of one process's connections, and their lasting effects."""
 
     def __init__(self, world: World, process: Process) -> None:
         self._world = world
@@ -274,16 +276,16 @@ class Troubles(ABC):
         self._rng = random.Random(f"{world.seed} network of {process.identity}")
         self.closed = False
         self._outage_ends = 0.0
-        #: Until when a replica lags that lists and watches come from, by how much, and of which path; "" for all.
+        #: Until when a replica that serves lists and watches lags, by how much, and for which path; "" for all.
         self._lags_until = self._lags_by = 0.0
         self._lagging = ""
 
     @abstractmethod
     def drop_streams(self) -> None:
-        """All watches of this process end now, without an error."""
+        """End all watches of this process now, without an error."""
 
     def credentials_late(self) -> float:
-        """Seconds until there are some."""
+        """Return the seconds until credentials are available."""
         if not self.strikes("slow_credentials", 0.3):
             return 0.0
         late = self._rng.choice((0.05, 1.0, 6.0, 20.0)) * self._rng.uniform(0.5, 1.5)
@@ -299,7 +301,7 @@ class Troubles(ABC):
         return self._world.plan.strikes(name, now=self._now, share=share)
 
     def cannot_connect(self) -> bool:
-        """Whether no connection can be opened: just now, or for a while, in which the open ones break too."""
+        """Return whether no connection can be opened: just now, or for a while in which open ones break, too."""
         now = self._now
         if self.closed or now < self._outage_ends or now < self._world.server_back:
             return True
@@ -313,7 +315,7 @@ class Troubles(ABC):
         return True
 
     def _fate(self, method: str, verb: str) -> str:
-        """What goes wrong with this request, if anything."""
+        """Return the fault that affects this request; empty for none."""
         nemesis = self._world.shard_nemesis
         if nemesis is not None and (
             (verb == "bind" and nemesis.bind_hangs(self._process))
@@ -327,7 +329,7 @@ class Troubles(ABC):
                 if self.strikes("lease", 12.0):
                     return name
         names = "throttled", "not_the_server", "failed", "lost_before", "lost_after", "slow"
-        # There are few of these.
+        # There are few of these requests.
         share = 3.0 if verb in ("evict", "shard") or (verb == "pod" and self._process.scheduler) else 1.0
         first: tuple[str, ...] = ()
         if verb == "bind":
@@ -365,7 +367,7 @@ class Troubles(ABC):
         return True
 
     def _lag(self, path: str) -> float:
-        """By how many seconds the replica is behind that answers this list or watch; 0 for none that lags."""
+        """Return by how many seconds the replica lags that answers this list or watch; 0 if it does not lag."""
         now, kind = self._now, path.partition("?")[0]
         if now < self._lags_until:
             return self._lags_by if self._lagging in ("", kind) else 0.0
@@ -393,8 +395,8 @@ class Troubles(ABC):
         fast_path = self._process.fast_path
         first = fast_path is None or not fast_path.is_synced or (behind and not self._process.leads())
         if self._process.scheduler and first:
-            # Nothing in a first list, or in one of a replica that the watch was of, says that it is old, so what it
-            # lacks cannot be counted.
+            # Nothing in a first list, or in one of the replica that served the watch, reveals that it is old, so what
+            # it lacks does not count.
             self._world.safety.nobody_owns_nodes()
             if self._world.allocations is not None:
                 self._world.allocations.nobody_knows_devices()

@@ -1,10 +1,10 @@
-"""Everything that can go wrong in a world, by name, and the dice that decide when it does.
+"""All kinds of faults of a world, by name, and the random generator that decides when they occur.
 
-A world draws a handful of kinds and how often each strikes (swarm testing: a run in which everything fails at once
-reaches fewer states than many runs that fail in few ways). Faults end at a set time, and what they held back ends
-soon after: from then on the world must come to rest (see `liveness`).
+A world draws a few kinds and how often each occurs (swarm testing: a run in which everything fails at once reaches
+fewer states than many runs that fail in few ways). Faults end at a set time, and their effects soon after: from then on
+the world must come to rest (see `liveness`).
 
-To add a fault: add a line to `KINDS`, ask `Plan.strikes` for it where it happens (network.py for requests and watches,
+To add a fault: add a line to `KINDS`, call `Plan.strikes` for it where it happens (network.py for requests and watches,
 nemesis.py for objects and processes), and name in states.py what a run with it must have reached.
 """
 
@@ -18,9 +18,9 @@ from typing import Any
 from .api import Json, objects
 from .kinds import World
 
-#: All kinds, in the order in which they are drawn. docs/reliability.md says what happens.
+#: All kinds, in the order in which they are drawn. docs/reliability.md describes them.
 KINDS = (
-    # Requests: what the server finds, or what becomes of the request on its way.
+    # Requests: the state that the server finds, or what happens to the request.
     *("bound_elsewhere", "recreated", "gone", "deleting", "gated", "denied", "throttled", "failed"),
     *("lost_before", "lost_after", "slow", "node_vanished", "not_the_server", "slow_credentials"),
     # Watches and lists.
@@ -39,9 +39,8 @@ KINDS = (
     *("job_changed", "job_commanded", "pod_failed", "gpus_changed", "gpu_taken", "gpu_index_edited"),
     "webhook_slow",
 )
-#: What can go wrong only in worlds of a family, where each is as likely as this: those whose processes speak HTTP, in
-#: which nodes are shared, a controller plans who has which, pods come in gangs, these have gates, there are Jobs, and
-#: nodes have GPUs.
+#: Faults that occur only in worlds of a family, each with this probability. The families: processes speak HTTP; nodes
+#: are shared; a controller plans the shards; pods are in gangs; pods have gates; there are Jobs; nodes have GPUs.
 FAMILIES: dict[str, tuple[float, tuple[str, ...]]] = {
     "wired": (0.7, ("rotated", "mangled")),
     "shards": (0.7, ("shards_changed", "shard_written", "owner_gone")),
@@ -51,15 +50,15 @@ FAMILIES: dict[str, tuple[float, tuple[str, ...]]] = {
     "jobs": (0.7, ("job_changed", "job_commanded", "pod_failed")),
     "gpus": (0.5, ("gpus_changed", "gpu_taken", "gpu_index_edited")),
 }
-#: What does not go wrong there: only the controller, and who meddles with it, moves nodes; and the settings of
-#: sessions stay as they are.
+#: Faults that do not occur in a family: only the controller, and clients that change its shards, move nodes; and the
+#: settings of sessions do not change.
 _NOT_IN = {"plans": "shards_changed", "gangs": "reload"}
 
 
 class Plan:
-    """The dice. `strikes(name)` is one throw; it counts what fell.
+    """The random faults of a world. `strikes(name)` draws once, and counts what occurs.
 
-    Invariant: nothing strikes at or after `ends`; `calm_at` is when the last effect of a fault is over.
+    Invariant: nothing occurs at or after `ends`; `calm_at` is when the last effect of a fault is over.
     """
 
     def __init__(
@@ -78,25 +77,25 @@ class Plan:
         return name in self.rates
 
     def strikes(self, name: str, *, now: float, share: float = 1.0) -> bool:
-        """Whether fault `name` happens now; `share` scales its rate."""
+        """Return whether fault `name` happens now; `share` scales its rate."""
         rate = self.rates.get(name)
         if rate is None or now >= self.ends or self._rng.random() >= rate * share:
             return False
         return self.happens(name, now=now)
 
     def happens(self, name: str, *, now: float) -> bool:
-        """Whether fault `name` happens now that whoever asks has thrown dice of its own for it."""
+        """Return whether fault `name` is enabled now and count it; the caller has drawn for it."""
         if not self.enabled(name) or now >= self.ends:
             return False
         self.fired[name] += 1
         return True
 
     def lasts(self, until: float) -> None:
-        """An effect of a fault goes on until then."""
+        """Record that an effect of a fault lasts until then."""
         self.calm_at = max(self.calm_at, until)
 
 
-#: Kinds that are worst together: answers that are lost while the watch that would tell is late, for one.
+#: Kinds that are worst together, such as lost responses while the watch that would deliver the outcome is late.
 THEMES: tuple[tuple[str, ...], ...] = (
     ("lost_after", "lost_before", "slow", "held_back", "unfair"),
     ("lost_after", "failed", "throttled", "cut", "stall", "duplicate"),
@@ -118,9 +117,9 @@ THEMES: tuple[tuple[str, ...], ...] = (
 )
 _ELSEWHERE = {name for _, names in FAMILIES.values() for name in names}
 _ELSEWHERE |= {"rolled_back", "not_attached", "webhook_slow"}
-#: How many worlds have a store that goes back: it makes everybody start over, which leaves less time for all else.
+#: Share of worlds whose store goes back: all processes then start over, which leaves less time for everything else.
 _ROLLED_BACK = 0.1
-#: And how many have drivers that fail, if their devices have to be made ready.
+#: Share of worlds with failing drivers, if their devices must be made ready.
 _NOT_ATTACHED = 0.5
 
 
@@ -131,9 +130,9 @@ def draw(
     likely: Collection[str] = (),
     families: Collection[str] = (),
 ) -> list[str]:
-    """The kinds of one world, in the order of `KINDS`: a theme, or some of all, and of those that are `likely` more.
+    """Draw the kinds of one world, in the order of `KINDS`: a theme, or some of all, with more of the `likely` ones.
 
-    `families`: those of the world, which make what can go wrong with them likely.
+    `families`: those of the world, whose own faults become likely.
     """
     if only:
         return [name for name in KINDS if name in only]
@@ -156,9 +155,12 @@ def draw(
 
 
 class FaultMaker:
-    """Somebody who does to a world what is not on the wire, by dice of its own. Its own requests never fail."""
+    """A client that changes objects or processes of a world, with its own random generator.
 
-    #: Kinds that are done by methods of their names, whenever they strike -> by how much oftener than others.
+    Its requests never fail.
+    """
+
+    #: Kinds that methods of their names carry out whenever they occur -> factor of their rate.
     shares: Mapping[str, float] = {}
 
     def __init__(self, world: World, name: str) -> None:
@@ -168,7 +170,7 @@ class FaultMaker:
         self._reached = world.states.reached
 
     def strike(self) -> None:
-        """Throw the dice once for each kind."""
+        """Draw once for each kind."""
         for name, share in self.shares.items():
             if self._strikes(name, share):
                 getattr(self, name)()
@@ -184,7 +186,7 @@ class FaultMaker:
         return self._world.loop.time()
 
     def _soon(self, act: Callable[[], object]) -> None:
-        """At some moment of what goes on."""
+        """Call `act` after a short random delay."""
         self._world.loop.call_later(self._rng.choice((0.0, 0.0005, 0.003, 0.02)), act)
 
     def _later(self, seconds: float, act: Callable[..., object], *about: Any) -> None:

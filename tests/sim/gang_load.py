@@ -1,8 +1,6 @@
-"""Gangs, the queues that they wait in, and by which settings they are scheduled; all drawn from the seed.
+"""Gangs, queues and settings of sessions; gated pods and an autoscaler's node groups; Jobs and their users' actions.
 
-Pods behind the gate of their queue's capacity, and the node groups of an autoscaler; all drawn from the seed.
-
-Jobs of Volcano's, and what their users do with them in time; all drawn from the seed.
+Everything is drawn from the seed.
 """
 
 from __future__ import annotations
@@ -13,22 +11,22 @@ from typing import Any
 
 from .api import Body, Load, name_of, pod
 
-#: By which pods ask for the batch scheduler.
+#: The schedulerName of the batch scheduler.
 NAME = "volcano"
 API = "/apis/scheduling.volcano.sh/v1beta1"
 GROUPS_OF_DEFAULT = f"{API}/namespaces/default/podgroups"
-#: Before the names of Kubernetes' own groups where they stand beside those of Volcano's.
+#: Prefix of the names of Kubernetes PodGroups where they are stored together with those of Volcano.
 NATIVE = "scheduling.k8s.io/"
 NATIVE_OF_DEFAULT = "/apis/scheduling.k8s.io/v1alpha2/namespaces/default/podgroups"
 GROUP_NAME = "scheduling.k8s.io/group-name"
 QUEUE_NAME = "scheduling.volcano.sh/queue-name"
 ROLE = "volcano.sh/task-spec"
 RUN_SECONDS = "agent-scheduler.io/run-seconds"
-#: Classes of groups and of their members.
+#: Priority classes of groups and of their members.
 PRIORITIES = {"lesser": 10, "usual": 100, "greater": 1000}
 _FIRST = "{name: priority}, {name: gang}, {name: conformance}"
-#: How the sessions of a world are configured, and how often. shipped: as the files that ship say, with the default
-#: actions and plugins; usual: by one of the lists of actions that installations have; any: by actions in any order.
+#: How the sessions of a world are configured, and how often. shipped: as the shipped files, with the default actions
+#: and plugins; usual: a list of actions that installations use; any: actions in any order.
 SHIPPED, USUAL, ANY = "shipped", "usual", "any"
 SET_UPS = {SHIPPED: 0.5, USUAL: 0.25, ANY: 0.25}
 _SECOND = {
@@ -47,34 +45,35 @@ _DRF = {True: "{name: drf}", False: "{name: drf, enablePreemptable: false}"}
 
 @dataclass
 class Gangs:
-    """What is there of queues from the beginning, and the settings of the sessions."""
+    """The queues from the start, and the settings of the sessions."""
 
     queues: list[Body] = field(default_factory=list)
     actions: tuple[str, ...] = ("enqueue", "allocate", "backfill")
-    #: Of the plugins that divide the cluster: proportion, capacity, tree for a capacity of queues in a tree, neither.
+    #: The plugins that divide the cluster: proportion, capacity, tree (capacity with a hierarchy of queues), or
+    #: neither.
     divides: str = "proportion"
-    #: Whether shares decide, too, who is evicted for whom: drf has a vote where no earlier tier names anybody.
+    #: Whether shares also decide about evictions: drf votes where no earlier tier names a victim.
     by_share: bool = False
     pdb: bool = False
     binpack: bool = False
-    #: Replicas of the controllers of queues and groups; 0: somebody opens queues by hand.
+    #: Replicas of the controllers of queues and groups; 0: the world opens queues itself.
     controllers: int = 0
-    #: Groups that are there or will be, by name.
+    #: Groups that exist or will be created, by name.
     groups: dict[str, Body] = field(default_factory=dict)
-    #: Whether the API server has groups of Kubernetes' own, too.
+    #: Whether the API server also serves Kubernetes PodGroups.
     native: bool = False
     #: One of `SET_UPS`.
     set_up: str = USUAL
 
     @property
     def leaves(self) -> list[str]:
-        """Queues that have no others below them."""
+        """Return the queues without children."""
         names = map(name_of, self.queues)
         return [name for name in names if not name.startswith(("root", "above"))]
 
     @property
     def text(self) -> str:
-        """The section of the configuration."""
+        """Return the section of the configuration."""
         if self.set_up == SHIPPED:
             return "batch: {}\n"
         more = [", {name: pdb}" if self.pdb else "", ", {name: binpack}" if self.binpack else ""]
@@ -90,7 +89,7 @@ def drawn_set_up(rng: random.Random) -> str:
 
 
 def configure(rng: random.Random, gangs: Gangs, set_up: str) -> None:
-    """Has sessions go by that set-up."""
+    """Configure the sessions by that set-up."""
     gangs.set_up = set_up
     if set_up == SHIPPED:
         gangs.actions, gangs.divides = ("enqueue", "allocate", "backfill"), "proportion"
@@ -117,7 +116,7 @@ def _typed(kind: str) -> Body:
 
 
 def gather(rng: random.Random, load: Load, nodes: int) -> Gangs:
-    """Adds gangs of pods and bare ones, priority classes, and what changes in time."""
+    """Add gangs and single pods, priority classes, and changes over time."""
     gangs = Gangs(
         actions=rng.choice(_ACTIONS_OF_SESSIONS),
         divides=rng.choice(("proportion", "capacity", "capacity", "tree")),
@@ -149,7 +148,7 @@ def gather(rng: random.Random, load: Load, nodes: int) -> Gangs:
 
 
 def _queues(rng: random.Random, gangs: Gangs, cpus: int) -> list[str]:
-    """The names of those that groups may name."""
+    """Draw the queues; return the names of those that groups may name."""
     gangs.queues = [queue("root", reclaimable=False), queue("default", parent="root")]
     leaves = ["default"]
     for number in range(rng.choice((0, 1, 2, 3))):
@@ -186,7 +185,7 @@ def _budgets(rng: random.Random, load: Load) -> None:
 
 
 def _crowd(rng: random.Random, gangs: Gangs, cpus: int, leaves: list[str], load: Load) -> None:
-    """Gangs of little worth that gather the cluster and stay, and some of more that come when they run."""
+    """Add gangs of low priority that fill the cluster and stay, and later some of higher priority."""
     queues = rng.sample(leaves, min(len(leaves), 2))
     cpu, late = rng.choice((500, 1000)), rng.choice((5.0, 7.0))
     for number in range(max(1, int(cpus * 1000 / cpu / rng.choice((2, 3, 4))))):
@@ -201,7 +200,7 @@ def _crowd(rng: random.Random, gangs: Gangs, cpus: int, leaves: list[str], load:
 
 
 def _members(rng: random.Random, gangs: Gangs, name: str, size: int, cpu: int, at: float, load: Load) -> None:
-    """A gang of alike pods that stay."""
+    """Add a gang of equal pods that stay."""
     body = gangs.groups[name] = group(name, minimum=size)
     load.act(at, "POST", GROUPS_OF_DEFAULT, body)
     for number in range(size):
@@ -212,7 +211,7 @@ def _members(rng: random.Random, gangs: Gangs, name: str, size: int, cpu: int, a
 
 
 def _gang(rng: random.Random, gangs: Gangs, name: str, leaves: list[str], load: Load) -> float:
-    """The cpus that it asks for."""
+    """Add a drawn gang; return the number of CPUs that it requests."""
     size = rng.choice((1, 2, 2, 3, 4, 4, 6, 9))
     minimum = rng.choice((size, size, size, max(1, size - 1), max(1, size // 2), 1))
     other = "nowhere" if rng.random() < 0.1 else "default"
@@ -248,7 +247,7 @@ def _gang(rng: random.Random, gangs: Gangs, name: str, leaves: list[str], load: 
 
 
 def _ask(pod: Body, queue_name: str, *, group: str = "", role: str = "") -> None:
-    """Have the batch scheduler see to the pod."""
+    """Make the pod one of the batch scheduler, in this queue or group."""
     pod["spec"]["schedulerName"] = NAME
     said = pod["metadata"].setdefault("annotations", {})
     if group:
@@ -260,24 +259,27 @@ def _ask(pod: Body, queue_name: str, *, group: str = "", role: str = "") -> None
 
 
 def count_in_queues(rng: random.Random, gangs: Gangs, load: Load) -> None:
-    """Some pods of the fast path say that they are in a queue."""
+    """Give some pods of the fast path the annotation of a queue."""
     names = [name_of(each) for each in gangs.queues if name_of(each) != "root"]
     for _, body in load.pods:
         if body["spec"]["schedulerName"] != NAME and rng.random() < 0.5:
             body["metadata"].setdefault("annotations", {})[QUEUE_NAME] = rng.choice(names)
 
 
-#: The annotation by which a pod takes part, and the gate.
+#: The annotation by which a pod opts in, and the gate.
 GATE = "scheduling.volcano.sh/queue-allocation-gate"
 _TIGHT = ({"cpu": "1"}, {"cpu": "2"}, {"cpu": "3"}, {"cpu": "6"}, {"cpu": "2", "memory": "256Mi"})
-#: Label and taint of nodes that few pods may go to.
+#: Label and taint of nodes that only few pods tolerate.
 POOL, SPECIAL = "example.com/pool", "special"
 
 
 @dataclass(frozen=True, slots=True)
 class Gates:
-    """`rules`: the autoscaler's. By `asked` so many of the pods ask for the gate. `off`: gates are removed whatever
-    queues have room for. `timeout`: seconds after which room without a node is given back; 0: never."""
+    """The part of a `Shape` that is about gates.
+
+    `rules`: the autoscaler's groups. `asked`: share of pods that opt in to the gate. `off`: gates are removed
+    regardless of the queues. `timeout`: seconds after which a reservation without a node ends; 0: never.
+    """
 
     rules: tuple[str, ...]
     asked: float
@@ -286,13 +288,13 @@ class Gates:
 
     @property
     def text(self) -> str:
-        """Of the configuration."""
+        """Return the part of the configuration."""
         gates = f"featureGates: {{SchedulingGatesQueueAdmission: {str(not self.off).lower()}}}"
         return f"queueReservationTimeout: {self.timeout}s\n{gates}\n"
 
 
 def hold(rng: random.Random, gangs: Gangs, load: Load) -> Gates:
-    """Has pods ask for the gate, tightens queues, and adds pods of the fast path that are in some."""
+    """Let pods opt in to the gate, reduce queues, and add pods of the fast path in some queues."""
     for each in gangs.queues:
         if name_of(each) != "root" and rng.random() >= 0.3:
             each["spec"]["capability"] = rng.choice(_TIGHT)
@@ -308,7 +310,7 @@ def hold(rng: random.Random, gangs: Gangs, load: Load) -> Gates:
         said = body["metadata"].setdefault("annotations", {})
         gang = said.get(GROUP_NAME, "")
         drawn = rng.random() < gates.asked, len(gates.rules) > 1 and rng.random() < 0.2
-        # Most gangs ask as a whole, and all of each go to the same nodes.
+        # Most gangs opt in as a whole, and all members use the same nodes.
         asks, special = choices.setdefault(gang, drawn) if gang else drawn
         if asks if rng.random() < 0.95 else drawn[0]:
             said[GATE] = "true" if rng.random() < 0.97 else "True"
@@ -317,13 +319,15 @@ def hold(rng: random.Random, gangs: Gangs, load: Load) -> Gates:
 
 
 def add_native(rng: random.Random, gangs: Gangs, gates: Gates, load: Load) -> None:
-    """Gangs of Kubernetes' own groups, each of one of the two schedulers. Their groups name no queue: members for the
-    fast path do, for the batch scheduler it makes no difference."""
+    """Add gangs of Kubernetes PodGroups, each of one of the two schedulers.
+
+    Their groups name no queue: members for the fast path do; for the batch scheduler this makes no difference.
+    """
     gangs.native = True
     names = gangs.leaves
     for number in range(rng.randrange(2, 7)):
         size = rng.choice((1, 2, 2, 3, 4, 6))
-        # Groups of either kind may have the same name.
+        # Groups of the two kinds may have the same name.
         name = rng.choice((f"own-{number}", f"g{number}"))
         least = rng.choice((size, size, size, max(1, size - 1), max(1, size // 2)))
         policy: Body = {"basic": {}} if rng.random() < 0.1 else {"gang": {"minCount": least}}
@@ -349,7 +353,7 @@ def add_native(rng: random.Random, gangs: Gangs, gates: Gates, load: Load) -> No
 
 
 def _set_apart(pod: Body, special: bool, gated: bool) -> None:
-    """Send it to the nodes that few may go to, and have it behind another gate."""
+    """Restrict the pod to the special nodes, and give it another gate."""
     if special:
         pod["spec"]["nodeSelector"] = {POOL: SPECIAL}
         pod["spec"]["tolerations"] = [{"key": POOL, "operator": "Exists"}]
@@ -366,18 +370,18 @@ def _rules(rng: random.Random) -> tuple[str, ...]:
 
 JOB_VERSION = "batch.volcano.sh/v1alpha1"
 JOBS_PATH = f"/apis/{JOB_VERSION}/namespaces/default/jobs"
-#: Makes pods of tasks that wait stand by, so that room is kept for them.
+#: Makes a Job's later tasks reserved stages, for which capacity is kept.
 DEPENDS_ON_GANG = "agent-scheduler.io/depends-on-gang"
 _EVENTS = ("PodFailed", "PodEvicted", "TaskCompleted", "TaskFailed", "Unknown", "*")
 _ACTIONS = (*("RestartJob", "RestartTask", "RestartPod"), *("AbortJob", "TerminateJob", "CompleteJob"))
 
 
 class Jobs:
-    """Says that there are some."""
+    """Whether a world has Jobs: present if it does."""
 
 
 def employ(rng: random.Random, gangs: Gangs, load: Load) -> Jobs:
-    """Adds Jobs in the queues of `gangs`, whose controllers see to them."""
+    """Add Jobs in the queues of `gangs`, handled by the job controller."""
     gangs.controllers = rng.choice((1, 1, 2))
     leaves = gangs.leaves
     for number in range(rng.randrange(1, 7)):
@@ -414,7 +418,7 @@ def _job(rng: random.Random, name: str, queue: str) -> Body:
 
 
 def _tasks(rng: random.Random) -> list[Body]:
-    """Each may depend on earlier ones."""
+    """Return drawn tasks; each may depend on earlier ones."""
     tasks: list[Body] = []
     for name in ("a", "b", "c")[: rng.choice((1, 1, 2, 2, 3))]:
         replicas = rng.choice((1, 1, 2, 3))
@@ -436,6 +440,6 @@ def _tasks(rng: random.Random) -> list[Body]:
 
 
 def _policies(rng: random.Random, count: int) -> list[Body]:
-    """For an event each: the webhook lets no event have two."""
+    """Return policies for different events: the webhook accepts no second policy for an event."""
     events = rng.sample(_EVENTS[:-1], count) if rng.random() < 0.8 else [_EVENTS[-1]] * min(count, 1)
     return [{"event": event, "action": rng.choice(_ACTIONS)} for event in events]

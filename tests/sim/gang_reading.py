@@ -1,6 +1,6 @@
-"""Groups, queues and their pods as the API has them, read plainly: Volcano's rules, and nothing of the engine's.
+"""Reads groups, queues and their pods from the API's objects, by Volcano's rules and independent of the engine.
 
-Amounts are in millicores and bytes, of cpu and memory alone: worlds with gangs ask for nothing else.
+Amounts are in millicores and bytes, of cpu and memory only: worlds with gangs request nothing else.
 """
 
 from __future__ import annotations
@@ -10,16 +10,16 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from agent_scheduler.objects.quantity import resource_value
+from apimachinery.quantity import resource_value
 
 from .api import FINAL, Json, node_of
 from .gang_load import GROUP_NAME, NAME, NATIVE, QUEUE_NAME, ROLE
 
 Amounts = Mapping[str, int]
 RESOURCES = ("cpu", "memory")
-#: Of a group of a Job: roles of tasks that wait for others, and whose pods need not be there.
+#: Annotation of a Job's group: roles of tasks that wait for others, and whose pods need not exist.
 WAITING_ROLES = "agent-scheduler.io/waiting-roles"
-#: Of a group of a Job: its minimum and those of roles, where so many pods have failed that it cannot have its own.
+#: Annotation of a Job's group: its minimum and those of roles, if failed pods make its own minimum unreachable.
 ATTAINABLE = "agent-scheduler.io/attainable-minimum"
 ROOT, DEFAULT = "root", "default"
 
@@ -44,18 +44,21 @@ def annotation(pod: Json, name: str) -> str:
 
 
 def group_of(pod: Json) -> str:
-    """The name of its group: of one of Kubernetes' own with `NATIVE` before it; empty for none."""
+    """Return the name of the pod's group, with the prefix `NATIVE` for a Kubernetes PodGroup; empty for none."""
     own = (pod["spec"].get("schedulingGroup") or {}).get("podGroupName")
     return annotation(pod, GROUP_NAME) or (f"{NATIVE}{own}" if own else "")
 
 
 def is_native(group: str) -> bool:
-    """Whether a group, by its name, is one of Kubernetes' own."""
+    """Return whether a group is a Kubernetes PodGroup, by its name."""
     return group.startswith(NATIVE)
 
 
 def gang_of(pod: Json) -> str:
-    """The group with whose minimum it is scheduled: one of Volcano's is the batch scheduler's alone. Empty for none."""
+    """Return the group with whose minimum the pod is scheduled; empty for none.
+
+    Only the batch scheduler schedules groups of Volcano.
+    """
     name = group_of(pod)
     return name if is_native(name) or is_batch(pod) else ""
 
@@ -77,8 +80,10 @@ def has_ended(pod: Json) -> bool:
 
 
 def is_ready(pod: Json) -> bool:
-    """Whether it counts for its gang (`ReadyTaskNum`): it has room, or has done its part. kube-scheduler, and the fast
-    path with it, knows of no pod that has ended."""
+    """Return whether the pod counts for its gang (`ReadyTaskNum`): it has a node, or has succeeded.
+
+    kube-scheduler, and the fast path with it, does not count ended pods.
+    """
     if phase(pod) == "Succeeded":
         return is_batch(pod)
     return bool(node_of(pod)) and not is_leaving(pod) and phase(pod) != "Failed"
@@ -90,13 +95,13 @@ def waits(pod: Json) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Minimum:
-    """How many members have to have room, and of each role where these count."""
+    """The number of members that must have capacity, and that of each role if these count."""
 
     members: int
     roles: Mapping[str, int]
 
     def lacks(self, ready: Iterable[Json]) -> str:
-        """What is missing if these are ready; empty if nothing is."""
+        """Return what is missing if these are ready; empty if nothing is."""
         there = list(ready)
         if len(there) < self.members:
             return f"{len(there)} of {self.members} members"
@@ -106,11 +111,14 @@ class Minimum:
 
 
 def minimum(group: Json, members: Iterable[Json] = ()) -> Minimum:
-    """`members`: all that it has. For roles of which it has none as they wait for others, nobody waits."""
+    """Return the group's minimum. `members`: all of its members.
+
+    A role without members that waits for others is not counted.
+    """
     spec = group.get("spec") or {}
     if "schedulingPolicy" in spec:
         return Minimum((spec["schedulingPolicy"].get("gang") or {}).get("minCount", 1), {})
-    # The definition of the kind gives a group that says nothing a minimum of 1.
+    # The CRD sets the minimum of a group without one to 1.
     least = spec.get("minMember", 1)
     least, roles = _attainable(annotation(group, ATTAINABLE), least, spec.get("minTaskMember") or {})
     if least < sum(roles.values()):
@@ -141,8 +149,11 @@ def queue_of_group(group: Json) -> str:
 
 
 def queue_of(pod: Json, group: Callable[[str], Json | None]) -> str:
-    """The queue in which a pod counts: that of its group, or the one that it names; empty for none. `group`: by
-    name. Kubernetes' own name no queue: the batch scheduler has them in its default one."""
+    """Return the queue in which a pod counts: that of its group, or the one that it names; empty for none.
+
+    `group` returns a group by name. Kubernetes PodGroups name no queue: in the batch scheduler they are in its default
+    one.
+    """
     name = group_of(pod)
     if is_native(name):
         return DEFAULT if is_batch(pod) else annotation(pod, QUEUE_NAME)
@@ -153,7 +164,7 @@ def queue_of(pod: Json, group: Callable[[str], Json | None]) -> str:
 
 
 def chain(name: str, queues: Mapping[str, Json]) -> list[str]:
-    """A queue and those above it, as far as there are any."""
+    """Return a queue and its existing parents."""
     found: list[str] = []
     while name in queues and name not in found:
         found.append(name)
@@ -164,7 +175,7 @@ def chain(name: str, queues: Mapping[str, Json]) -> list[str]:
 def held_by(
     names: Iterable[str], queues: Mapping[str, Json], pods: Iterable[Json], queue: Callable[[Json], str]
 ) -> dict[str, Counter[str]]:
-    """What these queues hold of what the pods ask for, each in its `queue` and those above it."""
+    """Return what the pods use of these queues, each in its `queue` and its parents."""
     found: dict[str, Counter[str]] = {name: Counter() for name in names}
     for pod in pods:
         for name in found.keys() & chain(queue(pod), queues):
@@ -177,20 +188,22 @@ def is_open(queue: Json | None) -> bool:
 
 
 def limits(queue: Json) -> dict[str, int]:
-    """What it may hold of which resource; 0 is no limit."""
+    """Return the limits of a queue by resource; 0 is no limit."""
     declared = (queue.get("spec") or {}).get("capability") or {}
     return {name: limit for name, limit in amounts(declared).items() if name in declared and limit > 0}
 
 
 def above_limits(holds: Amounts, queue: Json) -> str:
-    """By which resource a queue that holds so much is above its capability; empty if by none."""
+    """Return the resources by which a queue with this usage exceeds its capability; empty if it does not."""
     above = {name: limit for name, limit in limits(queue).items() if holds.get(name, 0) > limit}
     return ", ".join(f"{holds[name]} of {limit} {name}" for name, limit in above.items())
 
 
 def is_above(holds: Mapping[str, Amounts], queues: Mapping[str, Json], wanted: Amounts) -> str:
-    """Which queue of those that hold so much is above its capability with what is wanted besides, of what is wanted
-    alone; empty if none is."""
+    """Return which queue would exceed its capability with `wanted` in addition; empty if none.
+
+    Only resources that are wanted count.
+    """
     for name, held in holds.items():
         counted = {each: held.get(each, 0) + amount for each, amount in wanted.items() if amount}
         if problem := above_limits(counted, queues[name]):
@@ -203,12 +216,12 @@ def phase_of_group(group: Json | None) -> str:
 
 
 def pending(members: Iterable[Json]) -> list[Json]:
-    """Those that wait for a node, and for nothing else."""
+    """Return the members that wait only for a node."""
     return [pod for pod in members if waits(pod) and not pod["spec"].get("schedulingGates")]
 
 
 def largest(pods: Iterable[Json]) -> Counter[str]:
-    """Of each resource what that one asks for which asks for most of it."""
+    """Return the largest request of each resource."""
     found: Counter[str] = Counter()
     for pod in pods:
         found |= requests(pod)
@@ -216,7 +229,7 @@ def largest(pods: Iterable[Json]) -> Counter[str]:
 
 
 def most_of(pods: Iterable[Json], number: int) -> Counter[str]:
-    """What so many of them ask for at most."""
+    """Return the maximum that `number` of the pods request of each resource."""
     asked = [requests(pod) for pod in pods]
     return Counter(
         {name: sum(sorted((each[name] for each in asked), reverse=True)[:number]) for name in RESOURCES}
@@ -224,12 +237,12 @@ def most_of(pods: Iterable[Json], number: int) -> Counter[str]:
 
 
 def least_of(pods: Iterable[Json], number: int) -> Counter[str]:
-    """What so many of them ask for at least."""
+    """Return the minimum that `number` of the pods request of each resource."""
     asked = [requests(pod) for pod in pods]
     return Counter({name: sum(sorted(each[name] for each in asked)[:number]) for name in RESOURCES})
 
 
 def needed(least: Minimum, holding: int, pods: list[Json]) -> int:
-    """How many of the pods that wait have to find room: all, in whatever order they are tried, where these differ."""
+    """Return how many of the waiting pods must fit: all if they differ, because they may be tried in any order."""
     alike = len({tuple(sorted(requests(pod).items())) for pod in pods}) <= 1
     return max(1, least.members - holding) if alike and not least.roles else len(pods)

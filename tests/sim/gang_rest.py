@@ -1,4 +1,4 @@
-"""What must become true of gangs, their devices and volumes once the faults have ended: L16 of docs/reliability.md."""
+"""Checks gangs, their devices and volumes after the last fault: L16 of docs/reliability.md."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 
-from agent_scheduler.objects.quantity import resource_value
+from apimachinery.quantity import resource_value
 from embedded_kubernetes.device_driver import DRIVER
 from tests.decisions.plain.gpu_share import asked
 
@@ -49,8 +49,8 @@ class Standing:
         gates = world.gates
         reserved = [] if gates is None else filter(gates.has_room_reserved, self.pods)
         self.reserved = [pod for pod in reserved if self._may_be_placed(pod)]
-        #: What keeps sessions from placing anybody who asks for anything, as in Volcano; empty if nothing does. It may
-        #: be left by a store that went back to between a queue's end and its return.
+        #: The reason why sessions place no pod with requests, as in Volcano; empty if there is none. A store that went
+        #: back to a state between the deletion and the creation of a queue may leave such a reason.
         self.fault = self._fault() if self.divides == "tree" else ""
         self._cluster = cluster_of(self.nodes, self.placed)
         self._used: dict[str, Counter[str]] = {name: Counter() for name in there}
@@ -60,18 +60,18 @@ class Standing:
             self._on[pod["spec"]["nodeName"]] += 1
 
     def _fault(self) -> str:
-        """Why queues that lie in one another are no tree, or hold jobs where they may not."""
+        """Return why the queues are no valid tree, or which queue has jobs and child queues; empty if valid."""
         if read.ROOT not in self.queues:
             return f"there is no queue {read.ROOT}"
         inner: set[str] = set()
         for name in self.queues:
             above = (self.queues[name].get("spec") or {}).get("parent") or read.ROOT
             if above not in self.queues:
-                return f"{name} lies in {above}, which does not exist"
+                return f"the parent of {name} is {above}, which does not exist"
             if name != read.ROOT:
                 inner.add(above)
                 if read.chain(name, self.queues)[-1] != read.ROOT:
-                    return f"{name} lies in itself"
+                    return f"{name} is its own ancestor"
         holding = {read.queue_of_group(group) for group in self.groups.values()}
         holding |= {self.queue_of(pod) for pod in self.members.get("", ())}
         return "".join(f"{name} has both jobs and queues below it" for name in sorted(inner & holding)[:1])
@@ -80,33 +80,35 @@ class Standing:
         return read.queue_of(pod, self.groups.get)
 
     def _may_be_placed(self, pod: Json) -> bool:
-        """Whether its group is there, and its queue takes pods: else no room is kept for it."""
+        """Return whether the pod's group exists, and its queue accepts pods; if not, nothing is reserved for it."""
         name, queue = read.gang_of(pod), self.queue_of(pod)
         is_there = not name or name in self.groups
         return is_there and (not self.queues or not queue or read.is_open(self.queues.get(queue)))
 
     def is_stopped(self, pending: Iterable[Json], group: Json | None = None) -> bool:
-        """Whether a fault of the queues keeps members from being placed: those that ask for nothing are asked of no
-        queue once their group is let in."""
+        """Return whether an error in the queue tree keeps members from being placed.
+
+        Members without requests do not need their queue once their group is admitted.
+        """
         phase = read.phase_of_group(group) or "Pending"
         in_sessions = list(filter(read.is_batch, pending))
         is_asked = (self._enqueues and phase == "Pending") or not all(map(read.asks_for_nothing, in_sessions))
         return bool(self.fault and in_sessions) and is_asked
 
-    # -- who fits
+    # -- which pods fit
 
     def is_let_in(self, name: str, group: Json) -> bool:
-        """Whether it is asked for its resources no more."""
+        """Return whether the group's `minResources` are no longer checked."""
         asks = self._enqueues and not read.is_native(name) and (group.get("spec") or {}).get("minResources")
         return not asks or read.phase_of_group(group) not in ("Pending", "")
 
     def _open_to(self, pod: Json) -> frozenset[str] | None:
-        """The nodes of its shard, where those alone may be used."""
+        """Return the nodes of the pod's shard, if it may use only those."""
         shards = self._world.shards
         return None if shards is None else shards.open_to(shards.of_pod(pod))
 
     def fits_outside(self, pod: Json) -> bool:
-        """Whether a ready node would take it which is not in its shard, and so may not be used."""
+        """Return whether a ready node outside the pod's shard, which it may not use, fits it."""
         mine = self._open_to(pod)
         others = [node for node in self.nodes if is_ready(node) and name_of(node) not in (mine or ())]
         return mine is not None and any(self._takes(node, pod) for node in others)
@@ -115,7 +117,7 @@ class Standing:
         return all(refusal(pod, node, self._cluster, self._by) is None for pod in pods)
 
     def left_on(self, node: Json, resources: Iterable[str]) -> Counter[str]:
-        """What is left of these on a node, and how many pods more."""
+        """Return the remaining amounts of these resources on a node, and the remaining number of pods."""
         name, allocatable = name_of(node), node["status"]["allocatable"]
         left = Counter(
             {
@@ -126,10 +128,12 @@ class Standing:
         return Counter({**left, "pods": int(allocatable["pods"]) - self._on[name]})
 
     def _fits(self, pending: list[Json], needed: int, *, anywhere: bool = False) -> bool:
-        """Whether so many find room, however they are laid out: each is taken to be as large as the largest.
-        `anywhere`: on ready nodes outside of their shard, too."""
+        """Return whether this number of pods fits in any arrangement: each is assumed to be as large as the largest.
+
+        `anywhere`: also on ready nodes outside their shard.
+        """
         if any(is_gated(self._world, pod) for pod in pending):
-            # Whose claims are not there.
+            # Their claims do not exist.
             return False
         largest = read.largest(pending)
         places, mine = 0, self._open_to(pending[0])
@@ -153,7 +157,7 @@ class Standing:
 
     @cached_property
     def promised(self) -> dict[str, Counter[str]]:
-        """Group that is let into its queue -> what it was promised there and none of its members has."""
+        """Return admitted group -> the promised amounts that none of its members has."""
         found: dict[str, Counter[str]] = {}
         for name, group in self.groups.items():
             is_let_in = self._enqueues and read.phase_of_group(group) == "Inqueue"
@@ -162,8 +166,10 @@ class Standing:
         return found
 
     def more(self, group: Json, members: list[Json]) -> Counter[str]:
-        """Of its `minResources`, or of what its minimum of members may ask for, what none of these has. Nothing of a
-        group that says nothing of resources, and of which no member takes part in gates."""
+        """Return the part of `minResources`, or of the requests of its minimum, that no member has.
+
+        Empty for a group without resources of which no member opts in to gates.
+        """
         waiting = [pod for pod in members if read.waits(pod)]
         has = {uid_of(pod) for pod in (*self.placed, *self.reserved)}
         holding = [pod for pod in members if uid_of(pod) in has]
@@ -176,13 +182,13 @@ class Standing:
         return +asked
 
     def add_promises(self, holds: dict[str, Counter[str]], names: Iterable[str]) -> None:
-        """Those to these groups, to what queues hold."""
+        """Add the promises of these groups to the usage of queues."""
         for name in names:
             for above in holds.keys() & read.chain(read.queue_of_group(self.groups[name]), self.queues):
                 holds[above].update(self.promised[name])
 
     def is_held(self, pod: Json) -> bool:
-        """Whether the queue of a pod of the fast path's has no room for it, or for what its gang lacks."""
+        """Return whether the queue of a fast-path pod has no room for it, or for what its gang lacks."""
         if not self.has_room([pod], 1):
             return True
         if queue := self.queue_of(pod):
@@ -199,7 +205,7 @@ class Standing:
         return lacking > 1 and not self.has_room(pending, lacking)
 
     def lacks_members(self, pod: Json) -> bool:
-        """Whether a pod of the fast path's is not tried as its gang is not there, or not enough of it that may be."""
+        """Return whether a fast-path pod waits because its gang is missing or has too few ungated members."""
         name = read.gang_of(pod)
         if not name or read.is_batch(pod):
             return False
@@ -208,8 +214,10 @@ class Standing:
         return name not in self.groups or bool(read.minimum(self.groups[name]).lacks(there))
 
     def refuses_gang(self, name: str, *, without: Iterable[Json]) -> bool:
-        """Whether the queue of a gang has not declared room for what that lacks of its minimum, however few that are;
-        of several it is not said which has to have room for how many."""
+        """Return whether the gang's queue has not declared room for what the gang lacks of its minimum.
+
+        It is not if the members name several queues, because each queue's share is not defined.
+        """
         members = self.members[name]
         pending = read.pending(members)
         queues = {self.queue_of(pod) for pod in pending}
@@ -220,8 +228,10 @@ class Standing:
         return bool(read.is_above(holds, self.queues, read.least_of(pending, lacking)))
 
     def has_room(self, pending: list[Json], needed: int, *, beside: Iterable[Json] = ()) -> bool:
-        """Whether the queues of these, all in one group or one alone, have declared room for so many of them; where
-        they name several, for all."""
+        """Return whether the queues of these pods, of one group or single, have declared room for `needed`.
+
+        If they name several queues, for all of them.
+        """
         queues = {self.queue_of(pod) for pod in pending}
         if not self.queues or queues == {""}:
             return True
@@ -236,8 +246,10 @@ class Standing:
         return not any(read.above_limits(holds[name], self.queues[name]) for name in above)
 
     def _is_offered(self, queue: str, pending: list[Json], needed: int) -> bool:
-        """Where the cluster is divided among queues, whether all nodes offer as much as the queue would hold with so
-        many more of the batch scheduler's: pods that run on nodes which have shrunk may hold all of that."""
+        """Return whether all nodes together offer what the queue would use with the pods in addition.
+
+        Only if the plugins divide the cluster among queues: pods on nodes that have shrunk may use more.
+        """
         if self.divides not in ("capacity", "proportion") or not read.is_batch(pending[0]):
             return True
         total, held = self._total(), self.holds(without=pending)[queue]
@@ -253,28 +265,31 @@ class Standing:
         without: Iterable[Json] = (),
         beside: Iterable[Json] = (),
     ) -> bool:
-        """`without`: whose reserved room does not count; `beside`: others that count, though none is reserved."""
+        """Return whether the queue has declared room for `needed` of the pods.
+
+        `without`: pods whose reservations do not count; `beside`: others that count without a reservation.
+        """
         wanted = {name: needed * amount for name, amount in read.largest(pending).items()}
         holds = self._above(queue, without=(*pending, *without), beside=beside)
         return read.is_open(self.queues.get(queue)) and not read.is_above(holds, self.queues, wanted)
 
     def has_room_for(self, queue: str, amounts: Mapping[str, int]) -> bool:
-        """Whether the queue and those above it have declared room for so much."""
+        """Return whether the queue and its parents have declared room for these amounts."""
         return not read.is_above(self._above(queue), self.queues, amounts)
 
     def _above(self, queue: str, **which: Iterable[Json]) -> dict[str, Counter[str]]:
-        """What the queue and those above it hold, as `holds` has it."""
+        """Return the usage of the queue and its parents, as `holds` computes it."""
         holds = self.holds(**which)
         return {name: holds[name] for name in read.chain(queue, self.queues)}
 
     def holds(self, *, without: Iterable[Json] = (), beside: Iterable[Json] = ()) -> dict[str, Counter[str]]:
-        """With the room that is kept for who was let past the gate of the queue."""
+        """Return the usage of all queues, including the reservations of admitted pods."""
         left_out = {uid_of(pod) for pod in without}
         pods = [pod for pod in (*self.placed, *self.reserved, *beside) if uid_of(pod) not in left_out]
         return read.held_by(self.queues, self.queues, pods, self.queue_of)
 
     def _gpus_are_enough(self, pending: list[Json], needed: int) -> bool:
-        """Whether nodes offer as many devices, of which no queue declares anything."""
+        """Return whether the nodes offer enough devices, for which queues declare no limits."""
         if self._world.gpu_safety is None:
             return True
         return are_enough([*self.placed, *sorted(pending, key=asked)[-needed:]], self.nodes)
@@ -285,10 +300,10 @@ class Standing:
             total.update(read.amounts(node["status"]["allocatable"]))
         return total
 
-    # -- what is said
+    # -- reports
 
     def untrue(self) -> list[str]:
-        """What statuses say of groups that is not so."""
+        """Return the incorrect parts of groups' statuses."""
         found = []
         for name, group in self.groups.items():
             members = self.members.get(name, [])
@@ -312,7 +327,7 @@ class Standing:
         has = [pod for pod in members if node_of(pod) or read.has_ended(pod)]
         ended = sum(read.has_ended(pod) for pod in has)
         minimum = read.minimum(group, members).members
-        # One that runs stays so while roles come for which it did not have to wait.
+        # A running group stays Running while roles arrive for which it did not have to wait.
         enough = read.minimum(group).members
         if len(has) < enough and phase in ("Running", "Completed"):
             return [f"{name} is {phase} with {len(has)} of {enough}"]
@@ -324,14 +339,17 @@ class Standing:
             return [f"{name} is Completed, and some of it wait"]
         ready, waits = sum(map(read.is_ready, members)), any(map(read.waits, members))
         if ready < minimum and waits and "Unschedulable" not in true:
-            return [f"{name} has {ready} of {minimum} and does not say so: {sorted(true)}"]
+            return [f"{name} has {ready} of {minimum} and does not report it: {sorted(true)}"]
         if len(true & {"Scheduled", "Unschedulable"}) > 1:
             return [f"{name} says both: {sorted(true)}"]
         return []
 
     def misnamed(self) -> list[str]:
-        """Members that say that nodes are missing where all nodes of the cluster, not those of their shard alone, hold
-        what lacks of the minimum, or a member above it; and such that say the contrary where no other node does."""
+        """Return members with the wrong reason of `Unschedulable` and `NodeShardFull`.
+
+        They report that nodes are missing although all nodes of the cluster, not only those of their shard, fit the
+        rest of the minimum or a member above it; or they report a full shard although no other node fits.
+        """
         found = []
         for name, members in self.members.items():
             pending = read.pending(members)
@@ -344,7 +362,7 @@ class Standing:
         return found
 
     def _hold(self, name: str, want: list[Json], pending: list[Json]) -> list[str]:
-        """What nodes of the cluster would hold of those that want one."""
+        """Return what nodes of the cluster would fit of the pods that want a node."""
         group = self.groups.get(name)
         if not want or (name and group is None) or self.is_stopped(want, group):
             return []
@@ -353,7 +371,8 @@ class Standing:
         if group and least.lacks([*pending, *ready]):
             return []
         if least.lacks(ready):
-            # Of more than lack some say it each for itself; and who fits in its shard waits for something else.
+            # If more members than missing ones report it, each does so for itself; one that fits in its shard waits for
+            # something else.
             needed = read.needed(least, len(ready), pending)
             if len(want) < len(pending) or self._fits(pending, needed):
                 return []
@@ -362,7 +381,7 @@ class Standing:
         return [f"other nodes hold {name_of(pod)}" for pod in want if self.fits_outside(pod)]
 
     def silent(self) -> list[str]:
-        """Members that wait and do not say why, of groups that sessions look at."""
+        """Return waiting members without a reason, of groups that sessions evaluate."""
         found = []
         for name, members in self.members.items():
             group = self.groups.get(name)
@@ -377,7 +396,7 @@ class Standing:
 
 
 def misnamed_members(world: World, by: Rules) -> list[str]:
-    """As `Standing.misnamed`, where there are gangs of a shard of mode hard."""
+    """Return the findings of `Standing.misnamed`, if there are gangs of a shard in mode hard."""
     shards = world.shards
     if world.gangs is None or shards is None or shards.mode(shards.shape.batch) != "hard":
         return []
@@ -385,7 +404,7 @@ def misnamed_members(world: World, by: Rules) -> list[str]:
 
 
 def held_by_queues(world: World, pods: list[Json], by: Rules) -> set[str]:
-    """UIDs of those pods of the fast path's whose queues have no room for them."""
+    """Return the UIDs of the fast-path pods whose queues have no room for them."""
     if world.gangs is None or not pods:
         return set()
     standing = Standing(world, world.gangs, by)
@@ -393,7 +412,7 @@ def held_by_queues(world: World, pods: list[Json], by: Rules) -> set[str]:
 
 
 def incomplete(world: World, pods: list[Json], by: Rules) -> set[str]:
-    """UIDs of those pods of the fast path's that are not tried before others of their gang are there, and ungated."""
+    """Return the UIDs of the fast-path pods that wait for other members of their gang to exist without gates."""
     if world.gangs is None or not world.gangs.shape.native or not pods:
         return set()
     standing = Standing(world, world.gangs, by)
@@ -401,12 +420,12 @@ def incomplete(world: World, pods: list[Json], by: Rules) -> set[str]:
 
 
 def have_said_why(world: World, by: Rules) -> bool:
-    """Whether all members that wait, and that sessions look at, say that they do."""
+    """Return whether all waiting members that sessions evaluate report a reason."""
     return world.gangs is None or not Standing(world, world.gangs, by).silent()
 
 
 def check_gangs(world: World, by: Rules) -> None:
-    """At rest."""
+    """Check all gangs of a world at rest."""
     assert world.gangs is not None, "it has gangs"
     standing = Standing(world, world.gangs, by)
     world.safety.look("L16")
@@ -421,7 +440,7 @@ def check_gangs(world: World, by: Rules) -> None:
         if batch is None or not process.is_up or not process.leads():
             continue
         decided = batch._messages.statuses._decided.items()
-        # The rest is forgotten when the next session begins.
+        # The others are forgotten when the next session begins.
         left = {
             "victims": batch._evictions._leaving & there,
             "statuses": [key.name for key, each in decided if versions.get(key.name) == each.version],
@@ -435,12 +454,14 @@ def check_gangs(world: World, by: Rules) -> None:
             world.safety.violated("L16", f"{process.identity}: a session is due though nothing happens")
 
 
-# ---- read from the API's objects
+# ---- computed from the API's objects
 
 
 def places_by_claims(world: World, pods: Sequence[Body], node: Body, placed: Sequence[Body]) -> Iterator[int]:
-    """For how many of these pods, all members of one gang, the node has what they need besides room; by each of that.
-    No world that has a claim which is not allocated gives a number for those who share it."""
+    """Yield, for each kind of requirement other than capacity, for how many of these pods of a gang the node meets it.
+
+    A world with an unallocated claim yields nothing for the pods that share it.
+    """
     name = name_of(node)
     if any(map(claims_of, pods)):
         yield len(pods) if all(has_its_volumes(world, pod, node) for pod in pods) else 0

@@ -1,6 +1,6 @@
-"""What holds of gangs and queues at every moment: S27 to S31 of docs/reliability.md, judged from the API's own objects.
+"""Judges gangs and queues at every moment: S27 to S31 of docs/reliability.md, by the API's own objects.
 
-What a process had seen is taken from it as versions alone, and what it has given away as UIDs and nodes.
+What a process had observed is taken from it as versions only, and what it has assigned as UIDs and nodes.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from .judge import History, Judge, hear_after, hear_before, is_first
 from .kinds import Process, World
 
 PENDING, INQUEUE, RUNNING, UNKNOWN, COMPLETED = "Pending", "Inqueue", "Running", "Unknown", "Completed"
-#: Phase of a group -> those in which one session may leave it.
+#: Phase of a group -> the phases to which one session may change it.
 _NEXT: Mapping[str, frozenset[str]] = {
     "": frozenset((PENDING, INQUEUE, RUNNING, UNKNOWN, COMPLETED)),
     PENDING: frozenset((PENDING, INQUEUE, RUNNING, UNKNOWN, COMPLETED)),
@@ -38,11 +38,13 @@ _NEXT: Mapping[str, frozenset[str]] = {
 
 
 class SeenGangs:
-    """Groups and queues as one process had seen them at a moment, in the API's own words. One without a batch scheduler
-    knows no groups, and queues of pods by their annotations alone.
+    """Groups and queues as one process had observed them at a moment, in the API's own objects.
 
-    `groups` and `queues`: by name, in the place of what it knows, as a session that goes on has read them whatever came
-    meanwhile, or as queues count already when the news of one is being taken in."""
+    A process without a batch scheduler knows no groups, and queues of pods only by their annotations.
+
+    `groups` and `queues`: by name, replace what the process knows, such as the groups that the current session has
+    read, whatever was observed since, or the queues that already count while an event of one is being applied.
+    """
 
     def __init__(
         self,
@@ -78,12 +80,12 @@ class SeenGangs:
         return None if found is None else self._safety.known(found)
 
     def members(self, name: str) -> list[Json]:
-        """On the nodes that the process has given them, too."""
+        """Return the group's members, also on the nodes that the process has chosen for them."""
         known = self._group(name)
         return [] if known is None else [self._placed(pod) for pod in known.members.values()]
 
     def gang(self, name: str) -> list[Json]:
-        """Those of them that are scheduled with one another."""
+        """Return the members that are scheduled together."""
         return [each for each in self.members(name) if read.gang_of(each) == name]
 
     def _placed(self, pod: Any) -> Json:
@@ -98,7 +100,7 @@ class SeenGangs:
         return None if info is None else self._placed(info)
 
     def pods(self) -> Iterator[Json]:
-        """All that it knows."""
+        """Yield all pods that the process knows."""
         return (pod for uid in list(self.fast_path.cluster.pods) if (pod := self.pod(uid)) is not None)
 
     def queue_of(self, pod: Json) -> str:
@@ -107,7 +109,7 @@ class SeenGangs:
         return read.queue_of(pod, self.group)
 
     def can_place(self, pod: Json) -> bool:
-        """Whether anybody may place it, as it lacks neither its group nor a queue that takes pods and that much."""
+        """Return whether the pod can be placed: its group exists, and its queue accepts pods and is large enough."""
         name, queues, queue = read.gang_of(pod), self.queues(), self.queue_of(pod)
         if read.is_native(name):
             is_there = self.fast_path.cluster.groups.get(_key(name)) is not None
@@ -120,25 +122,35 @@ class SeenGangs:
         }
         return read.is_open(queues.get(queue)) and not read.is_above(empty, queues, read.requests(pod))
 
+    def is_kept_until_its_group_is_seen(self, pod: Json) -> bool:
+        """Return whether the pod counts in its queue although the process has not observed its group, which exists."""
+        name = read.gang_of(pod)
+        is_unseen = bool(name) and self._known is not None and self.group(name) is None
+        counts = self.fast_path.ledger.usage.book.entry(uid_of(pod)) is not None
+        return is_unseen and counts and name in self._safety.cluster.groups()
+
     def holds(self, names: list[str], queues: Mapping[str, Json]) -> dict[str, Counter[str]]:
-        """What the pods of these queues, and of those below them, have been given."""
+        """Return the usage of these queues by their pods and those of their children."""
         placed = filter(None, map(self.pod, self.fast_path.ledger.placements))
         return read.held_by(names, queues, placed, self.queue_of)
 
 
 class GangSafety(Judge):
-    """Subscribes to the store. Owner of what each process has given to gangs, and of whom it has evicted for some."""
+    """The judge of gangs: subscribes to the store.
+
+    Owner of each process's assignments to gangs and evictions for them.
+    """
 
     def __init__(self, world: World, cluster: GangCluster) -> None:
         super().__init__(world)
         self.cluster = cluster
-        #: What a group or queue was, by its UID and version.
+        #: The group or queue of a UID and version.
         self.known = History(world, (GROUPS, QUEUES, NATIVE_GROUPS)).known
-        #: (Identity, pod's UID) -> the group and the moment in which it was given room; and what the group lacked when
-        #: that moment was over.
+        #: (Identity, pod's UID) -> the group and the moment at which the pod received capacity. `_lacked`: what the
+        #: group lacked at the end of that moment.
         self._given: dict[tuple[str, str], tuple[str, float]] = {}
         self._lacked: dict[tuple[str, str, float], str] = {}
-        #: (Process, pod's UID) of those that a session had evicted.
+        #: (Process, pod's UID) of pods that a session has evicted.
         self._victims: set[tuple[str, str]] = set()
         for kind in (GROUPS, QUEUES, NATIVE_GROUPS):
             if kind in world.store.tables:
@@ -150,16 +162,16 @@ class GangSafety(Judge):
         said = status.get("phase") or status.get("state") or ""
         self.world.trace("", f"{record.key or record.name} {event.type} {said}")
 
-    # -- what a process does
+    # -- actions of a process
 
     def watch(self, process: Process, fast_path: FastPath) -> None:
-        """Hear of what it gives away, and of its sessions. Idempotent."""
+        """Record the process's assignments and sessions. Idempotent."""
         batch: Any = process.runtime.batch if process.runtime is not None else None
         if batch is None or not is_first(batch, "gangs"):
             return
         hold, evict = batch._session, batch._evictions.evict
         sessions: list[Any] = []
-        #: By name, as the session that goes on has read them.
+        #: Name -> the group or queue as the current session has read it.
         groups: dict[str, Any] = {}
         queues: dict[str, Any] = {}
 
@@ -198,10 +210,10 @@ class GangSafety(Judge):
         hear_before(pictures, "_queue", lambda found: queues.update({found.name: found}))
 
     def is_victim(self, process: Process, uid: str) -> bool:
-        """Whether a session of the process had the pod evicted."""
+        """Return whether a session of the process evicted the pod."""
         return (process.name, uid) in self._victims
 
-    # -- room
+    # -- capacity
 
     def _judge_room(self, process: Process, fast_path: FastPath, uid: str) -> None:
         if self._is_unaware(process):
@@ -220,7 +232,7 @@ class GangSafety(Judge):
             self._lacked[process.identity, name, now] = "a group"
             return
         members = seen.gang(name)
-        # Who asks for nothing has room everywhere, and waits for nobody.
+        # A pod without requests fits everywhere, and waits for no other.
         idle = filter(read.asks_for_nothing, filter(read.waits, filter(read.is_batch, members)))
         ready = [*filter(read.is_ready, members), *idle]
         self._lacked[process.identity, name, now] = read.minimum(group, members).lacks(ready)
@@ -233,7 +245,7 @@ class GangSafety(Judge):
         if not read.is_open(queues.get(name)):
             state = (queues.get(name) or {}).get("status")
             self._wrong("S28", process, f"gives {name_of(pod)} room, whose queue {name} is not open: {state}")
-        # Of what a pod does not ask for it is given nothing.
+        # A pod uses only the resources that it requests.
         wanted = {resource for resource, amount in read.requests(pod).items() if amount}
         for above, holds in seen.holds(read.chain(name, queues), queues).items():
             counted = {resource: amount for resource, amount in holds.items() if resource in wanted}
@@ -241,7 +253,7 @@ class GangSafety(Judge):
                 self._wrong("S28", process, f"gives {name_of(pod)} room, and queue {above} has {problem}")
 
     def sending_bind(self, process: Process, body: bytes) -> None:
-        """A bind leaves a process."""
+        """Check a bind that a process sends."""
         uid = (orjson.loads(body).get("metadata") or {}).get("uid", "")
         given = self._given.get((process.identity, uid))
         if given is None or self._is_unaware(process):
@@ -254,7 +266,7 @@ class GangSafety(Judge):
     # -- sessions
 
     def _judge_trial(self, process: Process, batch: BatchScheduler) -> None:
-        """Between two sessions nothing is hypothetical, and what it is made on is what there is."""
+        """Check that nothing is hypothetical between two sessions, and that the snapshot equals the ledger."""
         self._look("S29")
         trial, snapshot, ledger = batch._trial, batch._snapshot, batch._cluster.ledger
         if not trial.is_empty:
@@ -284,7 +296,7 @@ class GangSafety(Judge):
             self._judge_evictions(process, seen, session)
 
     def _keeps_promise(self, seen: SeenGangs, group: Any) -> bool:
-        """Whether room of its queue is still promised to a group that was let in."""
+        """Return whether capacity of its queue is still promised to an admitted group."""
         name = group.name.partition("/")[2]
         return (
             seen.fast_path.ledger.usage.promises.is_let_in(_key(name))
@@ -302,7 +314,7 @@ class GangSafety(Judge):
                 names.add(read.group_of(victim))
                 if problem := self._has_no_right(seen, victim, gainers, reason):
                     self._wrong("S30", process, f"evicts {name_of(victim)} ({reason}): {problem}")
-        # With those whose eviction an earlier session has decided on, and that may not be carried out yet.
+        # Include pods whose eviction an earlier session has decided, and that may not be carried out yet.
         gone = {task.uid for task, _ in session.evicted}
         for job in session.jobs.values():
             gone.update(job.by_status[TaskStatus.RELEASING])
@@ -311,7 +323,7 @@ class GangSafety(Judge):
 
     def _has_no_right(self, seen: SeenGangs, victim: Json, gainers: list[Json], reason: str) -> str:
         if not gainers:
-            return "nobody has a claim on the room"
+            return "no pod has a claim on the capacity"
         queue = seen.queue_of(victim)
         if (victim["metadata"].get("annotations") or {}).get("volcano.sh/preemptable") == "false":
             return "it says that it is not to be"
@@ -320,9 +332,9 @@ class GangSafety(Judge):
             if not reclaimable:
                 return f"its queue {queue} is not reclaimable"
             from_others = any(seen.queue_of(each) != queue for each in gainers)
-            return "" if from_others else "for nobody of another queue"
+            return "" if from_others else "for no pod of another queue"
         if self.cluster.shape.by_share:
-            return "" if any(seen.queue_of(each) == queue for each in gainers) else "for nobody of its queue"
+            return "" if any(seen.queue_of(each) == queue for each in gainers) else "for no pod of its queue"
         mine = _priority_of_group(seen, victim)
         for each in gainers:
             same = read.group_of(each) == read.group_of(victim)
@@ -330,7 +342,7 @@ class GangSafety(Judge):
                 return ""
             if not same and seen.queue_of(each) == queue and _priority_of_group(seen, each) > mine:
                 return ""
-        return "for nobody of higher priority in its queue"
+        return "for no pod of higher priority in its queue"
 
     def _judge_broken(self, process: Process, seen: SeenGangs, name: str, gone: set[str]) -> None:
         group = seen.group(name)
@@ -339,7 +351,7 @@ class GangSafety(Judge):
         members = seen.gang(name)
         ready, least = [each for each in members if read.is_ready(each)], read.minimum(group, members)
         if least.lacks(ready):
-            # It is none any more.
+            # It is no longer a complete gang.
             return
         stay = [each for each in ready if uid_of(each) not in gone]
         running = [each for each in stay if not read.has_ended(each)]

@@ -1,8 +1,7 @@
-"""The kinds of gangs and queues in a world's cluster, and who keeps queues open where no controller does.
+"""The kinds of gangs and queues in a world's cluster, and the clients that change them.
 
-What happens to groups and queues while they are scheduled, and at which moments of a session.
-
-What happens to Jobs while they run: their users' changes and commands, and pods that fail or are deleted.
+`GangCluster` opens queues if no controller does. `GangNemesis` changes groups and queues, also within a session.
+`JobNemesis` changes Jobs as their users do, and lets pods fail.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ QUEUES, GROUPS = ("scheduling.volcano.sh", "queues"), ("scheduling.volcano.sh", 
 NATIVE_GROUPS = ("scheduling.k8s.io", "podgroups")
 JOBS = ("batch.volcano.sh", "jobs")
 _DEFINITIONS = CONFIG / "crd"
-#: Of queues, groups, what is asked of these, and of Jobs.
+#: CRDs of queues, groups, commands, and of Jobs.
 _GANGS = ("scheduling.volcano.sh_queues", "scheduling.volcano.sh_podgroups", "bus.volcano.sh_commands")
 _JOBS = ("batch.volcano.sh_jobs",)
 
@@ -46,7 +45,7 @@ def _definitions(names: tuple[str, ...]) -> list[Json]:
 
 
 class GangCluster:
-    """Made with its world. What it says is read from the store."""
+    """The gangs and queues of a world, read from the store. Created with the world."""
 
     def __init__(self, world: World, shape: Gangs) -> None:
         self._world = world
@@ -55,12 +54,12 @@ class GangCluster:
             world.call("POST", CRDS_PATH, definition)
 
     def install(self) -> None:
-        """Make the first queues."""
+        """Create the first queues."""
         for body in self.shape.queues:
             self.make_queue(body)
 
     def make_queue(self, body: Json) -> None:
-        """Also where there is one. Its state is what `body` says, where nobody else says it."""
+        """Create or replace a queue; write its state from `body` if no controller does."""
         made = {key: each for key, each in body.items() if key != "status"}
         self._world.call("POST", f"{API}/queues", made)
         self.set_state(name_of(body), body["status"]["state"])
@@ -74,24 +73,24 @@ class GangCluster:
     def patch_group(self, name: str, body: Json) -> None:
         self._world.call("PATCH", f"{GROUPS_OF_DEFAULT}/{name}", body)
 
-    # -- what is there
+    # -- current objects
 
     def queues(self) -> dict[str, Json]:
         return {name_of(each): each for each in self._objects(QUEUES)}
 
     def groups(self) -> dict[str, Json]:
-        """By name: all are in one namespace."""
+        """Return the groups by name; all are in one namespace."""
         return {name_of(each): each for each in self._objects(GROUPS)}
 
     def native_groups(self) -> dict[str, Json]:
-        """By name, with `NATIVE` before it, where the API server has any."""
+        """Return the Kubernetes PodGroups by name with the prefix `NATIVE`; empty if the API server serves none."""
         return {f"{NATIVE}{name_of(each)}": each for each in self._objects(NATIVE_GROUPS)}
 
     def pods(self) -> list[Json]:
         return self._objects(PODS)
 
     def jobs(self) -> list[Json]:
-        """Where there are any."""
+        """Return the Jobs, if the world has any."""
         return self._objects(JOBS)
 
     def _objects(self, kind: tuple[str, str]) -> list[Json]:
@@ -99,7 +98,7 @@ class GangCluster:
 
 
 class GangNemesis(FaultMaker):
-    """Users and administrators, and crashes at bad moments."""
+    """Users and administrators, and crashes at critical moments."""
 
     shares = {"group_changed": 1.5, "queue_changed": 1.5, "members_deleted": 0.5}  # noqa: RUF012
 
@@ -110,7 +109,7 @@ class GangNemesis(FaultMaker):
     # -- moments
 
     def session_begins(self, process: Process) -> None:
-        """What it goes by changes, and it may die, while it goes on."""
+        """Change objects during a session that begins, or kill its process."""
         rng = self._rng
         if self._strikes("members_deleted", 2.0):
             self._reached("members deleted in mid-session")
@@ -126,7 +125,7 @@ class GangNemesis(FaultMaker):
             self._world.loop.call_later(wait, process.kill)
 
     def status_written(self, process: Process) -> None:
-        """A status was written, and its answer is not there yet."""
+        """Handle a written status of a group whose response has not arrived yet."""
         if self._strikes("crash", 0.3):
             self._reached("crash between status of a group and answer")
             process.kill("killed between the status of a group and the answer")
@@ -134,7 +133,7 @@ class GangNemesis(FaultMaker):
     # -- members
 
     def members_deleted(self) -> None:
-        """Of one gang, one member or several, whatever is being done with them."""
+        """Delete one or several members of a gang, in any state."""
         by_group: dict[str, list[Json]] = {}
         for pod in self._cluster.pods():
             if read.group_of(pod) and not read.is_leaving(pod):
@@ -146,12 +145,12 @@ class GangNemesis(FaultMaker):
             path = f"{PODS_PATH}/{name_of(pod)}"
             self._call("DELETE", path, {"gracePeriodSeconds": self._rng.choice((0, 0, 1))})
             again = self._rng.random() < 0.5
-            # That of a Job its controller makes again.
+            # The controller of a Job creates its pods again.
             if again and "ownerReferences" not in pod["metadata"]:
                 self._later(self._rng.choice((0.0, 0.5, 3.0)), lambda pod=pod: self._again(pod))
 
     def _again(self, pod: Json) -> None:
-        """As a controller would make it again."""
+        """Create the pod again, as a controller would."""
         metadata = some_of(pod["metadata"], "name", "labels", "annotations")
         spec = {key: value for key, value in pod["spec"].items() if key not in ("nodeName", "priority")}
         self._call("POST", PODS_PATH, {"metadata": metadata, "spec": spec})
@@ -168,7 +167,7 @@ class GangNemesis(FaultMaker):
             return
         group, rng = groups[name], self._rng
         change = rng.choice(("minimum", "minimum", "queue", "class", "delete", "recreate", "phase"))
-        # A process without a batch scheduler knows queues by the annotations of pods alone, which stay as they are.
+        # A process without a batch scheduler knows queues only by the annotations of pods, which do not change.
         if change == "minimum" or (change == "queue" and self._world.shards is not None):
             least = max(1, group["spec"].get("minMember", 1) + rng.choice((-1, -1, 1)))
             self._cluster.patch_group(name, {"spec": {"minMember": least}})
@@ -179,7 +178,7 @@ class GangNemesis(FaultMaker):
         elif change == "class":
             self._cluster.patch_group(name, {"spec": {"priorityClassName": rng.choice(sorted(PRIORITIES))}})
         elif change == "phase":
-            # Somebody else's controller.
+            # As the controller of another component does.
             self._cluster.patch_group(name, {"status": {"phase": rng.choice(("Pending", "Inqueue"))}})
         else:
             self._call("DELETE", f"{GROUPS_OF_DEFAULT}/{name}")
@@ -190,7 +189,7 @@ class GangNemesis(FaultMaker):
             self._call_later(wait, "POST", GROUPS_OF_DEFAULT, body)
 
     def _native_changed(self, group: Json) -> None:
-        """Its minimum, or it goes, and comes back by and by."""
+        """Change the group's minimum, or delete it and create it again later."""
         name, spec, rng = name_of(group), group["spec"], self._rng
         path = f"{NATIVE_OF_DEFAULT}/{name}"
         least = max(1, read.minimum(group).members + rng.choice((-1, -1, 0, 1)))
@@ -203,7 +202,7 @@ class GangNemesis(FaultMaker):
         self._call_later(rng.choice((0.0, 0.5, 4.0)), "POST", NATIVE_OF_DEFAULT, body)
 
     def group_written(self, asked: Request) -> None:
-        """Somebody was faster with a PodGroup by a moment."""
+        """Write a PodGroup a moment before the process does."""
         name = asked.path.split("/")[7]
         if name in self._cluster.groups():
             label = {"example.com/change": str(self._rng.randrange(1000))}
@@ -251,15 +250,15 @@ class JobNemesis(FaultMaker):
         self._cluster = cluster
 
     def written(self, process: Process) -> None:
-        """A write of the controller was carried out, and its answer is not there yet."""
+        """Handle a carried-out write of the controller whose response has not arrived yet."""
         if self._strikes("crash", 0.3):
             self._reached("crash between a write for a job and answer")
             process.kill("killed between a write for a job and the answer")
 
-    # -- what users do
+    # -- actions of users
 
     def job_changed(self) -> None:
-        """It is scaled, or its minimum changes, or it is deleted and may come back."""
+        """Scale a Job, change its minimum, or delete it and possibly create it again."""
         rng = self._rng
         job = self._any_job()
         if job is None:
@@ -291,10 +290,10 @@ class JobNemesis(FaultMaker):
         order = {"action": self._rng.choice(_ORDERS), "target": target}
         self._call("POST", _COMMANDS, {**kind, "metadata": {"generateName": "order-"}, **order})
 
-    # -- what befalls pods
+    # -- failures of pods
 
     def pod_failed(self) -> None:
-        """One that runs ends badly, or is reported to have been restarted."""
+        """Let a running pod fail, or report it as restarted."""
         owned = [pod for pod in self._cluster.pods() if pod["metadata"].get("ownerReferences")]
         running = [pod for pod in owned if read.phase(pod) == "Running"]
         if not running:

@@ -1,7 +1,7 @@
-"""What stands around the scheduler where pods have gates: the webhook that puts them on, and an autoscaler.
+"""The webhook that adds gates to a world's pods, its autoscaler, and the operator of its shards.
 
-Gates where NodeShards divide the nodes between a scheduler of the fast path and one with a batch scheduler beside:
-whose pods and nodes are whose, and the operator who gives the nodes of the autoscaler to shards.
+With NodeShards the nodes are divided between a scheduler of the fast path and one with a batch scheduler; the operator
+assigns the autoscaler's nodes to shards.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ from .kinds import Process, World
 from .shard_load import FOR_EVER
 from .shard_map import Names, ShardMap
 
-#: Of the webhook (`timeoutSeconds` in config/webhook/mutating.yaml), and what a controller waits before it tries again.
+#: The webhook's `timeoutSeconds` in config/webhook/mutating.yaml, and the time until a controller retries.
 _TIMEOUT, _RETRY = 5.0, 1.0
-#: Of the removals of gates that are sent when a turn is about to be lost.
+#: Seconds in which removals of gates are lost, before the lease is.
 _LOST_FOR = 0.1
 
 
 def is_ours(pod: Json) -> bool:
-    """Whether it asks for a scheduler whose pods may have the gate."""
+    """Return whether the pod's scheduler removes gates."""
     return read.is_batch(pod) or str(pod["spec"].get("schedulerName", "")).startswith("agent-")
 
 
 def asks(pod: Json) -> bool:
-    """Whether the pod takes part."""
+    """Return whether the pod opts in."""
     return read.annotation(pod, GATE) == "true" and is_ours(pod)
 
 
@@ -46,12 +46,12 @@ def gates(pod: Json) -> list[str]:
 
 
 def is_held(pod: Json) -> bool:
-    """Whether the gate of its queue's capacity, and nothing else, holds it."""
+    """Return whether only the gate of the queue's capacity holds the pod."""
     return asks(pod) and gates(pod) == [GATE] and read.waits(pod)
 
 
 def is_reserved(pod: Json) -> bool:
-    """Whether it was let past, or never held, and has no node yet, and does not say that its room was given back."""
+    """Return whether the pod was admitted or never held, has no node yet, and reports no released reservation."""
     return asks(pod) and not gates(pod) and read.waits(pod) and not _says_given_back(pod)
 
 
@@ -61,41 +61,44 @@ def _says_given_back(pod: Json) -> bool:
 
 
 class GateCluster(FaultMaker):
-    """Made with its world."""
+    """The webhook, autoscaler and operator of a world with gates. Created with the world."""
 
     def __init__(self, world: World, shape: Gates) -> None:
         super().__init__(world, "gates")
         self._is_off = shape.off
-        #: In between nobody gets the lease of who removes gates.
+        #: Between these times no process acquires the lease for the removal of gates.
         self._unleased_since = self._unleased_until = 0.0
         self._slow = random.Random(f"{world.seed} webhook_slow")
         self._policy = self._slow.choice(("Ignore", "Fail"))
         self.groups: tuple[NodeGroup, ...] = read_rules(shape.rules)
         self.autoscaler = Autoscaler(world.api, self.groups)
         self.collector = PodCollector(world.api.registry)
-        #: Where no controller gives nodes to shards.
+        #: Present if no controller assigns nodes to shards.
         self.operator = Operator(world, world.shards) if world.shards and not world.plans else None
 
     def gave_back(self, pod: Json) -> bool:
-        """Whether it holds its room no more. It says something else if its queue would not have any now."""
+        """Return whether the pod has lost its reservation; its message differs if its queue has no room for it now."""
         running = filter(None, (process.fast_path for process in self._world.processes))
         given_back = (each.ledger.usage.gated.given_back for each in running)
         return _says_given_back(pod) or any(uid_of(pod) in each for each in given_back)
 
     def has_room_reserved(self, pod: Json) -> bool:
-        """Where gates are switched off no room is kept for who had one, and others may be told to want nodes for it."""
+        """Return whether capacity is reserved for the pod.
+
+        If gates are disabled, no capacity is reserved for pods that had one, and others may report that they need nodes
+        for it.
+        """
         return is_reserved(pod) and not self._is_off and not self.gave_back(pod)
 
     def hides(self, verb: str, path: str) -> bool:
-        """Whether requests for the lease of who removes gates come to nothing, and this is one, or the first ones that
-        remove some."""
+        """Return whether this request is lost: for the lease for removals of gates, or one of the first removals."""
         now = self._now
         if verb == "pod":
             return now < self._unleased_since + _LOST_FOR
         return path.endswith(GATES_LEASE) and now < self._unleased_until
 
     def create(self, pod: Json) -> None:
-        """Of the load: the webhook is asked, and may take its time."""
+        """Create a pod of the load through the webhook, which may respond late."""
         world = self._world
         if not asks(pod) or not self._strikes("webhook_slow", 4.0):
             world.call("POST", PODS_PATH, pod)
@@ -109,11 +112,11 @@ class GateCluster(FaultMaker):
             self._later(_TIMEOUT, lambda: world.call("POST", PODS_PATH, pod, admitted=True))
         else:
             world.states.reached("pod refused as the webhook was late")
-            # As a ReplicaSet would: with nothing created, the next try asks the webhook anew.
+            # As a ReplicaSet would: nothing was created, and the retry calls the webhook again.
             self._later(_TIMEOUT + _RETRY, self.create, pod)
 
     def admitted(self, pod: Json) -> Json:
-        """The pod that is to be created, as the webhook lets it in."""
+        """Return the pod as the webhook admits it."""
         states = self._world.states
         if asks(pod):
             if self._strikes("webhook_down", 3.0):
@@ -129,7 +132,7 @@ class GateCluster(FaultMaker):
     # -- moments
 
     def let_past(self, process: Process) -> None:
-        """It has decided that pods lose their gate, and nothing is sent yet."""
+        """Handle a decision to remove gates before any request is sent."""
         plan, now = self._world.plan, self._now
         if self._strikes("crash", 2.0):
             self._reached("crash between decision and removal of a gate")
@@ -142,7 +145,7 @@ class GateCluster(FaultMaker):
         self._change_queue("queue changed as a gate was to go")
 
     def gate_removed(self, process: Process) -> None:
-        """A removal was carried out, and its answer is not there yet."""
+        """Handle a carried-out removal whose response has not arrived yet."""
         if self._strikes("crash", 2.0):
             self._reached("crash between removal of a gate and answer")
             process.kill("killed between the removal of a gate and the answer")
@@ -158,7 +161,7 @@ class GateCluster(FaultMaker):
 
     @property
     def is_calm(self) -> bool:
-        """Whether no node is on its way, or about to be taken away."""
+        """Whether no node is being added, or about to be removed."""
         scaler = self.autoscaler
         return not scaler._upcoming and all(
             node.deleted_at == float("inf")
@@ -177,7 +180,7 @@ class GateCluster(FaultMaker):
         )
 
     def packs(self, pods: Iterable[Json]) -> bool:
-        """Whether it knows that these wait, and would have all of them go to nodes that are there."""
+        """Return whether the autoscaler knows that these pods wait, and would place all of them on existing nodes."""
         scaler = self.autoscaler
         waiting = scaler._picture.waiting
         uids = {uid_of(pod) for pod in pods}
@@ -188,24 +191,27 @@ class GateCluster(FaultMaker):
         return not any(pod.uid in uids for new in found.new for pod in new.pods)
 
     def went_back(self) -> None:
-        """The store has: the watches are of a history that is none any more."""
+        """Close the watches, because the store went back and their history is no longer valid."""
         self.autoscaler.close()
 
 
-#: Seconds until the operator has put right what is desired by nobody or by two, and what is no more.
+#: Seconds until the operator corrects nodes that no shard or two desire, and nodes that no longer exist.
 _TIDIED = (5.0, 15.0)
 
 
 class Operator(FaultMaker):
-    """Subscribes to the store. Gives each new node to the shard of the pod for which the autoscaler made it."""
+    """The operator of the shards: assigns each new node to the shard of the pod for which the autoscaler added it.
+
+    Subscribes to the store.
+    """
 
     def __init__(self, world: World, shards: ShardMap) -> None:
         super().__init__(world, "operator")
         self._shards = shards
-        #: Node group -> the shards for which nodes of it are on their way, by the size that the group is to have then.
+        #: Node group -> the shards for which nodes of it are being added, by the size that the group will have.
         self._awaited: dict[str, dict[str, str]] = {}
         self._tidies = False
-        #: How often it has changed what a shard desires.
+        #: Number of changes of what a shard desires.
         self.writes = 0
         world.store.tables[NODES].subscribers.append(self._node)
         world.store.tables[EVENTS].subscribers.append(self._event)
@@ -220,7 +226,7 @@ class Operator(FaultMaker):
         if record is None:
             return
         group = told["message"].partition("[{")[2].partition(" ")[0]
-        # Of the pods for which one node comes the first one decides.
+        # The first of the pods for which one node is added decides.
         self._awaited.setdefault(group, {}).setdefault(told["message"], self._shards.of_pod(content(record)))
 
     def _node(self, event: Event) -> None:
@@ -242,7 +248,7 @@ class Operator(FaultMaker):
             self._later(self._rng.uniform(*_TIDIED), self._tidy)
 
     def _tidy(self) -> None:
-        """Each node that there is to one shard: that which uses it, or desires it, or the one that has fewer."""
+        """Assign each existing node to one shard: the one that uses it, or desires it, or has fewer nodes."""
         self._tidies = False
         there = {record.name for record in self._world.store.tables[NODES].scan("")}
         shards = list(self._shards.all())

@@ -1,4 +1,4 @@
-"""What must become true of gates and of the autoscaler once the faults have ended (L17 of docs/reliability.md)."""
+"""Checks gates and the autoscaler after the last fault: L17 of docs/reliability.md."""
 
 from __future__ import annotations
 
@@ -13,13 +13,14 @@ from .kinds import World
 from .queue_rest import Waiting
 from .rules import Rules, cluster_of, readable, refusal
 
-#: Seconds for all that follow one another: a refused removal is sent again after a minute at most, a pod is tried, says
-#: so, and a node comes after up to 10 s; and then those that follow it in their queue, and members above a minimum.
+#: Seconds for all consecutive steps: a rejected removal is sent again after a minute at most, a pod is tried and
+#: reports the result, and a node is added after up to 10 s; then the pods after it in its queue, and members above a
+#: minimum.
 SERVED_WITHIN = 180.0
 
 
 class _Served:
-    """Who waits at a moment, from the store, and for what."""
+    """The waiting pods at a moment, from the store, and what they wait for."""
 
     def __init__(self, world: World, cluster: GateCluster, by: Rules) -> None:
         assert world.gangs is not None, "it has queues"
@@ -34,7 +35,7 @@ class _Served:
     # -- gates
 
     def kept(self) -> list[str]:
-        """Pods that are behind their gate though their queue has room."""
+        """Return pods that have their gate although their queue has room."""
         standing, found = self._standing, []
         if self._is_off:
             held = [pod for pod in standing.pods if asks(pod) and GATE in gates(pod)]
@@ -63,7 +64,7 @@ class _Served:
     # -- nodes
 
     def unserved(self) -> list[str]:
-        """Pods and gangs that are past their gates, that more nodes would help, and whose queue has room for them."""
+        """Return admitted pods and gangs that more nodes would help, and whose queue has room for them."""
         standing, found = self._standing, []
         for name, group in standing.groups.items():
             pending = [pod for pod in standing.members.get(name, []) if _is_loose(pod)]
@@ -72,13 +73,13 @@ class _Served:
             if not pending or least.lacks([*pending, *ready]) or not standing.is_let_in(name, group):
                 continue
             if any(map(standing.fits_outside, pending)):
-                # The cluster has room, if others' (docs/decisions/0043).
+                # The cluster has room on the nodes of other shards (docs/decisions/0043).
                 continue
             if any(map(self._cluster.gave_back, pending)) or standing.is_stopped(pending, group):
-                # They bring no node, and take one that comes; or none would do.
+                # They cause no node, and use one that is added; or no node would help.
                 continue
             needed = read.needed(least, len(ready), pending)
-            # Else it has not chosen the nodes as those do who place one member after another.
+            # Otherwise the autoscaler has not chosen nodes as a scheduler that places one member after another does.
             if self._helps(pending, needed, name) and not self._cluster.packs(pending):
                 found.append(f"{needed} of {name} fit on nodes to come")
         for pod in standing.pods:
@@ -91,9 +92,10 @@ class _Served:
         return found
 
     def _helps(self, pending: list[Json], needed: int, name: str) -> bool:
-        """Whether there may be so many more nodes that each of these has one to itself."""
+        """Return whether enough nodes may be added that each of these pods has one to itself."""
         standing = self._standing
-        # Of those that a queue has room for one after another, the first are to have nodes (docs/decisions/0032).
+        # If pods fit into their queue only one after another, the first ones must have nodes
+        # (docs/decisions/0032).
         wanting = [pod for pod in standing.pods if _is_loose(pod) and _wants_a_node(pod)]
         first = [pod for pod in wanting if not self._is_reserved(pod)]
         if not standing.has_room(pending, needed, beside=first) or not standing.leaves_room(
@@ -108,12 +110,14 @@ class _Served:
         size = len(pending)
         return any(count == size and self._enough[name] >= size for name, count in spare.items())
 
-    # -- words
+    # -- reports
 
     def misled(self) -> list[str]:
-        """Pods that say Unschedulable though their queue has no room for them, or no queue has, as one of them has no
-        place in the tree; of those that have room reserved, beside
-        all others that say so, and the placed ones."""
+        """Return pods that report Unschedulable although their queue has no room for them.
+
+        For pods with a reservation, in addition to the placed pods and to all others that report it. If the queue tree
+        is invalid, no queue has room.
+        """
         standing, found = self._standing, []
         silent = [pod for pod in standing.reserved if not _wants_a_node(pod)]
         for pod in standing.pods:
@@ -124,7 +128,7 @@ class _Served:
             if gang not in standing.groups and read.is_native(gang):
                 continue
             if standing.lacks(pod):
-                # L22.
+                # L22 covers these.
                 continue
             if read.is_batch(pod) and standing.fault and not read.asks_for_nothing(pod):
                 found.append(f"{name_of(pod)} says Unschedulable, and no node helps: {standing.fault}")
@@ -146,7 +150,7 @@ def _is_loose(pod: Json) -> bool:
 
 
 async def until_served(world: World, cluster: GateCluster, by: Rules) -> bool:
-    """Whether all who can be are let past and have their nodes soon enough, and the autoscaler has come to rest."""
+    """Return whether all pods that can be are admitted and have their nodes in time, and the autoscaler is at rest."""
     deadline = world.loop.time() + SERVED_WITHIN
     while True:
         served = _Served(world, cluster, by)
@@ -161,7 +165,7 @@ async def until_served(world: World, cluster: GateCluster, by: Rules) -> bool:
 
 
 def check_gates(world: World, cluster: GateCluster, by: Rules) -> None:
-    """At rest."""
+    """Check all gates of a world at rest."""
     world.safety.look("L17")
     served = _Served(world, cluster, by)
     held = [pod for pod in served._standing.pods if is_held(pod)]

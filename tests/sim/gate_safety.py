@@ -1,7 +1,6 @@
-"""What holds of gates at every moment, also where several processes share nodes and queues: S32 to S34 of
-docs/reliability.md, judged from the API's own objects.
+"""Judges gates at every moment, also if several processes share nodes and queues: S32 to S34 of docs/reliability.md.
 
-What a process had seen is taken from it as versions, and which nodes it may use as names.
+It uses the API's own objects. What a process had observed is taken from it as versions, and its nodes as names.
 """
 
 from __future__ import annotations
@@ -29,25 +28,26 @@ from .kinds import GangSafety, Process, World
 from .rules import is_ready, readable
 from .shard_load import LEASE_NAMESPACE
 from .shard_map import ShardMap, view
+from .states import SHARD_FULL
 
-#: How many members of a gang have claims, and how many it needs.
+#: The number of members of a gang with claims, and the number that it needs.
 _CLAIMS = re.compile(r"(\d+) Pipelined.*?(\d+) minAvailable")
 
 
 class GateSafety(Judge):
-    """Subscribes to the store. Owner of whom each process has let past."""
+    """The judge of gates: subscribes to the store. Owner of the pods that each process has admitted."""
 
     def __init__(self, world: World, gangs: GangSafety, cluster: GateCluster) -> None:
         super().__init__(world)
         self._gangs = gangs
         self._cluster = cluster
-        #: Identity -> name -> queue, of those by which it counts.
+        #: Identity -> name -> queue, of the queues by which the process counts.
         self._queues: dict[str, dict[str, Any]] = {}
-        #: Identity -> UIDs of those whose gate it has decided to remove.
+        #: Identity -> UIDs of pods whose gate the process has decided to remove.
         self._let_past: dict[str, set[str]] = {}
-        #: Identity -> gangs whose queue had not their minimum when the session that goes on began.
+        #: Identity -> gangs whose queue lacked room for their minimum when the current session began.
         self._refused: dict[str, set[str]] = {}
-        #: UIDs of pods behind their gate of which somebody spoke who had not seen that the store went back.
+        #: UIDs of gated pods about which a process reported that had not noticed a restore of the store.
         self._misled: set[str] = set()
         self._shared = SharedGates(world, world.shards, gangs.cluster, cluster) if world.shards else None
         world.store.tables[PODS].subscribers.append(self._pod)
@@ -76,7 +76,7 @@ class GateSafety(Judge):
         actor, _ = self.world.safety.author()
         uid = uid_of(pod)
         if self._is_unaware(actor):
-            # It goes by a state in which the gate was gone.
+            # It uses a state in which the pod had no gate.
             self._misled.add(uid)
         elif uid not in self._misled:
             self._violated("S33", f"{name_of(pod)} is behind {there} and says Unschedulable")
@@ -94,10 +94,10 @@ class GateSafety(Judge):
         if record is not None and record.uid not in self._misled and GATE in gates(content(record)):
             self._violated("S33", f"a node comes for {about['name']}, which has its gate")
 
-    # -- what a process does
+    # -- actions of a process
 
     def watch(self, process: Process, fast_path: FastPath) -> None:
-        """Hear of whom it lets past, and of what it says of pods. Idempotent."""
+        """Record which pods the process admits, and what it reports. Idempotent."""
         gated: Any = fast_path.ledger.usage.gated
         batch: Any = process.runtime.batch if process.runtime is not None else None
         if not is_first(fast_path, "gates"):
@@ -113,7 +113,7 @@ class GateSafety(Judge):
                 self._cluster.let_past(process)
 
         def held(pods: Any, why: str) -> None:
-            self._reached("held pod told")
+            self._reached("held pod reported")
             for pod in pods:
                 if pod.uid not in gated.held:
                     self._wrong("S32", process, f"says that {pod.key} is held, which is not: {why}")
@@ -133,19 +133,19 @@ class GateSafety(Judge):
         if batch is not None:
             self._hear(process, fast_path, batch._messages.messenger)
         else:
-            # There are no sessions to watch, so what it gives away is judged here.
+            # There are no sessions to observe, so its assignments are judged here.
             hear_after(fast_path.ledger, "assume", assumed)
         if self._shared is not None:
             self._shared.watch(process, fast_path)
 
     def sending(self, process: Process, body: bytes) -> None:
-        """A change of a pod leaves a process."""
+        """Check a change of a pod that a process sends."""
         if self._shared is not None:
             self._shared.sending(process, body)
 
     def _hear(self, process: Process, fast_path: FastPath, messenger: Any) -> None:
         def told(pod: Any, reason: str, message: str, **more: Any) -> None:
-            # Who waits for room that others are about to leave says so, whatever they still hold in its queue.
+            # A pod that waits for capacity of pods that are leaving reports so, whatever they still use of its queue.
             if reason == "Unschedulable" and "resource is released" not in message:
                 self._judge_words(process, fast_path, pod.uid, message)
             if self._shared is not None:
@@ -180,19 +180,23 @@ class GateSafety(Judge):
                 self._wrong("S32", process, f"lets {name} past, whose gang has {lacks}")
 
     def _is_past(self, seen: SeenGangs, pod: Json) -> bool:
-        """Whether room is kept for it: it has none of its gates, or is to lose its, and has no node."""
+        """Return whether capacity is reserved for the pod: its gate was or will be removed, and it has no node."""
         uid, ledger = uid_of(pod), seen.fast_path.ledger
         gated = ledger.usage.gated
         if uid in ledger.placements or not read.waits(pod) or not asks(pod):
             return False
-        if uid in gated.given_back or not gated.asks_queues or not seen.can_place(pod):
+        if uid in gated.given_back or not gated.asks_queues:
+            return False
+        if not (seen.can_place(pod) or seen.is_kept_until_its_group_is_seen(pod)):
             return False
         let_past = self._let_past.get(seen.process.identity, ())
         return not gates(pod) or (gates(pod) == [GATE] and uid in let_past)
 
     def _refuses(self, seen: SeenGangs, pod: Json, *, words: bool = False) -> str:
-        """Why the pod's queue cannot hold it beside all others; empty if it can. `words`: beside all that are placed,
-        if it has room reserved."""
+        """Return why the pod's queue has no room for it in addition to all others; empty if it has.
+
+        `words`: check a report, for which a pod with a reservation counts only in addition to the placed pods.
+        """
         queues, name = seen.queues(), seen.queue_of(pod)
         if not queues or not name:
             return ""
@@ -200,7 +204,7 @@ class GateSafety(Judge):
             return f"its queue {name} is not open"
         chain = read.chain(name, queues)
         holds = seen.holds(chain, queues)
-        # Of more that is reserved than there is, some goes first.
+        # If more is reserved than exists, the first in the order have it.
         if not (words and self._is_past(seen, pod)):
             past = [each for each in seen.pods() if uid_of(each) != uid_of(pod) and self._is_past(seen, each)]
             for above, held in read.held_by(chain, queues, past, seen.queue_of).items():
@@ -208,21 +212,21 @@ class GateSafety(Judge):
         return read.is_above(holds, queues, read.requests(pod))
 
     def _lacks(self, seen: SeenGangs, pod: Json) -> str:
-        """What its gang lacks of the minimum, with all that were let past."""
+        """Return what the pod's gang lacks of its minimum, counting all admitted members."""
         name = read.gang_of(pod)
         if not name:
             return ""
         group = seen.group(name)
         if group is None:
             return "no group"
-        # Who was never held needs no leave.
+        # A pod that was never held needs no admission.
         return read.minimum(group).lacks(
             each
             for each in seen.gang(name)
             if read.is_ready(each) or self._is_past(seen, each) or (read.waits(each) and not gates(each))
         )
 
-    # -- words
+    # -- reports
 
     def _judge_words(self, process: Process, fast_path: FastPath, uid: str, message: str) -> None:
         if self._is_unaware(process):
@@ -236,12 +240,12 @@ class GateSafety(Judge):
             self._wrong("S33", process, f"says Unschedulable of {name_of(pod)}, and {problem}: {message}")
             return
         gang = read.gang_of(pod)
-        # As its session began it was so, too.
+        # The same must have held when its session began.
         if not gang or (read.is_batch(pod) and gang not in self._refused.get(process.identity, ())):
             return
         claims = _CLAIMS.search(message)
         if claims is not None and int(claims[1]) >= int(claims[2]):
-            # Its minimum waits for room that others are about to leave, and it is judged as one of those above that.
+            # Its minimum waits for capacity of pods that are leaving, so the pod counts as a member above the minimum.
             return
         if problem := self._refuses_gang(seen, gang):
             what = f"says Unschedulable of {name_of(pod)}, and of its gang {problem}: {message}"
@@ -254,11 +258,13 @@ class GateSafety(Judge):
         self._refused[process.identity] = {name for name in seen.groups() if self._refuses_gang(seen, name)}
 
     def _refuses_gang(self, seen: SeenGangs, name: str) -> str:
-        """Why a gang's queue has not what the gang lacks of its minimum, however few that are. Room of pods that
-        are leaving is about to be there, and a session gives its members claims on it."""
+        """Return why the gang's queue lacks room for what the gang lacks of its minimum; empty if it has room.
+
+        Capacity of terminating pods will be available, and a session gives members claims on it.
+        """
         group, queues, members = seen.group(name), seen.queues(), seen.gang(name)
         named = set(map(seen.queue_of, members))
-        # Of several it is not said which has to have room for how many.
+        # If the members name several queues, each queue's share is not defined.
         if group is None or len(named) != 1 or not named <= queues.keys():
             return ""
         lacking = read.minimum(group).members - sum(map(read.is_ready, members))
@@ -272,11 +278,13 @@ class GateSafety(Judge):
             holds[above].subtract(held)
         return read.is_above(holds, queues, read.least_of(read.pending(members), lacking))
 
-    # -- inside
+    # -- the process's state
 
     def look_inside(self, process: Process, fast_path: FastPath) -> None:
-        """Each that was let past or never held, and has no node, is reserved; it counts so if anybody may place it, and
-        nobody else does."""
+        """Check that each admitted or never held pod without a node is reserved.
+
+        It counts if it can be placed, or if the watch has not delivered the group that it names, and no other pod does.
+        """
         usage, placements = fast_path.ledger.usage, fast_path.ledger.placements
         if not usage.gated.asks_queues:
             return
@@ -285,7 +293,7 @@ class GateSafety(Judge):
         for uid, info in usage.gated.reserved.items():
             pod = seen.pod(uid)
             if uid not in placements and (pod is None or not read.waits(pod)):
-                self._wrong("S34", process, f"keeps room for {info.key}, which waits no more")
+                self._wrong("S34", process, f"keeps room for {info.key}, which no longer waits")
         for pod in seen.pods():
             uid, name = uid_of(pod), name_of(pod)
             entry, placed = usage.book.entry(uid), uid in placements
@@ -296,44 +304,47 @@ class GateSafety(Judge):
             elif is_reserved(pod) and not placed:
                 queue = seen.queue_of(pod) if usage.active else ""
                 can_be_placed = seen.can_place(pod)
-                if counts and not can_be_placed:
-                    self._wrong("S34", process, f"keeps room for {name}, which nobody can place")
+                if counts and not (can_be_placed or seen.is_kept_until_its_group_is_seen(pod)):
+                    self._wrong("S34", process, f"keeps room for {name}, which cannot be placed")
                 if uid not in usage.gated.reserved or (queue and can_be_placed and not counts):
                     self._wrong("S34", process, f"keeps no room for {name}, which was let past")
             elif counts and (placed or not asks(pod)):
                 self._wrong("S34", process, f"counts {name} as reserved, which is placed: {placed}")
 
 
-#: What changes how much a queue may hold, or gives its room to pods that nobody has let past.
+#: Faults that change the limits of a queue, or give its capacity to pods that were not admitted.
 _IRREGULAR = ("queue_changed", "group_changed", "rolled_back", "pod_changed", "webhook_down")
 
 
 class SharedGates(Judge):
-    """Made with its world. Owner of what processes found of nodes outside of their shards."""
+    """Judges gates if several processes share the queues. Created with the world.
+
+    Owner of what processes found about nodes outside their shards.
+    """
 
     def __init__(self, world: World, shards: ShardMap, gangs: GangCluster, cluster: GateCluster) -> None:
         super().__init__(world)
         self._gangs = gangs
         self._cluster = cluster
-        #: Identity -> UID of a pod -> whether nodes outside would do, as was last found for what is said of it.
+        #: Identity -> UID of a pod -> whether nodes outside would fit, as last found for its report.
         self._found: dict[str, dict[str, bool]] = {}
-        #: The same, of what the session that goes on has asked for.
+        #: The same, as found for the current session.
         self._found_by_session: dict[str, dict[str, bool]] = {}
-        #: UIDs of those whose gate went by a process that might write then.
+        #: UIDs of pods whose gate was removed by a process that was allowed to write.
         self._let_past: set[str] = set()
-        #: Identity of the process that removed the last one.
+        #: Identity of the process that removed the last gate.
         self._remover = ""
         shards.subscribers.append(self._shard)
 
-    # -- who removes gates
+    # -- which process removes gates
 
     def admits(self, process: Process) -> None:
-        """It decides that pods lose their gate."""
+        """Check a process that decides to remove gates."""
         if process.runtime is None or process.runtime.batch is None:
             self._wrong("S32", process, "lets pods past, and has no batch scheduler")
 
     def sending(self, process: Process, body: bytes) -> None:
-        """A change of a pod leaves a process."""
+        """Check a removal that a process sends."""
         if b"schedulingGates" not in body or self.world.backups.leads_by_what_was(process):
             return
         self.admits(process)
@@ -345,10 +356,10 @@ class SharedGates(Judge):
         if fast_path is not None and not fast_path.ledger.usage.gated.admits:
             self._wrong("S32", process, "removes a gate when it is not its turn any more")
 
-    # -- what queues hold
+    # -- usage of queues
 
     def changed(self, pod: Json, before: Json) -> None:
-        """A pod that waits has lost its gate, or has a node now."""
+        """Handle a waiting pod that has lost its gate, or has a node now."""
         actor, may = self.world.safety.author()
         if actor is None or not may or self._is_unaware(actor) or not asks(pod):
             return
@@ -358,7 +369,7 @@ class SharedGates(Judge):
             self._judge_queues(actor, pod, binds=False)
         elif node_of(pod) and not node_of(before):
             if self._cluster.gave_back(pod):
-                # To some it has room as one that never had the gate, and they may not have seen it yet.
+                # Some processes place it like a pod that never had a gate, and may not have observed it yet.
                 self._let_past.discard(uid_of(pod))
             self._judge_queues(actor, pod, binds=True)
 
@@ -379,8 +390,11 @@ class SharedGates(Judge):
             self._reached("node moved while room is reserved")
 
     def _judge_queues(self, process: Process, pod: Json, *, binds: bool) -> None:
-        """Of more that is reserved than there is, as who gave room back is reserved again in a new process, some waits:
-        of a bind that counts which is placed."""
+        """Check the queues' usage after a removal or bind.
+
+        If more is reserved than exists, as when a new process reserves again for pods that had lost their reservation,
+        some wait; for a bind only placed pods count.
+        """
         fired, shape = self.world.plan.fired, self.world.shape.gates
         assert shape is not None, "pods have gates"
         if shape.off or any(fired[name] for name in _IRREGULAR):
@@ -406,10 +420,10 @@ class SharedGates(Judge):
                 does = "binds" if binds else "takes the gate of"
                 self._wrong("S32", process, f"{does} {name_of(pod)}, and {name} has {problem}")
 
-    # -- nodes outside
+    # -- nodes outside the shard
 
     def watch(self, process: Process, fast_path: FastPath) -> None:
-        """Hear of what it finds of nodes outside of its shard."""
+        """Record what the process finds about nodes outside its shard."""
         outside: Any = fast_path.outside
         if outside is None:
             return
@@ -452,17 +466,17 @@ class SharedGates(Judge):
             self._wrong("S33", process, f"says that no node outside would do: {fitting}")
 
     def says(self, process: Process, pod: Any, reason: str, message: str) -> None:
-        """It tells the API server why a pod waits."""
+        """Check a reason that a process reports for a pod."""
         fast_path = process.fast_path
         if fast_path is None or fast_path.outside is None or reason not in ("Unschedulable", "NodeShardFull"):
             return
         if reason == "NodeShardFull":
-            self._reached("shard full, and others not")
+            self._reached(SHARD_FULL)
         of_session = pod.scheduler_name == BATCH
         answers = self._found_by_session if of_session else self._found
         found = answers.get(process.identity, {}).get(pod.uid)
         if found is None and of_session and reason == "Unschedulable":
-            # Of a gang that lacks its minimum nobody asks for those above that.
+            # Members above a missing minimum are not checked.
             return
         if found is not (reason == "NodeShardFull"):
             self._wrong("S33", process, f"says {reason} of {pod.key}, and nodes outside would do: {found}")

@@ -1,8 +1,7 @@
-"""GPUs that pods share: S38, S39 and L20 of docs/reliability.md, judged from the annotations that the API has; and what
-happens to GPUs beside the scheduler.
+"""Judges GPUs that pods share: S38, S39 and L20 of docs/reliability.md, and changes GPUs as other clients do.
 
-Which devices a process has chosen for a pod that is not bound yet is noted where they are chosen; all else is what the
-API's objects say, read plainly (`tests.decisions.plain.gpu_share`).
+The judge uses the annotations in the API. Only the devices that a process has chosen for an unbound pod are recorded
+where they are chosen; everything else is read from the API's objects (`tests.decisions.plain.gpu_share`).
 """
 
 from __future__ import annotations
@@ -27,18 +26,18 @@ from .rules import as_placed, with_devices
 
 
 class GpuSafety(Judge):
-    """Owner of what was bound by us, and of whose annotation others have changed."""
+    """Owner of the pods bound by a process of ours, and of those whose annotation others have changed."""
 
     def __init__(self, world: World) -> None:
         super().__init__(world)
         #: UIDs of pods that a process of ours has bound.
         self._ours: set[str] = set()
-        #: Nodes on which somebody may give a device away who cannot know of others: by a bind of a process that is no
-        #: more, or by what somebody has written into an annotation.
+        #: Nodes on which a device may be assigned without knowledge of others: by a late bind of a process that has
+        #: ended, or because a client has changed an annotation.
         self.contested: set[str] = set()
-        #: UID of a pod whose annotation somebody has changed -> all devices that it has ever named.
+        #: UID of a pod whose annotation was changed -> all devices that it has ever named.
         self.named: dict[str, set[int]] = {}
-        #: (Process, UID) -> who reserved devices, the devices, and how many the node had then.
+        #: (Process, UID) -> which process reserved devices, the devices, and the number of devices of the node then.
         self._chosen: dict[tuple[str, str], tuple[str, tuple[int, ...], int]] = {}
         table = world.store.tables[PODS]
         self._node_field = table.field_names.index("spec.nodeName")
@@ -46,7 +45,7 @@ class GpuSafety(Judge):
         table.subscribers.append(self._pod)
 
     def went_back(self) -> None:
-        """The store has: what was bound since is not, and may be again while somebody does not know."""
+        """Mark all nodes after a restore: an unaware process may bind again what was bound since the backup."""
         self.contested.update(record.name for record in self.world.store.tables["", "nodes"].scan(""))
 
     def _pod(self, event: Event) -> None:
@@ -55,19 +54,19 @@ class GpuSafety(Judge):
         self.named[event.record.uid].update(given(content(event.record)))
 
     def edited(self, pod: Json) -> None:
-        """Somebody is about to change which devices the pod says that it has."""
+        """Record that another client is about to change the devices that the pod names."""
         self.contested.add(pod["spec"]["nodeName"])
         self.named.setdefault(uid_of(pod), set()).update(given(pod))
 
     def as_counted_at_most(self, pod: Json) -> Json:
-        """The pod with all the devices on which anybody may count it."""
+        """Return the pod with all devices on which a process may count it."""
         named = self.named.get(uid_of(pod))
         return pod if named is None else with_devices(pod, sorted(named.union(given(pod))))
 
     # -- reservations
 
     def watch(self, process: Process, fast_path: FastPath) -> None:
-        """Hear of each reservation. Idempotent."""
+        """Record each reservation. Idempotent."""
         ledger: Any = fast_path.ledger
         if not is_first(ledger, "gpus"):
             return
@@ -86,7 +85,7 @@ class GpuSafety(Judge):
     def _judge(self, process: Process, seen: Seen, uid: str, node_name: str, chosen: tuple[int, ...]) -> None:
         pod, node = seen.pod(uid), seen.node(node_name)
         if pod is None or node is None:
-            # That is said by S25.
+            # S25 reports this.
             return
         self._look("S39")
         self._chosen[process.name, uid] = process.identity, chosen, devices(node)
@@ -110,7 +109,7 @@ class GpuSafety(Judge):
     # -- commits
 
     def check_bind(self, record: Record, pod: Json, actor: Process, *, late: bool) -> None:
-        """`actor` has bound this pod; `late`: it is one that lives no more, or has lost its right to."""
+        """Check a pod that `actor` has bound; `late`: it has ended, or has lost its lease."""
         self._ours.add(record.uid)
         node, amount = pod["spec"]["nodeName"], asked(pod)
         if late:
@@ -126,7 +125,7 @@ class GpuSafety(Judge):
             self._wrong("S39", actor, f"{bound}, which asks for {amount}, with the devices {named}")
         identity, chosen, offered = self._chosen.get((actor.name, record.uid), ("", (), 0))
         if late or identity != actor.identity:
-            # Sent by who was there before, by what that one knew.
+            # Sent by an earlier process, by what that one knew.
             return
         if named != chosen or any(index >= offered for index in named):
             self._wrong("S39", actor, f"{bound} with {named} of {offered} devices, and chose {chosen}")
@@ -146,7 +145,7 @@ class GpuSafety(Judge):
 
 
 def check_gpus(world: World, process: Process) -> None:
-    """At rest."""
+    """Check the devices' usage at rest."""
     fast_path, safety = process.fast_path, world.gpu_safety
     if safety is None or fast_path is None or not process.is_up or not fast_path.is_synced:
         return
@@ -171,7 +170,7 @@ def check_gpus(world: World, process: Process) -> None:
 
 
 def note_gpus(world: World) -> None:
-    """Whether a pod waits though its node has as many thousandths as it asks for, on several devices."""
+    """Record the state that a pod waits although the devices of a node together have enough free thousandths."""
     if world.gpu_safety is None:
         return
     there = _placed(world)
@@ -190,13 +189,16 @@ def _placed(world: World) -> list[Json]:
 
 
 def _agree(safety: GpuSafety, pod: Json, counted: Sequence[int]) -> bool:
-    """A scheduler keeps a pod on the devices on which it has counted it when the pod names none any more."""
+    """Return whether the counted devices are those of the annotation.
+
+    A scheduler keeps a pod without an annotation on the devices on which it has counted it.
+    """
     if given(pod):
         return given(pod) == counted
     return set(counted) <= safety.named.get(uid_of(pod), set())
 
 
-#: What somebody writes in the place of devices.
+#: Values that a client writes in place of devices.
 _NONSENSE = ("", "x", "-1", "0,0", "99", "1000", "GPU-3f2a", "0, 1")
 
 
@@ -211,7 +213,7 @@ class GpuNemesis(FaultMaker):
         self._others = 0
 
     def gpus_changed(self) -> None:
-        """A device plugin finds fewer devices, or more; often it is put right again."""
+        """Remove or add devices of a node, often only for a while."""
         nodes = self._objects(NODES)
         if not nodes:
             return
@@ -231,8 +233,10 @@ class GpuNemesis(FaultMaker):
         self._call("PATCH", f"/api/v1/nodes/{name}/status", {"status": status})
 
     def gpu_taken(self) -> None:
-        """Another scheduler's pod with GPUs lands on a node, whether it fits or not, and says on which devices or not;
-        some of them end."""
+        """Bind another scheduler's pod with GPUs to a node, whether it fits or not, with or without named devices.
+
+        Some of these pods end.
+        """
         nodes = self._objects(NODES)
         if not nodes:
             return
@@ -251,8 +255,7 @@ class GpuNemesis(FaultMaker):
         self._call("POST", f"{PODS_PATH}/{name}/binding", binding)
 
     def gpu_index_edited(self) -> None:
-        """A user, or a controller that knows no better, takes the annotation of a pod away, or writes another; of one
-        that waits, too."""
+        """Remove or change the annotation of a pod, also of a waiting one."""
         pods = self._objects(PODS, "default")
         with_devices = [pod for pod in pods if said(pod)] or pods
         if not with_devices:

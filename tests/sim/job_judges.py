@@ -1,24 +1,24 @@
-"""What may never be seen of Jobs, whatever fails; judged from the API's own objects at each commit.
+"""Judges Jobs by the API's own objects: at each commit (S35 to S37), and after the last fault (L19).
 
-S35 no pod of a task is made, or begins if it stood by, before enough of those were ready that its task depends on: at
-    some moment since its Job was last restarted as a whole, or by the Job and the pods that the controller knew as it
-    decided. The watch of one kind may be far behind that of another, and it then goes by what never was at a time, as
-    by a Job that asked for fewer pods and by the pods of now. Which versions it knew is taken from it, and what was in
-    them from the store. Pods of an earlier version of the Job are not ready any more, save those that have succeeded
-    since that restart: to abort a Job and to resume it raises its version, too, and leaves what had ended as it is. It
-    is not run again, so that tasks that depend on it would never begin if it did not count. A write that the server
-    carries out late is judged by the version that the Job had when it was sent: no later one was there to be known, and
-    nobody can take it back
-S36 a pod that the controller makes is of a task and an index that its Job has, or had, and bears their name; of one
-    index there are never two
-S37 the phase of a Job goes from one to another as Volcano's does, its version and its retries never go back, and it is
-    not tried again too often
+S35 no pod of a task is created, or begins in a reserved stage, before enough pods of the tasks that it depends on were
+ready: at some moment since its Job was last restarted as a whole, or by the Job and the pods that the controller knew
+when it decided. The watch of one kind may be far behind that of another, so it may use a combination that never
+existed, such as a Job with fewer replicas and the current pods. Which versions it knew is taken from it, and their
+content from the store. Pods of an earlier version of the Job are no longer ready, except those that have succeeded
+since that restart: aborting and resuming a Job also increments its version, and keeps ended pods. They do not run
+again, so tasks that depend on them would never begin if they did not count. A write that the server carries out late is
+judged by the Job's version when it was sent: no later one could be known, and it cannot be withdrawn. A pod that is
+created late in this way has run since the restart all the same, and counts when it has succeeded
 
-What must become true of Jobs once the faults have ended.
+S36 a pod that the controller creates is of a task and an index that its Job has or had, and has their name; there are
+never two pods of one index
 
-L19 a Job rests in a phase that follows from its pods, and its status counts them; one that has ended runs nothing, has
-    no group and goes when its time is over; every pod that should be there is, but for those of tasks that wait; its
-    group names the tasks whose turn has not come; no command is left
+S37 the phase of a Job changes only as Volcano's does, its version and its retries never decrease, and it is not
+restarted too often
+
+L19 a Job rests in a phase that follows from its pods, and its status counts them; an ended Job runs nothing, has no
+group and is deleted when its time is over; every pod that should exist does, except those of waiting tasks; its group
+names the tasks that wait; no command is left
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ from .judge import History, Judge
 from .kinds import World
 from .processes import GangController, Process
 
-#: Phase of a Job -> those in which one write may leave it (`pkg/controllers/job/state`).
+#: Phase of a Job -> the phases to which one write may change it (`pkg/controllers/job/state`).
 _NEXT: Mapping[str, frozenset[str]] = {
     "": frozenset(("Pending", *read.UNDER_WAY)),
-    # It has ended where all that is left waits in vain for others.
+    # It ends if all remaining tasks wait in vain for others.
     "Pending": frozenset(("Running", "Completed", "Failed", *read.UNDER_WAY)),
     "Running": frozenset(("Pending", "Completed", "Failed", *read.UNDER_WAY)),
     "Restarting": frozenset(("Pending", "Failed", *read.UNDER_WAY)),
@@ -57,22 +57,24 @@ _NEXT: Mapping[str, frozenset[str]] = {
 
 @dataclass(slots=True)
 class _Job:
-    """One Job as it has ever been, by its UID."""
+    """One Job over time, by its UID."""
 
     now: Json
-    #: Times from which on it had a version, and that version; the last one is of now.
+    #: Start time of each version, with that version; the last one is the current.
     versions: list[tuple[float, int]]
-    #: Tasks -> the most pods of it that it ever asked for.
+    #: Tasks -> the maximum number of pods that it ever requested.
     replicas: dict[str, int] = field(default_factory=dict)
-    #: Its versions -> tasks that might have begun at some moment in which it had that one.
+    #: Its versions -> tasks that might have begun at some moment in that version.
     begun: dict[int, set[str]] = field(default_factory=lambda: defaultdict(set))
-    #: Its versions -> the one with which it was last restarted as a whole by then.
+    #: Its versions -> the version of its last restart as a whole.
     restarted: dict[int, int] = field(default_factory=dict)
     #: Its pods by name.
     pods: dict[str, Json] = field(default_factory=dict)
+    #: By UID of a pod, the version that the Job had when the pod was created.
+    made_in: dict[str, int] = field(default_factory=dict)
 
     def comes_to(self, job: Json, time: float) -> None:
-        """It is as `job` says. A version that it had before the store went back it may come to otherwise now."""
+        """Record a change of the Job. After a restore of the store, a version may get a different history."""
         before, version = read.version(self.now), read.version(job)
         if version > before:
             self.begun[version].clear()
@@ -85,15 +87,17 @@ class _Job:
         self.look()
 
     def version_at(self, time: float) -> int:
-        """The first that it had if it was not there yet."""
+        """Return the Job's version at that time; the first one if it did not exist yet."""
         return next((each for since, each in reversed(self.versions) if since <= time), self.versions[0][1])
 
     def counting(self, pods: Iterable[Json], version: int) -> list[Json]:
-        """Those that may be ready in this version of it."""
+        """Return the pods that count as ready in this version."""
         since = self.restarted[version]
 
         def counts(pod: Json) -> bool:
-            return read.version_of(pod) >= (since if read.is_kept(pod) else version)
+            if read.is_kept(pod):
+                return max(read.version_of(pod), self.made_in.get(uid_of(pod), 0)) >= since
+            return read.version_of(pod) >= version
 
         return list(filter(counts, pods))
 
@@ -107,7 +111,7 @@ class _Job:
 
 
 def _is_restart(before: Json, now: Json) -> bool:
-    """Whether all that there is of a Job goes with this change, also what has succeeded."""
+    """Return whether this change removes all pods of the Job, also those that have succeeded."""
     return read.phase_of(now) == "Restarting" and read.phase_of(before) not in ("Aborting", "Aborted")
 
 
@@ -117,16 +121,16 @@ class JobSafety(Judge):
     def __init__(self, world: World) -> None:
         super().__init__(world)
         self._jobs: dict[str, _Job] = {}
-        #: Of Jobs and pods.
+        #: All versions of Jobs and pods.
         self._known = History(world, (JOBS, PODS)).known
-        #: (Identity of a controller, UID of a Job) -> tasks whose turn it was by what that one knew as it decided, and
-        #: the newest version of the Job for which it was.
+        #: (Identity of a controller, UID of a Job) -> tasks that could begin by what the controller knew when it
+        #: decided, and the newest version of the Job for which this held.
         self._by_what_it_knew: dict[tuple[str, str], dict[str, int]] = {}
         for table, changed in ((JOBS, self._job_changed), (PODS, self._pod_changed)):
             world.store.tables[table].subscribers.append(changed)
 
     def went_back(self) -> None:
-        """The store has. What its processes knew of what was undone they may go by until they start over."""
+        """Reset the pods, because the store went back. Processes may use what they knew until they start over."""
         for job in self._jobs.values():
             job.pods.clear()
         for table, note in ((JOBS, self._note_job), (PODS, self._note_pod)):
@@ -134,14 +138,14 @@ class JobSafety(Judge):
                 note(content(record))
 
     def begun(self, uid: str) -> set[str]:
-        """Tasks of the Job that might have begun at some moment since it was last restarted as a whole, or resumed."""
+        """Return tasks of the Job that might have begun since it was last restarted as a whole, or resumed."""
         job = self._jobs[uid]
         return job.begun[read.version(job.now)]
 
     # -- decisions
 
     def watch_controllers(self, process: Process) -> None:
-        """Hear by what it decides on pods. Idempotent."""
+        """Record what the controllers use to decide about pods. Idempotent."""
         for controller in _controllers(process):
             carrying: Any = controller._carrying
             if "_sync_pods" not in vars(carrying):
@@ -191,7 +195,7 @@ class JobSafety(Judge):
             old, new = (int((each.get("status") or {}).get(key, 0)) for each in (before, now))
             if new < old:
                 self._violated("S37", f"{key} of {name} goes from {old} to {new}")
-            # To resume it is no less a retry, which then ends at once.
+            # Resuming counts as a retry, after which the Job ends at once.
             is_resumed = was in ("Aborting", "Aborted")
             if key == "retryCount" and new > old and new > now["spec"].get("maxRetry", 3) and not is_resumed:
                 self._violated("S37", f"{name} is tried again for the {new}th time")
@@ -222,6 +226,7 @@ class JobSafety(Judge):
         job = self._jobs.get(read.owner(pod))
         if job is not None:
             job.pods[name_of(pod)] = pod
+            job.made_in.setdefault(uid_of(pod), read.version(job.now))
             job.look()
 
     def _judge_made(self, job: _Job, pod: Json) -> None:
@@ -240,7 +245,7 @@ class JobSafety(Judge):
 
     def _judge_begun(self, job: _Job, pod: Json) -> None:
         actor, may = self.world.safety.author()
-        # What was on its way when its process died went by what was there then.
+        # A late write of a process that has died used the state of its time.
         if not isinstance(actor, GangController) or not may or self._is_unaware(actor):
             return
         task = read.task_of(pod)
@@ -271,12 +276,12 @@ def _controllers(process: Process) -> Iterator[JobController]:
 
 
 _COMMANDS = ("bus.volcano.sh", "commands")
-#: Seconds in which a deletion is sent again that was refused.
+#: Seconds until a rejected deletion was sent again.
 _GRACE = 40.0
 
 
 def unsettled(world: World) -> list[str]:
-    """What is not so yet."""
+    """Return what has not settled yet."""
     assert world.gangs is not None, "Jobs have groups"
     jobs, pods, groups = world.gangs.jobs(), world.gangs.pods(), world.gangs.groups().values()
     queues = world.gangs.queues()
@@ -297,9 +302,9 @@ def unsettled(world: World) -> list[str]:
 
 
 def _is_over(world: World, job: Json) -> bool:
-    """Whether a Job that has ended should be gone by now, some seconds for a refused deletion included."""
+    """Return whether an ended Job should be deleted by now, including some seconds for a rejected deletion."""
     seconds = job["spec"].get("ttlSecondsAfterFinished")
-    # A process whose clock was set back waits until that says so.
+    # A process whose clock was set back waits until its clock reaches that time.
     if seconds is None or world.plan.fired["clock_jump"]:
         return False
     ended = parse(job["status"]["state"]["lastTransitionTime"]).timestamp()
@@ -307,8 +312,10 @@ def _is_over(world: World, job: Json) -> bool:
 
 
 def may_stand_by(world: World) -> int:
-    """How many pods may have room and not be bound though all is at rest: those that stand by while others of their Job
-    run before them, for as long as these do. Where nobody of the Job runs, nobody keeps room for later either."""
+    """Return how many pods may be assumed at rest: those of reserved stages while others of their Job run.
+
+    If no pod of the Job runs, no capacity is reserved for its later stages.
+    """
     if world.gangs is None:
         return 0
     pods = world.gangs.pods()
@@ -318,7 +325,7 @@ def may_stand_by(world: World) -> int:
 
 
 def check_jobs(world: World) -> None:
-    """At rest."""
+    """Check all Jobs at rest."""
     world.safety.look("L19")
     for problem in unsettled(world)[:3]:
         world.safety.violated("L19", problem)
@@ -362,7 +369,7 @@ def _untrue(world: World, job: Json, pods: list[Json], group: Json | None) -> li
 
 
 def _lacking(job: Json, pods: list[Json], phase: str, counted: Counter[str]) -> list[str]:
-    """Of a Job whose group is let into its queue."""
+    """Return what is missing of a Job whose group is admitted."""
     name, spec, found = name_of(job), job["spec"], []
     there = {name_of(pod) for pod in pods}
     waiting = set()

@@ -1,4 +1,4 @@
-"""Jobs and their pods as the API has them, read plainly: judges go by this and by nothing of the controller's."""
+"""Reads Jobs and their pods from the API's objects, for judges, independent of the controller."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from typing import Any
 from . import gang_reading as read
 from .api import Json
 
-#: The gate of pods that stand by until those have begun that they depend on.
+#: The gate of pods of reserved stages, until the pods that they depend on have begun.
 STANDS_BY = "agent-scheduler.io/depends-on"
 _INDEX = "volcano.sh/task-index"
-#: What a pod says that the controller takes away.
+#: Annotation of a pod that the controller is about to delete.
 _GOES = "volcano.sh/controller-out-of-sync"
 _VERSION = "volcano.sh/job-version"
 FINISHED = frozenset(("Completed", "Failed", "Terminated"))
-#: Phases in which nothing of a Job runs.
+#: Phases in which no pod of a Job runs.
 CLOSED = FINISHED | {"Aborted", "Aborting", "Terminating", "Completing"}
 #: Phases that lead to others: no Job rests in one.
 UNDER_WAY = frozenset(("Aborting", "Terminating", "Completing", "Restarting"))
 
 
 def owner(obj: Json) -> str:
-    """UID of the Job that controls it; empty for none."""
+    """Return the UID of the Job that controls the object; empty for none."""
     for each in obj["metadata"].get("ownerReferences") or ():
         is_job = each["kind"] == "Job" and each["apiVersion"].startswith("batch.volcano.sh/")
         if is_job and each.get("controller"):
@@ -40,7 +40,7 @@ def index_of(pod: Json) -> str:
 
 
 def version_of(pod: Json) -> int:
-    """That of its Job when it was made."""
+    """Return the version of the pod's Job at the pod's creation."""
     return int(read.annotation(pod, _VERSION) or 0)
 
 
@@ -53,7 +53,7 @@ def stands_by(pod: Json) -> bool:
 
 
 def minimum_of(task: Json) -> int:
-    """Pods of it that have to be ready for those that depend on it."""
+    """Return how many pods of the task must be ready for the tasks that depend on it."""
     least: int = task.get("minAvailable", task.get("replicas", 0))
     return least
 
@@ -68,13 +68,13 @@ def is_ready(pod: Json) -> bool:
 
 
 def is_kept(pod: Json) -> bool:
-    """Whether it has succeeded, and no action takes it away."""
+    """Return whether the pod has succeeded, and no action removes it."""
     is_marked = read.annotation(pod, _GOES) == "true"
     return read.phase(pod) == "Succeeded" and not is_marked and not read.is_leaving(pod)
 
 
 def may_begin(job: Json, task: Json, pods: Iterable[Json]) -> bool:
-    """Whether enough pods are ready of those tasks that this one depends on, or of one of them if any will do."""
+    """Return whether enough pods are ready of the tasks that this one depends on, or of one of them if any suffices."""
     depends = task.get("dependsOn") or {}
     by_name = {each["name"]: each for each in job["spec"]["tasks"]}
     names = [name for name in depends.get("name") or () if name in by_name]

@@ -1,4 +1,4 @@
-"""What judges share: what they have to do with their world, and how they hear of what a process does."""
+"""The base of judges: their world, and how they observe what a process does."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from .kinds import Process, World
 
 
 class Judge:
-    """Made with its world. A method calls `_violated` where a fact is made that breaks a promise."""
+    """A judge, created with its world. A method calls `_violated` where a fact that breaks a promise is recorded."""
 
     def __init__(self, world: World) -> None:
         self.world = world
 
     def watch(self, process: Process, fast_path: FastPath) -> None:
-        """Hear of what the process does. Idempotent."""
+        """Observe what the process does. Idempotent."""
 
     def went_back(self) -> None:
-        """The store has."""
+        """Handle a restore of the store."""
 
     def _violated(self, code: str, text: str) -> None:
         self.world.safety.violated(code, text)
@@ -33,19 +33,19 @@ class Judge:
         self._violated(code, f"{process.identity} {what}")
 
     def _look(self, code: str) -> None:
-        """Count that a promise was looked at."""
+        """Count that a promise was checked."""
         self.world.safety.look(code)
 
     def _reached(self, state: str) -> None:
         self.world.states.reached(state)
 
     def _is_unaware(self, process: Process | None) -> bool:
-        """Whether it goes by a history that is undone, and is judged by nothing."""
+        """Return whether the process uses an undone history, so that it is not judged."""
         return self.world.backups.is_unaware(process)
 
 
 class History:
-    """Subscribes to the store: all versions of objects of these kinds, as `read` has them, not to be changed."""
+    """All versions of objects of these kinds, converted by `read`; not to be changed. Subscribes to the store."""
 
     def __init__(self, world: World, kinds: Iterable[tuple[str, str]], read: Any = None) -> None:
         self._versions: dict[tuple[str, str], bytes] = {}
@@ -65,13 +65,13 @@ class History:
         return self._found[key]
 
     def known(self, found: Any) -> Json:
-        """As a process has it, by what the process has of it: an object of the API or what was read of one."""
+        """Return the API's version of an object of a process: of an API object, or of what was decoded from one."""
         metadata = getattr(found, "metadata", found)
         return self.object(metadata.uid, metadata.resource_version)
 
 
 def hear_before(owner: Any, name: str, hear: Callable[..., object]) -> None:
-    """Have `hear` called with what `owner.name` is called with, before each call."""
+    """Make each call of `owner.name` call `hear` with the same arguments first."""
     act = getattr(owner, name)
 
     def heard(*about: Any, **more: Any) -> Any:
@@ -82,7 +82,7 @@ def hear_before(owner: Any, name: str, hear: Callable[..., object]) -> None:
 
 
 def hear_after(owner: Any, name: str, hear: Callable[..., object]) -> None:
-    """The same after each call."""
+    """Make each call of `owner.name` call `hear` afterwards."""
     act = getattr(owner, name)
 
     def heard(*about: Any, **more: Any) -> Any:
@@ -94,6 +94,6 @@ def hear_after(owner: Any, name: str, hear: Callable[..., object]) -> None:
 
 
 def is_first(owner: Any, judge: str) -> bool:
-    """Whether this judge has not asked it of this object before."""
+    """Return whether this judge observes the object for the first time, and record that."""
     asked: set[str] = vars(owner).setdefault("judges", set())
     return judge not in asked and not asked.add(judge)

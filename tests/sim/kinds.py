@@ -1,4 +1,4 @@
-"""Classes of a world that its parts name in annotations alone: they are made of one another."""
+"""Classes of a world that its parts use only in annotations, because they depend on one another."""
 
 from __future__ import annotations
 

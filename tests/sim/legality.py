@@ -1,16 +1,13 @@
-"""Whether a pod might go to the node that it was bound to, judged plainly from the API's own history.
+"""Judges whether a pod was allowed on the node to which it was bound, by the API's own history.
 
-S25 a pod is bound only to a node that it may go to: when its room was reserved there, no filter of its profile refused
-    that node, by what the process had seen by then and by the room that it had itself given away; and its volumes can
-    be used there. A bind goes where room was reserved.
-S26 what a process goes by when it reserves room is not older than what its watches brought: neither the pod, nor the
-    node, nor who is on it.
+S25 a pod is bound only to a node that it may use: when its capacity was reserved there, no filter of its profile
+rejected the node, by what the process had observed and by its own reservations; and its volumes can be used there. A
+bind goes where capacity was reserved S26 what a process uses when it reserves capacity is not older than what its
+watches delivered: neither the pod, nor the node, nor the pods on it
 
-What a process had seen is taken from it as versions alone, whose content is the API's. The rules are the plain ones of
-`tests.decisions.plain`, which recordings of kube-scheduler judge; what they say of a pod and a node is never taken
-from the engine.
-
-Whether a pod could have its volumes on a node, read plainly from the API's own objects.
+What a process had observed is taken from it as versions only, whose content is the API's. The rules are the plain ones
+of `tests.decisions.plain`, which recordings of kube-scheduler judge; their results are never taken from the engine. The
+module also decides whether a pod could have its volumes on a node, from the API's own objects.
 """
 
 from __future__ import annotations
@@ -35,23 +32,23 @@ from .rules import refusal
 
 CLAIMS = ("", "persistentvolumeclaims")
 _KINDS = {"/api/v1/pods": PODS, "/api/v1/nodes": NODES}
-#: Seconds from the arrival of an event until what it says counts for every decision.
+#: Seconds after the arrival of an event from which every decision must use it.
 _TAKEN_IN = 5.0
 
 
 class Deliveries:
-    """What one process's watches have brought it: of each kind, when and up to which version."""
+    """The deliveries of one process's watches: for each kind, when and up to which version."""
 
     def __init__(self) -> None:
         self._brought: dict[tuple[str, str], deque[tuple[float, int]]] = {}
 
     def note(self, path: str, last_line: bytes, now: float) -> None:
-        """All lines up to this one of the watch of `path` have been taken in by the process."""
+        """Record that the process has applied all lines of the watch of `path` up to this one."""
         if (kind := _KINDS.get(path)) is not None:
             self._brought.setdefault(kind, deque()).append((now, version_of(last_line)))
 
     def by(self, kind: tuple[str, str], time: float) -> int:
-        """The version of `kind` that had come by `time`; 0 for none. `time` never goes back."""
+        """Return the version of `kind` that had arrived by `time`; 0 for none. `time` never decreases."""
         brought = self._brought.get(kind)
         version = 0
         while brought and brought[0][0] <= time:
@@ -66,7 +63,7 @@ class Deliveries:
 
 
 def version_of(line: bytes) -> int:
-    """Of the object in a watch event; 0 if there is none."""
+    """Return the version of the object in a watch event; 0 if there is none."""
     try:
         return int(orjson.loads(line)["object"]["metadata"]["resourceVersion"])
     except (orjson.JSONDecodeError, KeyError, TypeError, ValueError):
@@ -74,17 +71,17 @@ def version_of(line: bytes) -> int:
 
 
 class Legality(Judge):
-    """Subscribes to the store. Owner of what each process has reserved."""
+    """The judge of S25 and S26: subscribes to the store. Owner of each process's reservations."""
 
     def __init__(self, world: World) -> None:
         super().__init__(world)
-        #: (Process, pod's UID) -> nodes on which it reserved room for the pod, as it knew them then.
+        #: (Process, pod's UID) -> nodes on which it reserved capacity for the pod, as it knew them then.
         self._reserved: dict[tuple[str, str], dict[str, Json]] = {}
-        #: (Process, pod's UID, node) of what a process reserved by a history that is none any more.
+        #: (Process, pod's UID, node) of reservations that a process made by an invalid history.
         self._unaware: set[tuple[str, str, str]] = set()
         #: UID of a claim -> when its volume was bound to it.
         self._bound: dict[str, float] = {}
-        #: Node, or UID of a pod -> versions in which it was changed, the last of them its deletion maybe.
+        #: Node, or UID of a pod -> versions of its changes, the last of them possibly its deletion.
         self._versions: dict[str, list[int]] = {}
         for kind in (PODS, NODES):
             world.store.tables[kind].subscribers.append(self._note)
@@ -93,7 +90,7 @@ class Legality(Judge):
         self._node_field, self._phase_field = names.index("spec.nodeName"), names.index("status.phase")
 
     def went_back(self) -> None:
-        """The store has."""
+        """Reset the versions after a restore of the store."""
         store = self.world.store
         self._versions.clear()
         for kind in (PODS, NODES):
@@ -115,7 +112,7 @@ class Legality(Judge):
     # -- reservations
 
     def watch(self, process: Process, fast_path: FastPath) -> None:
-        """Hear of each reservation. Idempotent."""
+        """Record and judge each reservation. Idempotent."""
         ledger: Any = fast_path.ledger
 
         def assumes(pod: Any, row: int) -> None:
@@ -148,19 +145,19 @@ class Legality(Judge):
         self._judge_age(process, fast_path, pod, node)
 
     def _told_by(self, process: Process) -> float:
-        """What came to the process by then counts for its decisions."""
+        """Return the time until which delivered events count for the process's decisions."""
         return self.world.loop.time() - _TAKEN_IN - self.world.stopped_for(process.name)
 
     def _judge_age(self, process: Process, fast_path: FastPath, pod: Json, node: Json) -> None:
         self._look("S26")
         transport = process.transport
-        assert transport is not None, "whoever decides was started"
+        assert transport is not None, "a process that decides was started"
         by = self._told_by(process)
         for obj, key, kind in ((pod, uid_of(pod), PODS), (node, name_of(node), NODES)):
             brought, held = transport.deliveries.by(kind, by), int(obj["metadata"]["resourceVersion"])
             newest = max((rv for rv in self._versions.get(key, ()) if rv <= brought), default=0)
             if held < newest:
-                what = f"goes by version {held} of {name_of(obj)} and was told of {newest}"
+                what = f"uses version {held} of {name_of(obj)} and has received {newest}"
                 self._wrong("S26", process, what)
         brought, name = transport.deliveries.by(PODS, by), name_of(node)
         placements = fast_path.ledger.placements
@@ -168,16 +165,16 @@ class Legality(Judge):
         there = {record.uid for record in pods if record.fields[self._phase_field] not in FINAL}
         for rv, uid in self.world.evictions.arrivals.get(name, ()):
             if rv <= brought and uid not in placements and uid in there:
-                self._wrong("S26", process, f"overlooks the pod {uid} on {name}, of which it was told")
+                self._wrong("S26", process, f"overlooks the pod {uid} on {name}, which it has received")
 
     # -- commits
 
     def check_bind(self, record: Record, pod: Json, actor: Process) -> None:
-        """A process has bound this pod."""
+        """Check a pod that a process has bound."""
         node = pod["spec"]["nodeName"]
         reserved = self._reserved.get((actor.name, record.uid), {})
         if node not in reserved and (actor.name, record.uid, node) in self._unaware:
-            # Sent before the process was killed, and carried out when its successor knew what there is.
+            # Sent before the process was killed, and carried out when its successor knew the current state.
             return
         if node not in reserved:
             self._wrong("S25", actor, f"bound {record.key} to {node}, and had reserved {sorted(reserved)}")
@@ -188,12 +185,15 @@ class Legality(Judge):
 BOUND = "pv.kubernetes.io/bind-completed"
 _ZONE = "topology.kubernetes.io/zone"
 _SELECTED = "volume.kubernetes.io/selected-node"
-#: Store -> its version, and the collections that were read of it.
+#: Store -> its version, and the collections that were read at that version.
 _READ: WeakKeyDictionary[Store, tuple[int, dict[tuple[str, str], dict[str, Json]]]] = WeakKeyDictionary()
 
 
 def has_its_volumes(world: World, pod: Json, node: Json) -> bool:
-    """For pods with one claim each, as scenarios make them: two might want one volume."""
+    """Return whether the pod's volumes can be used on the node.
+
+    Correct for pods with one claim each, as scenarios create them: two claims could select one volume.
+    """
     if not claims_of(pod):
         return True
     there = [each for each in _running(world) if node_of(each) == name_of(node)]
@@ -208,7 +208,10 @@ def _running(world: World) -> list[Json]:
 
 
 def _objects(world: World, group: str, plural: str) -> dict[str, Json]:
-    """By their names, as they are. Not to be changed: whoever asks before something is written gets the same ones."""
+    """Return the current objects by name.
+
+    They must not be changed: all callers before the next write get the same ones.
+    """
     store = world.store
     version, read = _READ.get(store, (-1, {}))
     if version != store.rv:
@@ -253,12 +256,12 @@ def _reaches(volume: Json, node: Json) -> bool:
 
 
 def _is_elsewhere(volume: Json, node: Json) -> bool:
-    """Whether a label of the volume names another zone than the node's; a node without one has all volumes."""
+    """Return whether a label of the volume names another zone than the node's; a node without one fits all volumes."""
     zone, here = ((each["metadata"].get("labels") or {}).get(_ZONE) for each in (volume, node))
     return zone is not None and here is not None and zone != here
 
 
-# ---- what a reservation has to keep to
+# ---- the rules of a reservation
 
 
 def breaks_volume_rules(
@@ -269,8 +272,11 @@ def breaks_volume_rules(
     known: Collection[str],
     csi_nodes: Collection[str],
 ) -> str:
-    """Which rule of volumes a process breaks that puts the pod on the node beside `placed`, pods by their nodes.
-    `known`: UIDs of claims that it knows to be bound; `csi_nodes`: names of nodes of which it has the limits."""
+    """Return which rule of volumes a process breaks by placing the pod on the node beside `placed`; empty for none.
+
+    `placed`: pods by their nodes; `known`: UIDs of claims that the process knows to be bound; `csi_nodes`: names of
+    nodes whose limits it knows.
+    """
     named = claims_of(pod)
     if not named:
         return ""
@@ -289,7 +295,7 @@ def breaks_volume_rules(
 
 
 def unreachable(world: World, pod: Json, node: Json) -> str:
-    """The name of a bound claim of the pod whose volume's affinity does not admit the node."""
+    """Return the name of a bound claim of the pod whose volume's affinity excludes the node; empty for none."""
     claims, volumes = _objects(world, "", "persistentvolumeclaims"), _objects(world, "", "persistentvolumes")
     for name in claims_of(pod) & claims.keys():
         volume = volumes.get(claims[name]["spec"].get("volumeName", ""))
@@ -321,14 +327,14 @@ def claims_of(pod: Json) -> set[str]:
 
 
 def _driver(world: World, claim: Json) -> str:
-    """What attaches the claim's volume; nothing for a local one."""
+    """Return the driver that attaches the claim's volume; empty for a local one."""
     found = _objects(world, "storage.k8s.io", "storageclasses").get(claim["spec"]["storageClassName"])
     provisioner = "" if found is None else str(found["provisioner"])
     return "" if provisioner == "kubernetes.io/no-provisioner" else provisioner
 
 
 def attachable(world: World, node: str, driver: str) -> int | None:
-    """How many volumes of the driver the node can have attached; None for any number."""
+    """Return how many volumes of the driver can be attached to the node; None for any number."""
     found = _objects(world, "storage.k8s.io", "csinodes").get(node)
     limits = {} if found is None else {each["name"]: each for each in found["spec"].get("drivers") or ()}
     count: int | None = (limits.get(driver, {}).get("allocatable") or {}).get("count")

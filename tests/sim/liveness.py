@@ -1,8 +1,7 @@
-"""What must become true once the faults have ended: L1 to L15, L18 and L20 of docs/reliability.md; what is of devices,
-shards, plans, takeovers or GPUs alone is in the modules of these.
+"""Checks what must become true after the last fault: L1 to L15, L18 and L20 of docs/reliability.md.
 
-Where nodes are shared a pod fits on those that its scheduler uses and on no others, and pods of schedulers that never
-come back are nobody's.
+Devices, shards, plans, takeovers and GPUs have modules of their own. If nodes are shared, a pod fits only on the nodes
+that its scheduler uses, and pods of schedulers that never return are not checked.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from .api import FINAL, NODES, PODS, Json, condition_of, name_of, node_of, objec
 from .configuring import ALONE
 from .device_reading import without_extended
 from .gang_load import NAME as BATCH
-from .gang_reading import gang_of, is_native, pending
+from .gang_reading import gang_of, is_native, pending, phase_of_group
 from .gang_rest import (
     check_gangs,
     have_said_why,
@@ -39,29 +38,29 @@ from .nemesis import workers
 from .queue_rest import UNWRITTEN, check_restarts, check_words, until_nobody_rests
 from .rules import Rules, cluster_of, is_ready, readable, refusal, rules_of
 from .shard_rest import check_planned, check_still, unsettled, until_divided, until_handed_over
-from .states import samples
+from .states import SHARD_FULL, samples
 
-#: A pod that waits, and the node on which it fits.
+#: A waiting pod, and the node on which it fits.
 Unbound = tuple[Json, str]
-#: Seconds for binding what fits: the longest backoff and the last queues, not the flush of leftovers after 300.
+#: Seconds to bind what fits: the longest backoff and the last queues, not the flush of leftovers after 300.
 BOUND_WITHIN = 60.0
-#: Seconds in which those are evicted who have to be: the longest rest after a failure, a backoff, and their end.
+#: Seconds until all necessary evictions are done: the longest pause after a failure, a backoff, and their end.
 PREEMPTED_WITHIN = 60.0 * 1.5 + 30.0
 _REST = 30.0
-#: For how many times that pods may go on ending and making room, one after the other.
+#: How often pods may still end and free capacity, one after another.
 _MOVES = 40
-#: How often nodes are divided anew after the faults, at most, because pods were bound where they had come to.
+#: How often nodes are assigned again after the faults, at most, because pods were bound on nodes that had moved.
 _ROUNDS = 5
-#: Seconds until every pod that waits has been tried again: the pool's flush, and what follows it.
+#: Seconds until every waiting pod has been tried again: the pool's flush, and what follows it.
 _FLUSHED = 345.0
-#: Requests of all processes in a rest of `_REST` seconds, besides the lease's; and each pod that waits.
+#: Maximum requests of all processes in a rest of `_REST` seconds, without the lease's; and in addition per waiting pod.
 _QUIET, _QUIET_A_POD = 10, 4
-#: More of them for each process: it has two dozen watches, which end by their time and are begun anew.
+#: In addition per process: it has two dozen watches, which end by their timeout and are started again.
 _QUIET_A_PROCESS = 4
-#: More of them for each process, and each member of a gang that waits, each time that a node is given to a shard, or
-#: taken from one: schedulers look at all shards, write their own, and say anew why pods wait.
+#: In addition per process and per waiting member of a gang, for each node that is assigned to a shard or removed from
+#: one: schedulers read all shards, write their own, and report again why pods wait.
 _QUIET_A_NODE = 4
-#: More of them for each shard that waits for a node which another one uses: it looks every two seconds whether that one
+#: In addition per shard that waits for a node which another one uses: it checks every two seconds whether that one
 #: still lives.
 _QUIET_A_SHARD = 32
 
@@ -72,43 +71,45 @@ def _read(text: str) -> Configuration:
 
 
 def rules(world: World, scheduler: str = ALONE) -> Rules:
-    """Those of the last configuration. Schedulers differ in their names alone."""
+    """Return the rules of the last configuration. Schedulers differ only in their names."""
     return rules_of(_read(world.file.source(scheduler).valid()))
 
 
 def _names(world: World) -> dict[str, str]:
-    """schedulerName -> the scheduler whose pods have it, if that lives."""
+    """Return schedulerName -> the living scheduler whose pods have it."""
     schedulers = world.shape.schedulers
     live = [each for each in schedulers if world.shards is None or world.shards.lives(each)]
     return {name: scheduler for scheduler in live for name in rules(world, scheduler).names}
 
 
 def waiting(world: World, names: Container[str] | None = None) -> list[Json]:
-    """Pods of ours, or of those `names`, that have no node, no gate and no end."""
+    """Return pods of ours, or of those `names`, that have no node and no gate and have not ended."""
     names = _names(world) if names is None else names
     pods = pending(objects(world.store, PODS))
     return [pod for pod in pods if pod["spec"].get("schedulerName") in names]
 
 
 def late(world: World) -> list[Unbound]:
-    """Pods that wait although they fit on a node now, by the API's own objects, and that node."""
+    """Return pods that wait although they fit on a node now, by the API's own objects, with that node."""
     return _late(world, rules(world), everybody=True)
 
 
 def helpless(world: World) -> list[Unbound]:
-    """Pods that wait although they would fit on a node if pods of lower priority left it, and that node."""
+    """Return pods that wait although they would fit on a node if pods of lower priority left it, with that node."""
     by = rules(world)
     return _late(world, by, everybody=False) if by.preempts else []
 
 
 def elsewhere(world: World) -> list[Unbound]:
-    """Pods that wait in a shard of mode hard and fit on a ready node outside of it, and that node."""
+    """Return pods that wait in a shard of mode hard and fit on a ready node outside it, with that node."""
     return [] if world.shards is None else _late(world, rules(world), everybody=True, outside=True)
 
 
 def misnamed(world: World) -> list[str]:
-    """Pods of a shard of mode hard that say that nodes are missing where they fit outside of it, or that they fit there
-    where no node of the cluster would do."""
+    """Return pods of a shard of mode hard with the wrong reason of `Unschedulable` and `NodeShardFull`.
+
+    The right one depends on whether a node outside the shard fits the pod.
+    """
     if world.shards is None:
         return []
     fit = {uid_of(pod): node for pod, node in elsewhere(world)}
@@ -117,7 +118,7 @@ def misnamed(world: World) -> list[str]:
     held = held_by_queues(world, waits, rules(world))
     for pod in waits:
         if uid_of(pod) in held:
-            # Where more is reserved than there is those alone say that it is full for whom it was reserved later.
+            # If more is reserved than exists, only those with a later reservation report that the queue is full.
             continue
         reason, node = reason_of(pod), fit.get(uid_of(pod), "")
         if reason in ("Unschedulable", "NodeShardFull") and (reason == "NodeShardFull") != bool(node):
@@ -141,7 +142,7 @@ def _late(world: World, by: Rules, *, everybody: bool, outside: bool = False) ->
     schedulers = _names(world)
     held = held_by_queues(world, waits, by)
     for pod in waits:
-        # Of gangs it is asked whether they fit whole (`gang_rest`).
+        # `gang_rest` checks whether gangs fit as a whole.
         if uid_of(pod) in held or is_native(gang_of(pod)):
             continue
         ours = world.shards and world.shards.open_to(schedulers[pod["spec"]["schedulerName"]])
@@ -163,7 +164,7 @@ def _late(world: World, by: Rules, *, everybody: bool, outside: bool = False) ->
 
 
 async def _until_none(world: World, find: Callable[[World], list[Unbound]], within: float, name: str) -> bool:
-    """Whether `find` finds no pod any more, soon enough."""
+    """Wait until `find` finds no pod; return whether that was within the time."""
     deadline = world.loop.time() + within
     while unbound := find(world):
         if world.loop.time() >= deadline:
@@ -175,14 +176,14 @@ async def _until_none(world: World, find: Callable[[World], list[Unbound]], with
 
 
 async def come_to_rest(world: World) -> None:
-    """Wait until all that fits is bound; then watch the rest."""
+    """Wait until all that fits is bound; then observe the rest."""
     owners, planned = None, -1
-    # Who is bound when the nodes have been handed over changes where these belong, once more.
+    # Binds after the hand-over of nodes change the plan once more.
     for _ in range(_ROUNDS if world.plans is not None else 0):
         if world.plan_writes == planned or world.plans is None or world.shards is None:
             break
         shards = world.shards
-        # Nodes and pods change how full nodes are, and so where these belong, as long as they move or are bound.
+        # While nodes and pods move or are bound, they change the usage of nodes and so the plan.
         moving = lambda: [*unsettled(shards), *(name_of(pod) for pod, _ in late(world))]  # noqa: B023, E731
         if not await until_divided(world, world.plans, moving):
             return
@@ -191,7 +192,7 @@ async def come_to_rest(world: World) -> None:
             return
         if not await _until_none(world, late, BOUND_WITHIN, "L1"):
             return
-        # The controller looks at how full nodes are every few seconds.
+        # The controller reads the usage of nodes every few seconds.
         await asyncio.sleep(10.0)
     if world.shards is not None:
         owners = await until_handed_over(world, world.shards)
@@ -200,20 +201,20 @@ async def come_to_rest(world: World) -> None:
     if not (
         (world.gates is None or await until_served(world, world.gates, rules(world)))
         and await _until_none(world, late, BOUND_WITHIN, "L1")
-        # Who could not be evicted is left in peace for a while, and who was takes a while to leave.
+        # After a failed eviction there is a pause, and victims take a while to leave.
         and await _until_none(world, helpless, PREEMPTED_WITHIN, "L8")
         and await _until_none(world, late, BOUND_WITHIN, "L1")
         and (world.gangs is None or await until_nobody_rests(world, rules(world)))
     ):
         return
     if world.shards is not None and world.gates is not None:
-        # Nodes have come and gone meanwhile.
+        # Nodes were added and removed meanwhile.
         owners = await until_handed_over(world, world.shards)
-    # Conditions and events have budgets of their own, and series are told every half minute.
+    # Conditions and events have rate limits, and event series are written every half minute.
     await asyncio.sleep(40.0)
     await _rest(world)
-    # A condition whose write was refused for good is written again with the next attempt: after the flush. So is the
-    # end of a nomination that the watch shows when the pod has been refused already.
+    # A permanently rejected condition is written again with the next attempt, after the flush. So is the end of a
+    # nomination that the watch delivers after the pod was already rejected.
     deadline = world.loop.time() + _FLUSHED
     while world.plan.fired and world.loop.time() < deadline:
         said = all(
@@ -277,14 +278,25 @@ async def come_to_rest(world: World) -> None:
 
 
 async def _check_unwritten(world: World) -> None:
-    """For a while nothing is written but leases, by nobody of ours, in a cluster in which nothing happens. How often
-    something was said is told when that is over, and a pod may say something else when the flush has it tried again."""
+    """Check that for a while our processes write nothing but leases in a cluster in which nothing happens.
+
+    Event series are written after this, and a pod may change its report when the flush retries it.
+
+    A cluster does not come to rest if a gang lacks capacity only in its NodeShard and an autoscaler removes the shard's
+    idle nodes: without these the whole cluster lacks capacity, so the gang requests nodes again
+    (docs/sharding.md#modes).
+    """
     deadline, moves = world.loop.time() + _FLUSHED, 0
     while True:
         written, before, given = len(world.writes), _positions(world), _nodes_given(world)
+        added, full = _nodes_added(world), world.states.seen[SHARD_FULL]
         await asyncio.sleep(UNWRITTEN)
         found = world.writes[written:]
-        if moves < _MOVES and (before != _positions(world) or given != _nodes_given(world)):
+        if added < _nodes_added(world) and full < world.states.seen[SHARD_FULL]:
+            if world.loop.time() >= deadline:
+                world.states.reached("nodes of a full shard come and go")
+                return
+        elif moves < _MOVES and (before != _positions(world) or given != _nodes_given(world)):
             moves += 1
         elif not found or world.loop.time() >= deadline:
             break
@@ -294,11 +306,11 @@ async def _check_unwritten(world: World) -> None:
 
 
 async def _rest(world: World) -> None:
-    """Watch what a cluster at rest causes.
+    """Observe the traffic of a cluster at rest.
 
-    Whoever was watching while history was cut off lists anew when its next bookmark is due, which is soon, and once.
-    Pods that are placed as others end may be late for the first window, and how often they were refused is told every
-    half minute: in the second. As long as pods of gangs end and others take their room there is no rest.
+    A process whose watch lost its history lists again when its next bookmark is due, which is soon, and once. Pods that
+    are placed when others end may be late for the first window, and event series are written every half minute: in the
+    second. While pods of gangs end and others take their capacity, the cluster is not at rest.
     """
     moves, looked = 0, 0
     while looked < 3:
@@ -324,20 +336,29 @@ async def _rest(world: World) -> None:
 
 
 def _nodes_given(world: World) -> int:
-    """How often the operator who gives an autoscaler's nodes to shards has done so."""
+    """Return how often the operator has assigned an autoscaler's nodes to shards."""
     operator = None if world.gates is None else world.gates.operator
     return 0 if operator is None else operator.writes
 
 
+def _nodes_added(world: World) -> int:
+    """Return how many nodes the autoscaler has added."""
+    return 0 if world.gates is None else world.gates.autoscaler._numbers.total()
+
+
 def _positions(world: World) -> dict[str, tuple[str | bool, ...]]:
-    """Where each pod is, in which phase, and whether it is gated: who gives its room in a queue back after a time lets
-    others past their gate."""
+    """Return each pod's node, phase, and whether it is gated, and each PodGroup's phase.
+
+    A pod or a group whose reservation in a queue ends allows others to be admitted.
+    """
     table = world.store.tables[PODS]
     node, phase = map(table.field_names.index, ("spec.nodeName", "status.phase"))
-    return {
+    found: dict[str, tuple[str | bool, ...]] = {
         record.uid: (record.fields[node], record.fields[phase], b"schedulingGates" in record.data)
         for record in table.scan("")
     }
+    groups = world.gangs.groups().values() if world.gangs is not None else ()
+    return found | {uid_of(each): (phase_of_group(each),) for each in groups}
 
 
 def _unbound(world: World, pod: Json, node: str, within: float) -> str:
@@ -356,8 +377,10 @@ def _says_why(pod: Json) -> bool:
 
 
 def _has_no_shard(world: World, pod: Json) -> bool:
-    """Whether the pod says that there are no nodes for it to go to, and there are none; or there were none when a
-    request was sent that was carried out after later ones."""
+    """Return whether the pod reports that its shard has no nodes, and that is true.
+
+    Or it was true when a request was sent that was carried out after later ones.
+    """
     if world.shards is None or reason_of(pod) != "NodeShardNotReady":
         return False
     late = world.plan.fired["failed"] + world.plan.fired["slow"]
@@ -365,7 +388,7 @@ def _has_no_shard(world: World, pod: Json) -> bool:
 
 
 def _leader(process: Process) -> FastPath | None:
-    """What decides in the process, if that may write."""
+    """Return the process's fast path, if the process may write."""
     fast_path = process.fast_path
     if fast_path is None or not process.is_up or not process.leads():
         return None
@@ -378,8 +401,8 @@ def _check_metrics(world: World, process: Process) -> None:
     world.safety.look("L5")
     seen = samples(process)
     waits = waiting(world, rules(world, process.scheduler).names)
-    # Those whose claims have gone since they were refused are not behind the gate; and that their queue is full may not
-    # be said of some, as the server has refused that.
+    # Pods whose claims were deleted after their rejection are not gated; and the report of a full queue may be missing,
+    # because the server rejected it.
     held = held_by_queues(world, waits, rules(world)) | incomplete(world, waits, rules(world))
     gated = sum(is_gated(world, pod) or uid_of(pod) in held or reason_of(pod) == "QueueFull" for pod in waits)
     queues = ("active", "backoff", "unschedulable")
@@ -428,7 +451,7 @@ def _check_reserved(world: World, process: Process) -> None:
 
 
 def _check_history(world: World) -> None:
-    """Nobody goes by what was undone when the store went back."""
+    """Check that no process uses what was undone when the store went back."""
     for process in world.processes:
         world.safety.checked["L15"] += world.backups.restored
         if world.backups.must_start_over(process) and process.is_up:
@@ -436,21 +459,23 @@ def _check_history(world: World) -> None:
 
 
 def _check_claims(world: World) -> None:
-    """Nobody was evicted for a pod that still waits, unless something else happened to the node since then, or others
-    have filled the pod's queue."""
+    """Check that no pod was evicted for a pod that still waits.
+
+    Unless the node has changed otherwise since, or other pods have filled the pod's queue.
+    """
     left = waiting(world)
     held = held_by_queues(world, left, rules(world))
     waits = {uid_of(pod) for pod in left} - held
     for claim in world.evictions.open():
         if claim.uid not in waits:
-            # It was gone before, and the scheduler had not seen that.
+            # It was deleted before, and the scheduler had not observed that.
             continue
         world.safety.look("L8")
         if claim.deleted == claim.victims.keys() and not world.evictions.world_changed(claim):
             why = f"{sorted(claim.victims.values())} had to leave {claim.node} for {claim.name}"
             world.safety.violated("L8", f"{why}, which still waits")
     for pod in left:
-        # What a process has sent that is no more may say it of one that waits for its queue by now.
+        # A late request of a process that has ended may set it on a pod that waits for its queue by now.
         is_kept = is_gated(world, pod) or uid_of(pod) in held
         if (node := pod["status"].get("nominatedNodeName")) and not is_kept:
             world.safety.violated("L8", f"{name_of(pod)} is nominated to {node} for nothing")
@@ -464,10 +489,10 @@ def _check_preemption(world: World, process: Process) -> None:
     gated = {uid_of(pod) for pod in waiting(world) if is_gated(world, pod)}
     gated |= held_by_queues(world, waiting(world), rules(world))
     nominated = fast_path.queue.nominator.nominated
-    # Somebody is still about to leave, for as long as its node agent, or a finalizer, takes.
+    # Victims are still leaving, for as long as their node agent, or a finalizer, takes.
     leaving = {pod.node_name for pod in fast_path.cluster.pods.values() if pod.deleting}
     left = {
-        # Who waits behind a gate, or for its queue, keeps what it was told until that opens.
+        # A gated pod, or one that waits for its queue, keeps its nomination until that opens.
         "nominations": {uid for uid, node in nominated.items() if node not in leaving} - gated,
         "gate": preemption._gate.gated,
         "leaving": preemption._unseen(),
@@ -496,7 +521,7 @@ def _check_workers(world: World) -> None:
 
 
 def nothing_left(world: World, task: asyncio.Task[Any]) -> None:
-    """After the end of all processes."""
+    """Check that nothing is left after the end of all processes."""
     left = [each for each in asyncio.all_tasks(world.loop) if each is not task]
     if left:
         world.safety.violated("L4", "tasks are left: " + " | ".join(world.loop.waiting()))

@@ -1,14 +1,12 @@
-"""What is asked of a scheduler where every rule for nodes and neighbours matters: labels, taints and cordons that
-change under it, ports of all kinds, spread, and pods that want to be near others or apart.
+"""Loads of worlds with constraints, with volumes, and with GPUs; all drawn from the seed.
 
-Pods come in a few kinds, each with one rule or two, so that many share a rule and meet in it.
+Constraints: labels, taints and cordons that change, ports of all kinds, spread, and affinity and anti-affinity between
+pods. Pods are of a few kinds, each with one or two rules, so that many share a rule.
 
-What is asked of a scheduler where pods use volumes: classes, volumes, claims, and how many a node can attach.
+Volumes: StorageClasses, volumes, claims, and limits of attached volumes. Volumes are provisioned for a pod, exist on
+some node, belong to a zone, or were bound before; claims are shared by pods, or used by one pod at a time.
 
-Volumes are made for a pod, lie ready on some node, belong to a zone, or were bound beforehand; claims are shared by
-pods, or for one pod at a time.
-
-GPUs of nodes, shares and whole ones that pods ask for, and by which scores nodes are ranked; all from the seed.
+GPUs: devices of nodes, pods that request shares and whole ones, and the scores that rank nodes.
 """
 
 from __future__ import annotations
@@ -32,7 +30,7 @@ _NODES = "/api/v1/nodes/"
 
 
 def constrain(rng: random.Random, load: Load) -> None:
-    """Draw labels and taints of the `nodes` that there are, what becomes of these, and the pods; `pod` makes a body."""
+    """Draw labels and taints of the existing `nodes`, their changes, and the pods; `pod` returns a body."""
     for index, each in enumerate(load.nodes):
         each["metadata"]["labels"] = _node_labels(rng, name_of(each), index)
         if taints := _taints(rng):
@@ -43,7 +41,7 @@ def constrain(rng: random.Random, load: Load) -> None:
     for _ in range(rng.randrange(4, 24)):
         path = _NODES + rng.choice(names)
         load.act(rng.uniform(0.1, _UNTIL), "PATCH", path, _change(rng))
-    # Whoever needs a node that is not cordoned finds one in the end.
+    # A pod that needs an uncordoned node finds one in the end.
     for name in names[: len(names) // 2]:
         load.act(_UNTIL, "PATCH", _NODES + name, {"spec": {"unschedulable": None, "taints": None}})
     kinds = [_pod_kind(rng, names) for _ in range(rng.randrange(2, 6))]
@@ -76,7 +74,7 @@ def _taints(rng: random.Random) -> list[Body]:
 
 
 def _change(rng: random.Random) -> Body:
-    """Of a node: a label, its taints, or whether it is cordoned."""
+    """Draw a change of a node: a label, its taints, or whether it is cordoned."""
     kind = rng.random()
     if kind < 0.35:
         return {"spec": {"taints": _taints(rng) or None}}
@@ -88,7 +86,7 @@ def _change(rng: random.Random) -> Body:
 
 
 def _pod_kind(rng: random.Random, names: list[str]) -> tuple[dict[str, str], Body]:
-    """Labels and spec of one kind of pod: one or two rules."""
+    """Draw labels and spec of one kind of pod, with one or two rules."""
     app = rng.choice(_APPS)
     spec: Body = {}
     for rule in rng.sample(_RULES, rng.choice((1, 1, 2))):
@@ -179,7 +177,7 @@ def _pod_term(rng: random.Random, app: str, keys: tuple[str, ...]) -> Body:
 
 _RULES = (_selected, _near_nodes, _near_nodes, _ports, _spread, _spread, _apart, _apart, _together)
 ZONED = "topology.kubernetes.io/zone"
-#: The CSI driver of what is made.
+#: The CSI driver of provisioned volumes.
 MADE = "made.example.com"
 STORAGE = "/apis/storage.k8s.io/v1"
 _CLASSES = (
@@ -191,7 +189,7 @@ _CLASSES = (
 
 
 def store(rng: random.Random, load: Load) -> None:
-    """Draw the load of a world whose `nodes` are there already; `pod` makes a pod's body."""
+    """Draw the load of a world whose `nodes` exist already; `pod` returns a pod's body."""
     zones = rng.random() < 0.5
     attaches = rng.choice((None, 2, 3, 4))
     for index, each in enumerate(load.nodes):
@@ -222,7 +220,7 @@ def store(rng: random.Random, load: Load) -> None:
 
 
 def attach_limit(node: str, count: int) -> tuple[float, str, str, Body | None]:
-    """So many volumes that are made can be attached to the node."""
+    """Return the act that limits the volumes of `MADE` that can be attached to the node."""
     driver = {"name": MADE, "nodeID": node, "allocatable": {"count": count}}
     body = {"metadata": {"name": node}, "spec": {"drivers": [driver]}}
     return 0.0, "POST", f"{STORAGE}/csinodes", body
@@ -240,7 +238,7 @@ def _local(name: str, on: str) -> Body:
 
 
 def _zonal(name: str, zone: str) -> Body:
-    """It says by a label alone where it is."""
+    """Return a volume whose zone is only in a label."""
     return _volume(name, "zonal", {ZONED: zone}, hostPath={"path": f"/mnt/{name}"})
 
 
@@ -252,7 +250,7 @@ def _claim(name: str, class_name: str, mode: str) -> Body:
     return {"metadata": {"name": name}, "spec": spec}
 
 
-#: What a profile may rank nodes by, besides what it does by itself.
+#: Additional scores of a profile.
 _SCORES = (
     "{name: Fragmentation, weight: 100}, {name: BestFit, weight: 1}",
     "{name: Fragmentation, weight: 100}, {name: BestFit, weight: 1}",
@@ -265,14 +263,14 @@ _WHOLE = (1000, 1000, 2000, 4000)
 
 @dataclass
 class Gpus:
-    """What a world with GPUs is like."""
+    """The part of a `Shape` that is about GPUs."""
 
     #: Entries of `plugins.score.enabled`.
     scores: str
 
 
 def offer(rng: random.Random, nodes: Sequence[Body]) -> None:
-    """Have some of the nodes offer GPUs, mostly of different numbers."""
+    """Let some of the nodes offer GPUs, mostly in different numbers."""
     sizes = rng.choice(((1,), (2,), (4,), (1, 2, 4), (0, 1, 2, 3, 4), (2, 4)))
     for node in nodes:
         set_devices(node, rng.choice(sizes))
@@ -287,7 +285,7 @@ def set_devices(node: Body, devices: int) -> None:
 
 
 def share(rng: random.Random, load: Load) -> Gpus:
-    """Nodes offer GPUs, and most pods ask for some."""
+    """Let nodes offer GPUs, and most pods request some."""
     offer(rng, load.nodes)
     kinds = rng.choice((_SHARES, _SHARES + _WHOLE, _SHARES + _WHOLE, (500, 1000), (700, 333)))
     often = rng.choice((0.5, 0.8, 1.0))
@@ -295,13 +293,13 @@ def share(rng: random.Random, load: Load) -> Gpus:
         if rng.random() < often:
             limit(body, RESOURCE, 1500 if rng.random() < 0.01 else rng.choice(kinds))
             if rng.random() < 0.7:
-                # So that it is GPUs that are short.
+                # GPUs are the scarce resource then.
                 body["spec"]["containers"][0]["resources"]["requests"]["cpu"] = "50m"
     return Gpus(rng.choice(_SCORES))
 
 
 def share_in_gangs(rng: random.Random, load: Load) -> Gpus:
-    """The same where pods come in gangs, whose members ask for the same."""
+    """Let nodes offer GPUs, and members of a gang request equal amounts."""
     offer(rng, load.nodes)
     chosen: dict[str, int] = {}
     for _, body in load.pods:

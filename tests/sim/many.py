@@ -1,11 +1,10 @@
-"""Many worlds over several processes, and what they were together.
+"""Plays many worlds in several processes, and sums up their results.
 
-Which worlds a run of the tests plays, in two profiles that `HYPOTHESIS_PROFILE` chooses between, as for Hypothesis.
+`worlds` are those of a run of the tests, in two profiles selected by `HYPOTHESIS_PROFILE`, as for Hypothesis. commit:
+some that are always the same, and some new ones whose seeds come from the commit. soak: many times as many of the
+latter (`HYPOTHESIS_SOAK` times, by default 50).
 
-commit: some that are always the same, and some that no run before has played: their seeds come from the commit. soak:
-many times as many of the latter (`HYPOTHESIS_SOAK` times, 50 if that is not set).
-
-Looks for a world in which what a test has broken shows.
+`found` searches for a world in which a fault that a test has injected shows.
 """
 
 from __future__ import annotations
@@ -27,8 +26,8 @@ from .gang_load import USUAL
 from .scenarios import DRAWN
 from .world import Options, Verdict, run
 
-#: Worlds that one process runs before it reports, and a process is made anew: what leaks is then seen as slowness,
-#: not as a machine out of memory.
+#: Worlds that one process plays before it reports, and before it is replaced: a leak then appears as slowness, and not
+#: as a machine out of memory.
 _AT_A_TIME = 20
 _WORLDS_A_PROCESS = 50
 
@@ -63,7 +62,7 @@ class Summary:
         return ", ".join(f"{name} {counter[name]:,}" for name in sorted(counter)) or "none"
 
     def text(self, wanted: Sequence[str]) -> str:
-        """For people. `wanted` are the states that should have been reached."""
+        """Return the summary as text. `wanted` are the states that should have been reached."""
         missing = [state for state in wanted if not self.states[state]]
         rate = self.worlds / self.seconds if self.seconds else 0.0
         return "\n".join(
@@ -90,10 +89,10 @@ def run_many(
     until: float | None = None,
     failed: Callable[[Verdict], None] = lambda _: None,
 ) -> Summary:
-    """Run them all, or as many as begin before monotonic time `until`. `failed` is told of each that did, at once."""
+    """Play all worlds, or those that begin before monotonic time `until`; call `failed` with each failure."""
     summary, began = Summary(), time.monotonic()
     source: Iterator[Options] = iter(options)
-    # Spawned, not forked: a forked child would inherit what a test session holds.
+    # Spawned, not forked: a forked child would inherit the state of a test session.
     with ProcessPoolExecutor(
         jobs, mp_context=get_context("spawn"), initializer=gc.freeze, max_tasks_per_child=_WORLDS_A_PROCESS
     ) as pool:
@@ -116,7 +115,7 @@ def run_many(
     return summary
 
 
-#: Worlds of each scenario that are always the same, and that are new.
+#: Number of worlds of each scenario that are always the same, and that are new.
 _KEPT = {
     **dict.fromkeys(DRAWN, 6),
     "sharded": 8,
@@ -133,7 +132,7 @@ _KEPT = {
     "gpus-batch": 5,
 }
 _NEW = dict.fromkeys(_KEPT, 1)
-#: Scenarios, seeds of worlds there, and the faults that these have alone, which lead to what few worlds reach.
+#: Scenarios, seeds of their worlds, and the only faults of these, which lead to rare states.
 _RARE: tuple[tuple[str, Iterable[int], str], ...] = (
     ("churn", range(100, 103), "bound_elsewhere recreated gone deleting gated node_vanished sigterm stall"),
     ("churn", range(103, 106), "duplicate cut"),
@@ -165,7 +164,7 @@ _RARE: tuple[tuple[str, Iterable[int], str], ...] = (
     ),
     ("mixed-batch", (100, 115, 116, 117, 124, 125, 133, 155), "crash denied"),
     ("jobs", range(100, 104), "crash pod_failed job_commanded lost_after"),
-    # Gangs are evicted for others, and some evictions fail.
+    # Gangs preempt others, and some evictions fail.
     ("jobs", (37, 93, 123), "denied failed"),
     (
         "gpus",
@@ -175,17 +174,17 @@ _RARE: tuple[tuple[str, Iterable[int], str], ...] = (
     ("gpus-batch", range(100, 103), "crash gpus_changed gpu_taken lost_after"),
     ("planned", range(100, 103), "shard_edited plan_changed shard_written crash failed lost_after"),
 )
-#: Where there is no commit.
+#: Used if there is no commit.
 _NOWHERE = "no commit"
 
 
 def worlds() -> list[Options]:
-    """Those of this run. The same in all its processes, as long as nobody commits meanwhile."""
+    """Return the worlds of this run: the same in all its processes, unless a commit is made meanwhile."""
     return [*kept(), *_new(_commit())]
 
 
 def kept() -> Iterator[Options]:
-    """Those that every run plays."""
+    """Yield the worlds that every run plays."""
     for scenario, count in _KEPT.items():
         for seed in range(count):
             yield Options(seed=seed, scenario=scenario)
@@ -212,13 +211,15 @@ def _commit() -> str:
         return _NOWHERE
 
 
-#: Worlds in which it has to.
+#: Maximum number of worlds that are tried.
 _FEW = 30
 
 
 def found(scenario: str, codes: tuple[str, ...], *, faults: Sequence[str] | None = (), first: int = 0) -> str:
-    """The first violation of one of `codes`, in some of a few worlds; empty for none. `faults`: of these, or
-    None for those that a seed draws. `first`: a seed with which it has shown, to be tried before others."""
+    """Return the first violation of one of `codes` in a few worlds; empty for none.
+
+    `faults`: the only faults, or None for those that a seed draws. `first`: a seed that is tried first.
+    """
     for seed in dict.fromkeys((first, *range(_FEW))):
         drawn = None if faults is None else tuple(faults)
         options = Options(seed=seed, scenario=scenario, faults=drawn, set_up=USUAL)

@@ -1,9 +1,9 @@
-"""What happens to the cluster and to the processes while the scheduler works: the faults that are not on the wire.
+"""Faults of the cluster and of processes while the scheduler works: all that are not on the network.
 
-Whether who holds the lease works, while a kind of objects cannot be listed.
+Also judges, while a kind of objects cannot be listed, whether the leader works:
 
-L14 a leader that lost the right to list a kind which safety can do without decides on pods all the same, or gives the
-    lease back: nobody holds it for long and does nothing
+L14 a leader that lost the right to list a kind that is not needed for safety decides pods nevertheless, or releases the
+lease: no process holds it for long without deciding
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ from .api import NODES, PODS, PODS_PATH, content, node_of, some_of
 from .faults import FaultMaker
 from .kinds import Claim, Process, World
 
-#: Of which a role may lose the right to list them.
+#: Kinds that a role may lose the right to list.
 KINDS_WATCHED = (
     *("pods", "nodes", "persistentvolumeclaims", "persistentvolumes", "storageclasses", "csinodes"),
     *("poddisruptionbudgets", "resourceclaims", "resourceslices", "deviceclasses", "namespaces"),
 )
-#: Seconds between two throws of the dice for each kind.
+#: Seconds between two draws for each kind of fault.
 _EVERY = 0.25
 
 
 class Nemesis(FaultMaker):
     """Acts as other users, other schedulers, node agents and administrators do."""
 
-    #: What strikes all processes at once is to leave them some time in between.
+    #: Faults that affect all processes at once leave them some time in between.
     shares = {  # noqa: RUF012
         **dict.fromkeys(("node_again", "node_changed", "pod_deleted", "pod_changed", "foreign"), 2.0),
         "missed_delete": 2.0,
@@ -48,7 +48,7 @@ class Nemesis(FaultMaker):
         self._foreign = 0
 
     async def run(self) -> None:
-        """Until the faults end."""
+        """Inject faults until they end."""
         world, loop = self._world, self._world.loop
         while loop.time() < world.plan.ends:
             await asyncio.sleep(self._rng.uniform(0, 2 * _EVERY))
@@ -62,7 +62,7 @@ class Nemesis(FaultMaker):
 
     def _strike_process(self, process: Process) -> None:
         share = process.exposure
-        # Not so often that nothing else happens.
+        # Less often, so that other things happen, too.
         if self._strikes("crash", 0.5 * share):
             self._soon(process.kill)
         if self._strikes("sigterm", 0.5 * share):
@@ -74,13 +74,13 @@ class Nemesis(FaultMaker):
             process.jump_clock(self._rng.choice((-86400.0, -30.0, 45.0, 86400.0)))
 
     def _soon(self, act: Any) -> None:
-        """At some step of the loop, not at the beginning of a turn of this task."""
+        """Call `act` at some step of the loop, and not at the beginning of a turn of this task."""
         self._world.loop.call_later(self._rng.uniform(0, 0.003), act)
 
-    # -- in the way of a write
+    # -- before a write
 
     def before_write(self, fate: str, asked: Request) -> None:
-        """Make true what the answer to this bind, or to this deletion, will say."""
+        """Create the state that the response to this bind, or to this deletion, will report."""
         _, _, _, _, namespace, _, name, *_ = asked.path.split("/")
         record = self._world.store.tables[PODS].get(namespace, name)
         if record is None:
@@ -97,7 +97,7 @@ class Nemesis(FaultMaker):
             self._call("DELETE", path)
             self._call_later(2.0, "PATCH", path, {"metadata": {"finalizers": None}})
         elif fate == "gated":
-            # The API lets nobody add a gate: a server of another version might.
+            # The API server rejects added gates: a server of another version might accept them.
             pod = content(record)
             if node_of(pod):
                 return
@@ -112,25 +112,25 @@ class Nemesis(FaultMaker):
             self._take_away(target, seconds=self._rng.uniform(0.5, 3.0))
 
     def after_bind(self, process: Process) -> None:
-        """A bind was carried out and its answer is not there yet: the moment at which a crash hurts most."""
+        """Handle a carried-out bind whose response has not arrived yet: a critical moment for a crash."""
         if self._strikes("crash", 0.2):
             self._reached("crash between bind and answer")
             process.kill("killed between bind and answer")
 
     def lost_a_race(self, pod: Any) -> None:
-        """A pod is about to be tried again at once: somebody deletes it before, or while, it is."""
+        """Handle a pod that is about to be retried at once: delete it before or during the attempt, or not."""
         if self._strikes("pod_deleted", 3.0):
             path = f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}"
             self._world.loop.call_later(self._rng.choice((0.0, 0.0005)), self._delete, path)
 
     def after_failure(self, process: Process) -> None:
-        """A request has failed and will be repeated: what a process does next may come when it no longer leads."""
+        """Handle a failed request that will be retried: the process may no longer lead when it continues."""
         if self._strikes("stop"):
             wait = self._rng.uniform(0.003, 0.1)
             self._world.loop.call_later(wait, self._world.stop, process, 25.0)
 
     def after_claim(self, process: Process, claim: Claim) -> None:
-        """Victims were chosen, and nothing is sent yet."""
+        """Handle a choice of victims before any eviction is sent."""
         if self._strikes("crash", 2.0):
             self._reached("crash between choice and eviction")
             self._soon(process.kill)
@@ -139,7 +139,7 @@ class Nemesis(FaultMaker):
             self._later(when, lambda: self._change_preemptor(claim))
 
     def after_victim(self, claim: Claim) -> None:
-        """One that was evicted has gone."""
+        """Handle a victim that has gone."""
         if self._strikes("room_taken", 8.0):
             self._later(self._rng.choice((0.0, 0.001, 0.01)), lambda: self._take_room(claim.node))
 
@@ -156,7 +156,7 @@ class Nemesis(FaultMaker):
             tolerations = [{"key": "example.com/bad", "operator": "Exists"}]
             self._call("PATCH", path, {"spec": {"tolerations": tolerations}})
 
-    # -- to the cluster
+    # -- changes of the cluster
 
     def node_again(self) -> None:
         if (node := self._some_node()) is not None:
@@ -224,7 +224,7 @@ class Nemesis(FaultMaker):
             self._call("PATCH", path, {"metadata": {"labels": labels}})
 
     def foreign(self) -> None:
-        """Another scheduler's pod lands on a node, whether it fits or not."""
+        """Bind another scheduler's pod to a node, whether it fits or not."""
         if (node := self._some_node()) is not None:
             self._take_room(node.name)
 
@@ -238,7 +238,7 @@ class Nemesis(FaultMaker):
         self._bind("default", name, node)
 
     def reload(self) -> None:
-        """Somebody writes into the configuration file; now and then something that must be refused."""
+        """Change the configuration file, sometimes to a content that must be rejected."""
         file, processes = self._world.file, self._world.processes
         if self._rng.random() < 0.3:
             file.spoil(self._rng)
@@ -246,34 +246,34 @@ class Nemesis(FaultMaker):
         else:
             file.change(self._rng)
         self._world.trace("", f"the configuration file changes: {file.text!r}")
-        # It is looked at each second moment, and counts when it was seen twice.
+        # The file is read every two seconds, and a change counts when it was read twice.
         self._later(10.0, lambda: None)
         if self._rng.random() < 0.5:
             for process in processes:
                 process.reload()
 
     def missed_delete(self) -> None:
-        """Objects go while nobody watches, and when the watches come back history has been cut off."""
+        """Delete objects while no watch runs, and compact the history before the watches return."""
         self._world.drop_streams()
         for _ in range(self._rng.randrange(1, 4)):
             self.pod_deleted()
         self._world.store.compact(self._world.store.rv)
 
     def unlistable(self) -> None:
-        """A role has lost a rule: for a while lists of a kind are refused, and watches of it end and begin anew."""
+        """Remove a rule from a role: for a while lists of a kind are rejected, and its watches end and restart."""
         kind = self._rng.choice(KINDS_WATCHED)
         until = self._now + self._rng.choice((2.0, 20.0, 60.0))
         self._world.unlistable[kind] = until
         self._world.trace("", f"{kind} cannot be listed until {until:.3f}")
         if self._world.shards is None and self._world.shape.replicas > 1:
             self._world.keep(watch_takeovers(self._world, kind, until), f"{kind} cannot be listed")
-        # Lists that failed are tried again at this distance, at most.
+        # Failed lists are retried after at most this time.
         self._world.plan.lasts(until + 30.0)
         if self._rng.random() < 0.5:
             self._world.drop_streams()
 
     def server_restarted(self) -> None:
-        """It is away for a moment, and then knows objects and versions as before, but of no change before its start."""
+        """Restart the API server: it returns with the same objects and versions, but without events from before."""
         world = self._world
         world.server_back = world.loop.time() + self._rng.choice((0.05, 1.0, 6.0))
         world.plan.lasts(world.server_back)
@@ -283,7 +283,7 @@ class Nemesis(FaultMaker):
         world.drop_streams()
 
     def rolled_back(self) -> None:
-        """It is away for a moment, and then as it was when a backup was taken."""
+        """Restore the API server's store from a backup after a short outage."""
         world = self._world
         world.server_back = max(world.server_back, world.loop.time() + self._rng.choice((0.05, 1.0, 6.0)))
         if not world.backups.restore():
@@ -291,11 +291,11 @@ class Nemesis(FaultMaker):
             world.server_back = 0.0
 
     def rotated(self) -> None:
-        """What was shown or trusted so far is withdrawn, on connections that were opened with it, too."""
+        """Withdraw a credential or an authority, also for connections that were opened with it."""
         if self._world.certificates is not None:
             self._world.certificates.rotate()
 
-    # -- by what means
+    # -- requests
 
     def _bind(self, namespace: str, pod: str, node: str) -> None:
         body = {"metadata": {"name": pod}, "target": {"kind": "Node", "name": node}}
@@ -306,18 +306,18 @@ class Nemesis(FaultMaker):
 
 
 def _anew(obj: dict[str, Any]) -> dict[str, Any]:
-    """The object as its maker would make it again."""
+    """Return the object as its owner would create it again."""
     metadata = some_of(obj["metadata"], "name", "namespace", "labels", "ownerReferences")
     spec = {key: value for key, value in obj.get("spec", {}).items() if key not in ("nodeName", "taints")}
     status = some_of(obj.get("status", {}), "allocatable", "capacity")
     return {"metadata": metadata, "spec": spec, "status": status}
 
 
-#: Without a list of these nobody can decide, and who leads gives the lease back.
+#: Without a list of these kinds no process can decide, and a leader releases the lease.
 VITAL = ("pods", "nodes", "resourceclaims")
-#: Seconds of leading after which a process works: its lists of what is vital may take 30.
+#: Seconds of leading after which a process decides: its lists of vital kinds may take 30.
 _WORKS_WITHIN = 40.0
-#: Seconds for which it waits for the answer to a list.
+#: Seconds until a list times out.
 LIST_TIMEOUT = 60.0
 _JUDGED_EVERY = 2.0
 
@@ -325,11 +325,11 @@ _JUDGED_EVERY = 2.0
 async def watch_takeovers(world: World, kind: str, until: float) -> None:
     """Judge all processes while `kind` cannot be listed.
 
-    Nobody is held to have given the lease back who waits for the answer to a list of what is vital, be it late or lost,
-    or has waited for it until less than 40 s ago: a list that succeeds may take any time up to its timeout, and one
-    that was under way when the process began to lead comes before the one that it needs.
+    A process need not have released the lease while it waits for the response to a list of a vital kind, however late,
+    or if it waited for one less than 40 s ago: a successful list may take any time up to its timeout, and a list that
+    was in flight when the process began to lead precedes the one that it needs.
     """
-    #: Identity -> since when it has led without a break.
+    #: Identity -> since when it has led without interruption.
     since: dict[str, float] = {}
     stopped = {process.name: world.stopped_for(process.name) for process in world.processes}
     while kind not in VITAL and (now := world.loop.time()) < until:
@@ -348,7 +348,7 @@ async def watch_takeovers(world: World, kind: str, until: float) -> None:
 
 
 def workers(world: World) -> Iterator[asyncio.Task[Any]]:
-    """Of all processes: what decides on pods."""
+    """Yield the tasks of all processes that decide about pods."""
     for task in asyncio.all_tasks(world.loop):
         if getattr(task.get_coro(), "__qualname__", "") == "WorkerPool.run":
             yield task

@@ -1,8 +1,8 @@
-"""The way between a simulated process and the API: a `Transport` that is slow, loses things, and lies as servers do.
+"""The network between a simulated process and the API: a `Transport` that delays, loses and falsifies messages.
 
-The server's side of an exchange lives on when the client gives up, is stopped or dies: a request that was sent is
-carried out when it arrives, and only its answer may find nobody. Watches go through the product's own cutting into
-lines, in pieces of any size.
+The server's side of an exchange continues when the client gives up, is stopped or dies: a request that was sent is
+carried out when it arrives, and only its response may be lost. Watches pass through the product's own line splitting,
+in pieces of any size.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ _GARBAGE = (
     b'{"type":"BOOKMARK","object":{"kind":"Pod","metadata":{"resourceVersion":"","unknown":[1,{"x":null}]}}}\n',
     b"\n\n",
 )
-#: Fates of a bind of which nobody can say before whether it was carried out.
+#: Fates of a bind that may or may not be carried out.
 IN_DOUBT = frozenset({"lost_before", "lost_after", "slow", "hangs", "failed", "not_the_server"})
-#: How the paths of watches end that sessions go by beside pods and nodes.
+#: Endings of the paths of watches that sessions use in addition to pods and nodes.
 _OF_GANGS = ("/podgroups", "/queues")
 
 
@@ -60,20 +60,20 @@ class SimTransport(Troubles):
 
     def __init__(self, world: World, process: Process) -> None:
         super().__init__(world, process)
-        #: Raised by `drop_streams`: streams of an earlier number have ended.
+        #: Incremented by `drop_streams`: streams of a lower number have ended.
         self._generation = 0
         self._wakes: list[asyncio.Event] = []
-        #: Where the process speaks HTTP on connections in memory, which end here.
+        #: The connections in memory, if the process speaks HTTP.
         self.wire: Wire | None = None
-        #: What the watches have brought.
+        #: The deliveries of the watches.
         self.deliveries = Deliveries()
-        #: The newest version that the process may have seen.
+        #: The newest version that the process may have observed.
         self.newest = 0
-        #: The same, of what it lists and watches alone.
+        #: The same, only for what it lists and watches.
         self.newest_listed = 0
         self.streams = 0
         self.under_way = 0
-        #: Those under way that no task waits for.
+        #: Requests in flight that no task waits for.
         self._started: dict[Answer, tuple[Callable[[Answer], None], asyncio.TimerHandle]] = {}
 
     @property
@@ -82,7 +82,7 @@ class SimTransport(Troubles):
 
     @property
     def watches(self) -> int:
-        """Those that the process has open."""
+        """Return the number of watches that the process has open."""
         return self.streams if self.wire is None else len(self.wire.open)
 
     # -- requests
@@ -100,7 +100,7 @@ class SimTransport(Troubles):
         content_type: str = "application/json",
         timeout: float,  # noqa: ASYNC109
     ) -> Response:
-        """As `request`; what is no longer allowed when the credentials are there is not sent."""
+        """Send a request unless it is no longer allowed when the credentials are available."""
         self.under_way += 1
         sent = False
         try:
@@ -131,7 +131,7 @@ class SimTransport(Troubles):
         timeout: float,
         answered: Answered,
     ) -> bool:
-        """Some requests find a warm connection, others do not."""
+        """Send a request without a task, as on an open connection; return False if none is open, by chance."""
         if self._rng.random() < 0.4:
             return False
         try:
@@ -149,7 +149,7 @@ class SimTransport(Troubles):
             patience.cancel()
             del self._started[answer]
             error = answer.exception()
-            # Nobody is told in a process that is dead.
+            # A dead process is not notified.
             if not self.closed:
                 answered(error if isinstance(error, TransportError) else answer.result())
 
@@ -159,7 +159,7 @@ class SimTransport(Troubles):
         return True
 
     def send(self, method: str, path: str, body: bytes | None, content_type: str, timeout: float) -> Answer:
-        """The request is on its way. Raises NotSent."""
+        """Send the request. Raises NotSent."""
         world, verb = self._world, verb_of(method, path)
         self._watch_states()
         if self.cannot_connect():
@@ -204,7 +204,7 @@ class SimTransport(Troubles):
         return answer
 
     def _watch_states(self) -> None:
-        """Before the first list is answered: what is rare happens early, too."""
+        """Attach observers before the first list is answered, because rare states occur early, too."""
         if self._process.fast_path is not None:
             self._world.states.watch(self._process.fast_path, self._world.nemesis)
             for judge in self._world.judges:
@@ -252,7 +252,7 @@ class SimTransport(Troubles):
             result.watcher.close()
 
     async def _chunks(self, stream: Stream, target: str, read_timeout: float) -> AsyncGenerator[bytes, None]:
-        """The bytes of a watch as they arrive. Ends, stalls or raises as the faults have it."""
+        """Yield the bytes of a watch as they arrive. Ends, stalls or raises according to the faults."""
         watcher, more, rng = stream.watcher, asyncio.Event(), self._rng
         watcher.wake = more.set
         generation = self._generation
@@ -314,25 +314,25 @@ class SimTransport(Troubles):
             yield data
             self.newest_listed = max(self.newest_listed, version_of(lines[-1]))
             self.newest = max(self.newest, self.newest_listed)
-            # What follows garbage is not read, and comes again.
+            # Lines after garbage are not read, and are delivered again.
             if not spoilt:
                 self.deliveries.note(target, lines[-1], self._now)
 
     def _is_late(self, target: str, least: float, most: float) -> float:
-        """A watch, by how many seconds."""
+        """Return by how many seconds a watch is late."""
         late = self._rng.uniform(least, most)
         self._world.plan.lasts(self._now + 2 * late)
         self._world.trace(self._process.name, f"watch {target} is {late:.3f} s late")
         return late
 
     def drop_streams(self) -> None:
-        """All watches of this process end now, without an error."""
+        """End all watches of this process now, without an error."""
         self._generation += 1
         for wake in self._wakes:
             wake.set()
 
     def went_back(self) -> None:
-        """The server is another one, of an earlier state."""
+        """Handle a restore of the store: end all connections to the former server."""
         self._lags_until = 0.0
         self.drop_streams()
         if self.wire is not None:
@@ -340,7 +340,7 @@ class SimTransport(Troubles):
 
     async def close(self) -> None:
         self.closed = True
-        # Of those that have been answered it is about to be told.
+        # Answered requests are about to be notified.
         waiting = [answer for answer in self._started if not answer.done()]
         for answer in waiting:
             over, patience = self._started.pop(answer)

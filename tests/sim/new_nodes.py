@@ -1,4 +1,4 @@
-"""What becomes of the nodes that an autoscaler adds: L23 of docs/reliability.md, judged from the API's own objects."""
+"""Judges the use of nodes that an autoscaler adds: L23 of docs/reliability.md, by the API's own objects."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .kinds import World
 from .queue_rest import Waiting
 from .rules import Rules
 
-#: What keeps the pods for which a node came from going there.
+#: Faults that keep the pods for which a node was added from using it.
 _IRREGULAR = (
     *(
         "node_changed",
@@ -33,19 +33,19 @@ _IRREGULAR = (
 
 @dataclass(slots=True)
 class _New:
-    """A node, the UIDs of the pods for which it came, and how often something irregular had happened by then."""
+    """A node, the UIDs of the pods for which it was added, and the number of irregular faults by then."""
 
     pods: tuple[str, ...]
     troubles: int
 
 
 class NewNodes(Judge):
-    """Subscribes to the store. Owner of which nodes have come and were never used."""
+    """The judge of added nodes: owner of those that were never used. Subscribes to the store."""
 
     def __init__(self, world: World, cluster: GateCluster) -> None:
         super().__init__(world)
         self._gates = cluster
-        #: Node group -> for whom nodes of it are on their way, in the order in which these come.
+        #: Node group -> for which pods nodes of it are being added, in the order of their arrival.
         self._coming: dict[str, deque[_New]] = defaultdict(deque)
         self._unused: dict[str, _New] = {}
         world.store.tables[NODES].subscribers.append(self._node)
@@ -81,7 +81,7 @@ class NewNodes(Judge):
             self._unused.pop(node, None)
 
     def _judge(self, name: str, new: _New, what: str, by: Rules | None = None) -> None:
-        """Those for whom it came wait for nodes alone, or are gone, or have gone elsewhere."""
+        """Check that the pods for which a node was added still lack only nodes, are gone, or have other nodes."""
         world, gangs = self.world, self.world.gangs
         if world.backups.restoring or gangs is None or self._troubles() != new.troubles:
             return
@@ -93,6 +93,6 @@ class NewNodes(Judge):
                 self._violated("L23", f"{name} came for {name_of(pod)} and {what} unused: {problem}")
 
     def check(self, by: Rules) -> None:
-        """At rest."""
+        """Check the unused nodes of a world at rest."""
         for name, new in self._unused.items():
             self._judge(name, new, "is", by)

@@ -1,7 +1,7 @@
-"""A process as its supervisor sees it: started, killed, asked to end, started again.
+"""A process as its supervisor sees it: it is started, killed, terminated, and started again.
 
-What runs is what ships, all of it, on a simulated network and clock: `Runtime` for a scheduler. A killed process sends
-nothing any more, not even while its tasks unwind; what it sent before is with the server.
+The shipped program runs as a whole, on a simulated network and clock: `Runtime` for a scheduler. A killed process sends
+nothing more, not even while its tasks unwind; what it sent before is with the server.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ from .shard_safety import is_version_asked
 from .states import samples
 from .wire import Wire
 
-#: Seconds of grace where no configuration says so, and what an orderly end may take beyond it: giving the lease back
-#: may wait for its answer until the lease's request times out, and what is cancelled takes a moment to end.
+#: Seconds of grace without a configuration, and what an orderly end may need in addition: releasing the lease may wait
+#: for its response until the lease's request times out, and canceled tasks take a moment to end.
 GRACE = 10.0
 _BEYOND_GRACE = 5.0 + 1.0
 
 
 class _Runtime(Runtime):
-    """Has events put to pods in portions that come to an end in small worlds, too."""
+    """Checks pods for events in portions that are small enough to be used in small worlds, too."""
 
     portion: int
 
@@ -58,17 +58,19 @@ class _Runtime(Runtime):
 
 
 class Process(ABC):
-    """One replica's pod: its program comes and goes. `identity` is that of the program which runs now, and `leases` are
-    the namespaces and names of those that it has to hold to write anything. `scheduler` and `names` are empty where it
-    is none."""
+    """One replica's pod, whose program is started and ends.
 
-    #: What runs in it if it is a scheduler.
+    `identity` is that of the current program, and `leases` are the namespaces and names of those that it must hold to
+    write anything. `scheduler` and `names` are empty if it is no scheduler.
+    """
+
+    #: The program's Runtime if it is a scheduler.
     runtime: Runtime | None = None
-    #: Seconds after which a lease that was not renewed is the process's no more.
+    #: Seconds after which the process no longer owns a lease that was not renewed.
     renew_deadline = 0.0
-    #: Seconds in which it ends when it is asked to.
+    #: Seconds in which it ends after SIGTERM.
     grace = GRACE
-    #: By so much faults of processes strike it less often than others.
+    #: Factor of the rate of faults of processes.
     exposure = 1.0
     #: Whether it plans shards.
     is_planner = False
@@ -81,7 +83,7 @@ class Process(ABC):
         self.scheduler = scheduler
         #: The schedulerNames of its pods.
         self.names = names
-        #: When the last list of what is vital that it asked for is answered, or given up, at the latest.
+        #: The latest time at which its last list of a vital kind is answered, or given up.
         self.vital_list_ends = -math.inf
         self.leases = leases
         self._starts = 0
@@ -89,9 +91,9 @@ class Process(ABC):
         self.transport: SimTransport | None = None
         self._task: asyncio.Task[int] | None = None
         self._supervisor: asyncio.Task[None] | None = None
-        #: Set while the process is meant to be up.
+        #: Set while the process should be up.
         self._wanted = asyncio.Event()
-        #: When the process was asked to end; `safety` holds its end to the grace.
+        #: When the process received SIGTERM; its end is checked against the grace.
         self._asked_at: float | None = None
         self._pause = 0.5
 
@@ -99,10 +101,10 @@ class Process(ABC):
 
     @abstractmethod
     def _make(self, timing: Timing) -> Coroutine[Any, Any, int]:
-        """Make the program, and give its run."""
+        """Create the program, and return the coroutine that runs it."""
 
     def _way(self) -> Transport:
-        """What the program that is being made sends its requests through."""
+        """Return the transport of the program that is being created."""
         transport = self.transport
         assert transport is not None, "it is being started"
         if not self.world.wired:
@@ -116,20 +118,20 @@ class Process(ABC):
 
     @abstractmethod
     def leads(self) -> bool:
-        """Whether this process may write now, as it sees it."""
+        """Return whether this process may write now, by its own knowledge."""
 
     @property
     @abstractmethod
     def metrics(self) -> Any:
-        """Those of the program, None before there is one."""
+        """Return the program's metrics; None before it exists."""
 
     def reload(self) -> None:  # noqa: B027 - not every program takes it
-        """SIGHUP."""
+        """Send SIGHUP."""
 
     def _look_back(self) -> None:  # noqa: B027 - nor is there always something to see
         """Judge a program that has ended."""
 
-    # -- what is asked of it
+    # -- queries and actions
 
     @property
     def fast_path(self) -> FastPath | None:
@@ -151,16 +153,16 @@ class Process(ABC):
 
     @property
     def is_ending(self) -> bool:
-        """Whether what runs now was asked to end."""
+        """Whether the current program was asked to end."""
         return self._asked_at is not None
 
     def rules(self) -> Rules:
-        """Those by which it decides now."""
+        """Return the rules by which it decides now."""
         assert self.runtime is not None, "it is a scheduler, and has been started"
         return rules_of(self.runtime._configuration)
 
     def waits_for_list(self, path: str, seconds: float) -> None:
-        """For the answer to a list, if it is one of what is vital, and for no longer than its timeout."""
+        """Record that it waits for the response to a list of a vital kind, at most until the timeout."""
         plain, _, query = path.partition("?")
         if plain.rpartition("/")[2] in VITAL and not is_version_asked(query):
             ends = self.world.loop.time() + min(seconds, LIST_TIMEOUT)
@@ -205,13 +207,13 @@ class Process(ABC):
         world.states.process_started(self)
 
     def context(self) -> Context:
-        """In which what it does counts as its own."""
+        """Return the context in which its actions count as its own."""
         context = copy_context()
         context.run(PROCESS.set, self.name)
         return context
 
     def _drift(self, rng: random.Random) -> float:
-        """By how much its clock runs fast; what it shows is off, too, from the first start on."""
+        """Return the rate of its clock; the first start also sets an offset."""
         if not self.world.plan.enabled("clocks_drift"):
             return 1.0
         if self._starts == 1:
@@ -251,20 +253,20 @@ class Process(ABC):
             world.safety.violated("L4", f"{self.identity} left {left}")
 
     def _may_start_over(self) -> bool:
-        """Whether a process may end by itself: without its lease, or when the store seems to have gone back."""
+        """Return whether a process may end by itself: without its lease, or when the store seems to have gone back."""
         fired = self.world.plan.fired
         return self.elects or bool(fired["rolled_back"] or fired["stale_list"] or fired["lagging"])
 
     def _is_refused(self, code: int) -> bool:
-        """Whether it ended as it may not list what it decides by, or might not until just now."""
+        """Return whether it ended because it may not list a kind that it needs, or could not until just now."""
         return code == 2 and any(
             self.world.loop.time() < until + 2 for until in self.world.unlistable.values()
         )
 
-    # -- what can be done to it
+    # -- faults
 
     def kill(self, why: str = "killed") -> None:
-        """SIGKILL: from this moment nothing is sent."""
+        """Send SIGKILL: from this moment nothing is sent."""
         if self._task is not None and not self._task.done():
             self.world.trace(self.name, why)
             assert self.transport is not None
@@ -272,14 +274,14 @@ class Process(ABC):
             self._task.cancel()
 
     def terminate(self) -> None:
-        """SIGTERM."""
+        """Send SIGTERM."""
         if self._task is not None and not self._task.done() and self._asked_at is None:
             self.world.trace(self.name, "SIGTERM")
             self._asked_at = self.world.loop.time()
             self._stop()
 
     def leave(self, why: str, *, kill: bool) -> None:
-        """It ends, and is not started again until `come_back`."""
+        """End the process, and do not start it again until `come_back`."""
         self._wanted.clear()
         self.world.trace(self.name, why)
         if kill:
@@ -291,11 +293,11 @@ class Process(ABC):
         self._wanted.set()
 
     def jump_clock(self, seconds: float) -> None:
-        """The wall clock of this process goes off; its monotonic one does not."""
+        """Move the wall clock of this process, but not its monotonic one."""
         self._clock_jump += seconds
 
     async def end(self) -> None:
-        """SIGTERM for good; returns when the process has ended."""
+        """Send SIGTERM and do not start it again; return when it has ended."""
         self._wanted.clear()
         self.terminate()
         if self._task is not None:
@@ -361,8 +363,10 @@ class Scheduler(Process):
         self.world.loop.call_soon(handler, context=self.context())
 
     def _look_back(self) -> None:
-        """Whoever waits is woken by what helps it; the flush is for faults of ours, and finds nobody. But a watch that
-        is half open for longer than a pod waits tells of nothing that could wake it."""
+        """Check that the periodic flush was not needed, because events wake every pod that they help.
+
+        A watch that is half open for longer than a pod waits delivers no such event.
+        """
         if self.runtime is not None and not self.world.plan.fired["stall"]:
             self.world.safety.look("L5")
             if rescued := samples(self)["scheduler_pod_scheduled_after_flush_total"]:
@@ -372,13 +376,16 @@ class Scheduler(Process):
 
 # ---- `agent-scheduler controllers`
 
-#: What a controller of shards would go by, if one were enabled.
+#: The settings of a sharding controller, if one were enabled.
 _NOTHING = settings_of(DEFAULT_SCHEDULER_CONFIGS, 60.0, False)
 
 
 class _Replica(Process):
-    """One replica, with these controllers: `--enable queue,podgroup`, with `job` where there are Jobs, and `--enable
-    sharding` where a controller plans shards, with the former two where there are gangs."""
+    """A replica of the controllers that are `enabled`.
+
+    `--enable queue,podgroup`, with `job` if there are Jobs, and `--enable sharding` if a controller plans shards,
+    together with the former two if there are gangs.
+    """
 
     def __init__(
         self, world: World, name: str, *enabled: str, flags: ShardingSettings = _NOTHING, **election: Any
@@ -422,7 +429,7 @@ class _Replica(Process):
 
 
 class GangController(_Replica):
-    """One of the controllers of queues, groups and Jobs."""
+    """A replica of the controllers of queues, groups and Jobs."""
 
     def __init__(self, world: World, name: str) -> None:
         jobs = world.shape.jobs is not None
@@ -431,9 +438,9 @@ class GangController(_Replica):
 
 
 class Controller(_Replica):
-    """One of the sharding controller."""
+    """A replica of the sharding controller."""
 
-    #: Whoever dies all the time plans nothing, and whoever follows waits for the lease first.
+    #: A process that dies often plans nothing, and its successor first waits for the lease.
     exposure = 0.1
     is_planner = True
 
@@ -446,7 +453,7 @@ class Controller(_Replica):
 
     @property
     def in_effect(self) -> ShardingSettings | None:
-        """What it goes by now."""
+        """Return the settings in effect."""
         sharding = self.program.sharding if self.program is not None else None
         return None if sharding is None else sharding.effective.settings
 

@@ -1,6 +1,6 @@
-"""What must be true at rest of those who wait in queues, whatever actions and plugins sessions have: L21, L22 and L24
-of docs/reliability.md. Nothing of what a process has promised is taken from it, but where its account is compared with
-that of the next one.
+"""Checks waiting pods in queues at rest, with any actions and plugins: L21, L22 and L24 of docs/reliability.md.
+
+Nothing of what a process has promised is taken from it, except to compare its account with that of the next process.
 """
 
 from __future__ import annotations
@@ -21,24 +21,24 @@ from .job_reading import stands_by
 from .kinds import Process, World
 from .rules import Rules
 
-#: Seconds for all that follow one another: sessions are a second apart, and a pod that was refused may have to be woken
-#: by the flush of those that nobody wakes; what waits for a claim's answer waits a minute.
+#: Seconds for all consecutive steps: sessions are a second apart, and a rejected pod may be woken only by the flush; a
+#: pod that waits for the response to a claim's write waits a minute.
 PLACED_WITHIN = 120.0
-#: What those say that are beyond their queue's share, where others within theirs wait for the nodes.
+#: Part of the message of a pod beyond its queue's share, while others within theirs wait for the nodes.
 _KEPT = "kept for pods within the share"
-#: Seconds in which nothing is to be written.
+#: Seconds in which nothing may be written.
 UNWRITTEN = 60.0
-#: Seconds until a process that was ended leads again, or another one in its place, and for what it does then.
+#: Seconds until an ended process, or another one in its place, leads again, and for what it does then.
 _LEADS_WITHIN, _SETTLES = 240.0, 60.0
 
 
 class Waiting(Standing):
-    """Who waits at a moment, and for what."""
+    """The waiting pods at a moment, and what they wait for."""
 
     # -- what a pod waits for
 
     def lacks(self, pod: Json) -> str:
-        """What a pod that has no gates waits for that no node brings; empty for nothing."""
+        """Return what an ungated pod waits for that no node provides; empty for nothing."""
         name, queue = read.gang_of(pod), self.queue_of(pod)
         if name and name not in self.groups:
             return f"its group {name} is not there"
@@ -56,11 +56,11 @@ class Waiting(Standing):
             return f"its gang has {problem} without gates"
         return ""
 
-    # -- what queues have room for
+    # -- room of queues
 
     @cached_property
     def _kept(self) -> set[str]:
-        """Groups whose promise is theirs until they are placed: they lack nothing but nodes."""
+        """Groups that keep their promise until they are placed: they lack only nodes."""
         return {
             name
             for name in self.promised
@@ -68,8 +68,10 @@ class Waiting(Standing):
         }
 
     def leaves_room(self, waiting: list[Json], needed: int, name: str) -> bool:
-        """Whether the queue has room beside those who are placed, or were promised some and lack only nodes. `name`: of
-        the group, if they have one."""
+        """Return whether the queue has room in addition to placed pods and to promises of groups that lack only nodes.
+
+        `name`: of the pods' group, if they have one.
+        """
         queues = {self.queue_of(pod) for pod in waiting}
         if not self.queues or queues == {""}:
             return True
@@ -86,8 +88,10 @@ class Waiting(Standing):
     def _lacks_beside(
         self, queue: str, mine: list[Json], wanted: Counter[str], name: str, *, is_complete: bool = True
     ) -> str:
-        """What the queue, or one above, lacks for so much beside those who are not `mine`, nor of the group `name`. For
-        one that lacks members itself no promise is given back, and it comes after all others who wait for nodes."""
+        """Return what the queue or a parent lacks for `wanted`, without the usage of `mine` and of the group `name`.
+
+        A group that lacks members does not end another's promise, and comes after all that wait for nodes.
+        """
         without, first = [pod for pod in mine if read.waits(pod)], list[Json]()
         if not is_complete:
             own = set(map(uid_of, mine))
@@ -103,12 +107,12 @@ class Waiting(Standing):
         self.add_promises(holds, (self._kept if is_complete else self.promised.keys()) - {name})
         return read.is_above(holds, self.queues, wanted)
 
-    # -- who should have been placed
+    # -- pods that should have been placed
 
     def resting(self) -> list[str]:
-        """Gangs, and pods that are in none, that fit on the nodes that there are and into their queues, and wait."""
+        """Return waiting gangs, and pods in no gang, that fit on the existing nodes and into their queues."""
         if any(map(stands_by, self.pods)):
-            # Room is kept for them on nodes that nobody is told.
+            # Capacity is reserved for them on nodes that are not in the API.
             return []
         found = []
         for name, group in self.groups.items():
@@ -129,14 +133,17 @@ class Waiting(Standing):
         return found
 
     def _is_kept_out(self, name: str, group: Json, members: list[Json]) -> bool:
-        """Whether a group stays Pending, maybe for want of pods that are made when it is let in, and its queue has room
-        for what it is to be let in with. One that was made for a pod is not where the pod is gone."""
+        """Return whether a group stays Pending although its queue has room for its admission.
+
+        It may lack pods that are created only after admission. A group that was created for a pod is skipped if the pod
+        is gone.
+        """
         if self.is_let_in(name, group) or self.fault or (not members and name.startswith("podgroup-")):
             return False
         least, queue = read.minimum(group, members), read.queue_of_group(group)
         waiting, ready = list(filter(_may_go, members)), list(filter(read.is_ready, members))
         largest, needed = read.largest(waiting), least.members - len(ready)
-        # What its members hold that wait is not counted in its queue here.
+        # The reservations of its waiting members do not count in its queue here.
         asked = self.more(group, ready)
         asked |= Counter({each: needed * largest[each] for each in largest} if waiting else {})
         if not asked or not read.is_open(self.queues.get(queue)):
@@ -146,7 +153,7 @@ class Waiting(Standing):
         )
 
     def _rests(self, waiting: list[Json], needed: int, name: str) -> bool:
-        # One that its queue would not have beside all who wait before it says that first, and not what nodes say.
+        # A pod whose queue lacks room in addition to all before it reports that first, and not the nodes' reasons.
         queue = self.queue_of(waiting[0])
         said = [condition_of(pod).get("message", "") for pod in self.pods if self.queue_of(pod) == queue]
         said += [
@@ -163,9 +170,11 @@ class Waiting(Standing):
         )
 
     def _is_needed(self, waiting: list[Json], needed: int) -> bool:
-        """Whether others who wait may need what these would take, on each node that they fit on: of something that they
-        ask for there would be less than the others want in all. Only of single pods that ask for room and nothing
-        else."""
+        """Return whether other waiting pods may need what these would take, on each node that they fit on.
+
+        That is: of a resource that they request, less would remain than the others request in total. Computed only for
+        single pods that request only capacity.
+        """
         if needed > 1 or not all(map(_asks_for_room, waiting)):
             return True
         wanted, name = read.largest(waiting), read.gang_of(waiting[0])
@@ -180,8 +189,7 @@ class Waiting(Standing):
         return True
 
     def _next(self, name: str, members: list[Json]) -> list[Json]:
-        """As many of those that wait as a group wants together, and the largest of them; none of one that lacks
-        members."""
+        """Return the largest waiting members, as many as the group needs together; none if it lacks members."""
         waiting, ready = list(filter(_may_go, members)), list(filter(read.is_ready, members))
         if name not in self.groups:
             return waiting[:1]
@@ -194,7 +202,7 @@ class Waiting(Standing):
         ]
 
     def misled(self) -> list[str]:
-        """Pods that say that nodes are missing, and wait for something else."""
+        """Return pods that report missing nodes, and wait for something else."""
         return [
             f"{name_of(pod)} says Unschedulable, and {problem}"
             for pod in filter(is_ours, self.pods)
@@ -203,11 +211,11 @@ class Waiting(Standing):
 
 
 def _may_go(pod: Json) -> bool:
-    """Whether it waits, and for no gate but that of its queue's capacity."""
+    """Return whether the pod waits without gates other than its queue's."""
     return is_ours(pod) and read.waits(pod) and (not gates(pod) or (asks(pod) and gates(pod) == [GATE]))
 
 
-#: Parts of a spec by which more than room is asked for, and by which pods speak of one another.
+#: Parts of a spec that request more than capacity, and that refer to other pods.
 _MORE = ("volumes", "resourceClaims")
 _OF_PODS = ("affinity", "topologySpreadConstraints")
 
@@ -215,7 +223,7 @@ _OF_PODS = ("affinity", "topologySpreadConstraints")
 def _asks_for_room(pod: Json) -> bool:
     spec = pod["spec"]
     ports = any(each.get("ports") for each in spec["containers"])
-    # GPUs and other devices, of which `read.requests` knows nothing.
+    # GPUs and other devices, which `read.requests` does not include.
     devices = any(
         "/" in name
         for each in spec["containers"]
@@ -237,7 +245,7 @@ def _wants_a_node(pod: Json) -> bool:
 
 
 async def until_nobody_rests(world: World, by: Rules) -> bool:
-    """Whether all who fit, on nodes and in queues, are placed soon enough."""
+    """Return whether all pods that fit, on nodes and in queues, are placed in time."""
     assert world.gangs is not None, "it has queues"
     world.safety.look("L21")
     deadline = world.loop.time() + PLACED_WITHIN
@@ -251,22 +259,24 @@ async def until_nobody_rests(world: World, by: Rules) -> bool:
 
 
 def check_words(world: World, by: Rules) -> None:
-    """At rest."""
+    """Check the reports of waiting pods at rest."""
     assert world.gangs is not None, "it has queues"
     world.safety.look("L22")
     for problem in Waiting(world, world.gangs, by).misled()[:3]:
         world.safety.violated("L22", problem)
 
 
-# -- a process that begins anew
+# -- a process that restarts
 
 
 class _Rest(NamedTuple):
-    """What a restart is to leave as it is. `account`: of each UID and each group that is promised room, its queue, what
-    it counts as, and whether it is placed; of those for whom room is kept, without a difference how. `says`: of pods
-    that have not ended, where they are and what they say, and of groups their phases. `queues`: of both, all queues
-    that count what they ask for, but for the root. `lacking`: groups that have not their minimum of members, with the
-    pods of these, and groups that pods name and that are not there."""
+    """The state that a restart must not change.
+
+    `account`: of each pod and each group with a promise, its queue, its amounts, and whether it is placed; reservations
+    of all kinds are alike. `says`: of pods that have not ended, their node and report, and of groups their phases.
+    `queues`: of both, all queues except the root that count their requests. `lacking`: groups without their minimum of
+    members, with their pods, and groups that pods name and that do not exist.
+    """
 
     account: dict[str, tuple[str, dict[str, float], bool]]
     says: dict[str, tuple[str, str]]
@@ -306,9 +316,12 @@ class _Rest(NamedTuple):
         return cls(account, says, above, of_lacking, nodes)
 
     def changes(self, after: _Rest) -> list[str]:
-        """Those who had given room back after a time have it again, and which of several groups that lack members is
-        let in is nobody's loss: a process forgets which of them have had their turn. Who waits beside such a group has
-        the room meanwhile, or has not. An autoscaler may take a node away, and with it members that have ended."""
+        """Return the changes between two pictures, without permitted ones.
+
+        Pods whose reservation had timed out have it again. Which of several groups that lack members is admitted may
+        change, because a process forgets which of them have had their turn, and with it which pods beside them have the
+        capacity. An autoscaler may remove a node, and with it ended members.
+        """
         lacking = self.lacking | after.lacking
         in_turns = frozenset[str]().union(
             *(self.queues.get(each, ()) for each in lacking if self._counts_otherwise(after, each))
@@ -325,7 +338,7 @@ class _Rest(NamedTuple):
             was, now = self.says.get(name, nowhere), after.says.get(name, nowhere)
             if was[0] != now[0] or (name not in lacking and was != now):
                 found.append(f"{name}: {' '.join(was)}, then {' '.join(now)}")
-        # Of those who have moved the account follows.
+        # If pods have moved, the account differs as a consequence.
         return found or [
             f"{name} counts as {self.account.get(name)}, then as {after.account.get(name)}"
             for name in compared
@@ -337,7 +350,7 @@ class _Rest(NamedTuple):
 
 
 def _lacks(group: Json, members: list[Json]) -> bool:
-    """Whether it has not its minimum of members that no gates of others hold."""
+    """Return whether the group lacks its minimum of members without other gates."""
     there = [
         pod
         for pod in members
@@ -347,10 +360,10 @@ def _lacks(group: Json, members: list[Json]) -> bool:
 
 
 async def check_restarts(world: World) -> None:
-    """At rest: with each scheduler that leads ended and begun anew, queues hold what they held, and nobody moves.
+    """Check each leading scheduler at rest: after its restart queues count the same, and no pod moves.
 
-    Nothing is judged where an autoscaler has meanwhile taken a node away that nobody used: pods for which it was the
-    reason to ask for no other one ask for one now."""
+    Not checked if an autoscaler has removed an unused node meanwhile: pods that fitted it then request another one.
+    """
     if world.shape.gates is not None and world.shape.gates.timeout:
         return
     for process in [each for each in world.processes if each.scheduler and each.is_up and each.leads()]:
@@ -371,7 +384,7 @@ async def check_restarts(world: World) -> None:
 
 
 async def _follower(world: World, ended: Process) -> Process | None:
-    """Who leads when it has ended; None: nobody does in time."""
+    """Return the process that leads after `ended`; None if there is none in time."""
     deadline = world.loop.time() + _LEADS_WITHIN
     was = ended.identity
     while world.loop.time() < deadline:

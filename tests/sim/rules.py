@@ -1,6 +1,6 @@
-"""By which rules a pod is judged, read plainly: a profile without a filter lets through what that one refuses.
+"""The rules by which a pod is judged: a profile without a filter accepts what that filter rejects.
 
-GPUs of nodes and pods, read from the API's objects: where pods are thought of as placed, and how many find room.
+Also computes GPUs of nodes and pods from the API's objects: hypothetical placements, and how many pods fit.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ from tests.decisions.plain.gpu_share import ANNOTATION, WHOLE, asked, choice, de
 
 from .api import Json, name_of
 
-#: Filters that a configuration of ours may do without.
+#: Filters that a configuration of a world may disable.
 OPTIONAL = ("NodeAffinity", "NodeUnschedulable", "TaintToleration")
 
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """A configuration as worlds judge by it. `names`: whose pods are ours; `off`: filters that are disabled."""
+    """A configuration as judges use it. `names`: schedulerNames of our pods; `off`: disabled filters."""
 
     names: frozenset[str] = frozenset({"agent-scheduler"})
     off: frozenset[str] = frozenset()
     preempts: bool = True
 
     def applied_to_pod(self, pod: Json) -> Json:
-        """`pod` without what nobody reads."""
+        """Return `pod` without the fields that only disabled filters read."""
         if "NodeAffinity" not in self.off:
             return pod
         spec = {key: value for key, value in pod["spec"].items() if key != "nodeSelector"}
@@ -39,7 +39,7 @@ class Rules:
         return {**pod, "spec": spec}
 
     def applied_to_node(self, node: Json) -> Json:
-        """`node` without what nobody reads."""
+        """Return `node` without the fields that only disabled filters read."""
         fields = {"TaintToleration": "taints", "NodeUnschedulable": "unschedulable"}
         unread = {field for name, field in fields.items() if name in self.off}
         if not unread:
@@ -48,7 +48,7 @@ class Rules:
 
 
 def rules_of(configuration: Configuration) -> Rules:
-    """Its profiles are all alike, but for their names."""
+    """Return the rules of the configuration, whose profiles differ only in their names."""
     names = frozenset(profile.scheduler_name for profile in configuration.profiles)
     plugins = configuration.profiles[0].plugins
     disabled = {each.name for each in (*plugins.filter.disabled, *plugins.post_filter.disabled)}
@@ -56,7 +56,7 @@ def rules_of(configuration: Configuration) -> Rules:
 
 
 def readable(obj: Json) -> Json:
-    """With the parts that plain readings take for granted."""
+    """Return the object with the parts that plain readings require."""
     return {**obj, "spec": obj.get("spec") or {}, "status": obj.get("status") or {}}
 
 
@@ -66,12 +66,12 @@ def is_ready(node: Json) -> bool:
 
 
 def cluster_of(nodes: Iterable[Json], placed: Iterable[Json]) -> Cluster:
-    """Each of `placed` has its nodeName."""
+    """Return the cluster. Each of `placed` has its nodeName."""
     return Cluster(tuple(nodes), tuple(placed))
 
 
 def refusal(pod: Json, node: Json, cluster: Cluster, rules: Rules) -> Refusal | None:
-    """Why `pod` may not go to `node`, one of the cluster's; None if it may. Nothing is said of volumes and devices."""
+    """Return why `node` rejects `pod`; None if it accepts it. Volumes and devices are not considered."""
     for name, refuse in FILTERS.items():
         if name.partition("'")[0] in rules.off:
             continue
@@ -81,19 +81,19 @@ def refusal(pod: Json, node: Json, cluster: Cluster, rules: Rules) -> Refusal | 
 
 
 def with_devices(pod: Json, indices: Sequence[int]) -> Json:
-    """The pod as if its annotation named these devices."""
+    """Return the pod as if its annotation named these devices."""
     metadata = pod["metadata"]
     annotations = {**(metadata.get("annotations") or {}), ANNOTATION: ",".join(map(str, indices))}
     return {**pod, "metadata": {**metadata, "annotations": annotations}}
 
 
 def as_placed(pod: Json, chosen: Sequence[int]) -> Json:
-    """A pod on a node, for which a process has chosen these devices: what its annotation names counts before."""
+    """Return a placed pod with the devices that a process has chosen for it, unless its annotation names some."""
     return with_devices(pod, chosen) if chosen and not given(pod) else pod
 
 
 def beside(pods: Sequence[Json], node: Json, placed: Sequence[Json]) -> list[Json]:
-    """`pods` with the devices that each would be given on the node, one after the other."""
+    """Return `pods` with the devices that each would get on the node, one after another."""
     there, found = list(placed), []
     for pod in pods:
         each = with_devices(pod, choice(left(node, there), asked(pod))) if asked(pod) else pod
@@ -102,17 +102,17 @@ def beside(pods: Sequence[Json], node: Json, placed: Sequence[Json]) -> list[Jso
     return found
 
 
-# ---- of gangs
+# ---- gangs
 
 
 def places_by_gpus(pods: Sequence[Json], node: Json, placed: Sequence[Json]) -> int | None:
-    """For how many of these pods the node has devices, if each asks for as much as the largest; None: for all."""
+    """Return for how many of these pods the node has devices if each requests as much as the largest; None: for all."""
     amount = max(map(asked, pods), default=0)
     if not amount:
         return None
     there = [pod for pod in placed if pod["spec"]["nodeName"] == name_of(node)]
     free = left(node, there)
-    # Those who name no device, or one that is not there, take some all the same.
+    # Pods that name no device, or a missing one, use some nevertheless.
     together = (devices(node) * WHOLE - sum(map(asked, there))) // amount
     if amount < WHOLE:
         return min(together, sum(max(0, each) // amount for each in free))
@@ -120,5 +120,5 @@ def places_by_gpus(pods: Sequence[Json], node: Json, placed: Sequence[Json]) -> 
 
 
 def are_enough(pods: Sequence[Json], nodes: Sequence[Json]) -> bool:
-    """Whether nodes offer as many thousandths as these pods ask for."""
+    """Return whether the nodes offer as many thousandths as these pods request."""
     return sum(map(asked, pods)) <= sum(devices(node) * WHOLE for node in nodes)

@@ -1,8 +1,7 @@
-"""What may never be seen, whatever fails: S1 to S3, S6 to S9 and S13 of docs/reliability.md, judged from the API's own
-history at each commit.
+"""Judges safety at each commit by the API's own history: S1 to S3, S6 to S9 and S13 of docs/reliability.md.
 
-The scheduler's own structures are looked at too (S6 to S8), but nothing that is judged about the cluster is taken from
-them. To add an invariant: a method here that calls `violated`, called where its fact is made.
+The scheduler's own structures are checked, too (S6 to S8), but no judgment about the cluster uses them. To add an
+invariant: add a method that calls `violated`, and call it where its fact is recorded.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from typing import Any
 from agent_scheduler.engine.queueing.places import Place
 from agent_scheduler.engine.state.recount import contradictions
 from agent_scheduler.fastpath.scheduler import FastPath
-from agent_scheduler.objects.quantity import resource_value
+from apimachinery.quantity import resource_value
 from embedded_kubernetes.store import Event, Record
 from tests.decisions.plain.node_ports import HostPort, conflict, host_ports
 from tests.decisions.plain.requests import amounts as plain_requests
@@ -26,7 +25,7 @@ from .device_reading import without_extended
 from .kinds import Process, SimTransport, World
 
 CLAIMS, VOLUMES = ("", "persistentvolumeclaims"), ("", "persistentvolumes")
-#: How often the scheduler's own structures are recomputed: each so many commits.
+#: The scheduler's own structures are recomputed once in this number of commits.
 _INSIDE_EVERY = 7
 
 
@@ -35,7 +34,7 @@ class Violation(AssertionError):
 
 
 class Safety:
-    """Subscribes to the store. Owner of what is known of each node's use, from records alone."""
+    """The judge of safety: owner of each node's usage, computed only from records. Subscribes to the store."""
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -43,18 +42,18 @@ class Safety:
         self.violations: list[str] = []
         #: Identity -> the change up to which its snapshot was taken, and a digest of that.
         self._snapshots: dict[str, tuple[int, int]] = {}
-        #: The process whose request is being carried out, and the connections that it came by.
+        #: The process whose request is being carried out, and its connections.
         self._actor: Process | None = None
         self._way: SimTransport | None = None
-        #: When the request left it.
+        #: When the request was sent.
         self.sent_at = 0.0
         self._commits = 0
-        #: node -> UID -> what the pod takes there.
+        #: Node -> UID -> the pod's usage there.
         self._on: dict[str, dict[str, dict[str, int]]] = {}
         self._ports: dict[str, dict[str, list[HostPort]]] = {}
-        #: Nodes that are no longer ours alone, or that offered more at some time than they do now.
+        #: Nodes that are shared with other schedulers, or whose allocatable was larger at some time.
         self.not_ours: set[str] = set()
-        #: UID -> binds that were committed for it.
+        #: UID -> number of binds that were committed for it.
         self.binds: Counter[str] = Counter()
         store = world.store
         store.tables[PODS].subscribers.append(self._pod)
@@ -64,18 +63,18 @@ class Safety:
         self._phase_field = store.tables[PODS].field_names.index("status.phase")
 
     def look(self, name: str) -> None:
-        """Count that an invariant was looked at."""
+        """Count that an invariant was checked."""
         self.checked[name] += 1
 
     def violated(self, name: str, text: str) -> None:
-        """Note it; a world ends at its first."""
+        """Record a violation; a world ends at its first."""
         line = f"{name}: {text} (at {self._world.loop.time():.6f})"
         self._world.trace("", f"VIOLATED {line}")
         self.violations.append(line)
 
     @contextmanager
     def acting(self, process: Process, way: SimTransport, sent_at: float) -> Iterator[None]:
-        """What is committed meanwhile is done for `process`, which asked for it by `way`, then."""
+        """Attribute the commits within this context to `process`, which sent the request by `way` at `sent_at`."""
         self._actor, self._way, self.sent_at = process, way, sent_at
         try:
             yield
@@ -83,12 +82,12 @@ class Safety:
             self._actor = self._way = None
 
     def author(self) -> tuple[Process | None, bool]:
-        """Whose request the commit is that is being made, and whether that process still may write."""
+        """Return the process whose request is being committed, and whether that process may still write."""
         actor, way = self._actor, self._way
         return actor, actor is not None and way is not None and not way.closed and actor.leads()
 
     def went_back(self) -> None:
-        """The store has."""
+        """Recompute the usage after a restore of the store."""
         self._on.clear()
         self._ports.clear()
         for record in self._world.store.tables[PODS].scan(""):
@@ -98,7 +97,7 @@ class Safety:
     # -- requests
 
     def sending(self, process: Process, method: str, verb: str, path: str) -> None:
-        """A request leaves a process."""
+        """Check a request that a process sends."""
         if not process.elects or method == "GET" or verb == "lease":
             return
         if self._world.backups.leads_by_what_was(process):
@@ -141,7 +140,7 @@ class Safety:
         if not bound and uid in self._on.get(node, {}):
             return
         pod = content(record)
-        # Devices that a claim was made for are not the node's; whether the pod has them is looked at there.
+        # Devices of a claim for extended resources are not the node's; the judge of allocations checks them.
         told = pod["status"].get("extendedResourceClaimStatus")
         self._on.setdefault(node, {})[uid] = plain_requests(without_extended(pod) if told else pod)
         if ports := host_ports(pod):
@@ -162,16 +161,16 @@ class Safety:
             self._world.gpu_safety.check_bind(record, pod, actor, late=late)
 
     def _is_out_of_hand(self, node: str, actor: Process, way: SimTransport) -> bool:
-        """Whether somebody else may give room there away at the same time, who cannot know of this bind."""
+        """Return whether another process may assign capacity there at the same time without knowing of this bind."""
         shards = self._world.shards
         late = way.closed or not actor.leads()
         if shards is None:
-            # It was sent before the process lost its right or its life. Nobody can call it back, and whoever
-            # follows cannot know of it before it is seen.
+            # It was sent before the process lost its lease or died. It cannot be withdrawn, and a successor cannot know
+            # of it before it is observed.
             return late
         if shards.mode(actor.scheduler) != "hard":
             return True
-        # Whoever follows in another shard waits until nothing can come any more; in the same shard nobody does.
+        # Another shard's scheduler waits until nothing can arrive any longer; a successor in the same shard does not.
         return late and shards.works(actor.scheduler)
 
     def _check_bind(self, record: Record, pod: dict[str, Any], actor: Process, way: SimTransport) -> None:
@@ -222,11 +221,11 @@ class Safety:
             self.violated("S1", f"{actor.identity} gave a host port of {node} to two pods: {sorted(ports)}")
 
     def nobody_owns_nodes(self) -> None:
-        """From now on nobody can know what is on the nodes that there are."""
+        """Mark all existing nodes: from now on no process can know all that is on them."""
         self.not_ours.update(record.name for record in self._world.store.tables[NODES].scan(""))
 
     def used(self, node: str) -> Counter[str]:
-        """What the pods on a node ask for, together."""
+        """Return the total usage of the pods on a node."""
         total: Counter[str] = Counter()
         for requests in self._on.get(node, {}).values():
             total.update(requests)
@@ -234,7 +233,7 @@ class Safety:
 
     def _node(self, event: Event) -> None:
         self._world.trace("", f"node {event.type} {event.record.name}")
-        # A node that goes takes its promise with it: pods of its earlier life may still count somewhere.
+        # A deleted node is no longer checked: pods from before may still count somewhere.
         if event.type == "DELETED":
             self.not_ours.add(event.record.name)
         elif event.previous is not None:
@@ -245,7 +244,7 @@ class Safety:
     # -- inside the scheduler
 
     def look_inside(self) -> None:
-        """Recompute what the scheduler believes of itself. Only between its steps, which is when commits happen."""
+        """Recompute the scheduler's own state, only between its steps, when commits happen."""
         for process in self._world.processes:
             fast_path = process.fast_path
             if fast_path is None or not process.is_up or self._world.backups.is_unaware(process):
@@ -255,7 +254,7 @@ class Safety:
                 self.violated("S7", f"{process.identity}: {problem}")
             catalogue = fast_path.cluster.catalogue
             for uid in catalogue.taken.holders | catalogue.selected.holders:
-                # One that has gone is noticed within a second.
+                # A deleted pod is noticed within a second.
                 if fast_path.cluster.waits(uid) and uid not in fast_path.ledger.placements:
                     self.violated("S13", f"{process.identity}: {uid} has volumes reserved and no room")
             for problem in catalogue.check():

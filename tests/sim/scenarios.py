@@ -1,7 +1,7 @@
-"""What is asked of the scheduler: nodes, pods over time, replicas, settings; all drawn from the seed.
+"""The scenarios of worlds: nodes, pods over time, replicas, settings; all drawn from the seed.
 
-To add one: a function that fills a `Shape`, and its name in `DRAWN`. That gives seeds other histories; where these are
-to stay, in `SCENARIOS`.
+To add one: a function that fills a `Shape`, and its name in `DRAWN`. That changes the histories of seeds; if these must
+stay, in `SCENARIOS`.
 """
 
 from __future__ import annotations
@@ -43,23 +43,23 @@ class Shape(Load):
     replicas: int = 1
     workers: int = 1
     policy: str = "revalidate"
-    #: What containers take to stop.
+    #: Seconds that containers take to stop.
     stop_seconds: float = 0.2
-    #: Faults that show little elsewhere.
+    #: Faults with little effect in other scenarios.
     likely: tuple[str, ...] = ()
-    #: Set where there are devices, and controllers that see to claims.
+    #: Set if there are devices, with controllers for claims.
     devices: Devices | None = None
-    #: Set where several schedulers share the nodes.
+    #: Set if several schedulers share the nodes.
     shards: Shards | None = None
-    #: Set where a controller says who has which of them.
+    #: Set if a controller plans the shards.
     plans: Plans | None = None
-    #: Set where pods come in gangs, from queues.
+    #: Set if pods are in gangs with queues.
     gangs: Gangs | None = None
-    #: Set where pods wait behind the gate of their queue's capacity, and an autoscaler adds nodes.
+    #: Set if pods wait behind the gate of their queue's capacity, and an autoscaler adds nodes.
     gates: Gates | None = None
-    #: Set where there are Jobs, whose controller runs.
+    #: Set if there are Jobs, with their controller.
     jobs: Jobs | None = None
-    #: Set where nodes offer GPUs that pods share.
+    #: Set if nodes have GPUs that pods share.
     gpus: Gpus | None = None
 
     @property
@@ -68,16 +68,18 @@ class Shape(Load):
 
     @property
     def shipped(self) -> Json:
-        """What the installed configuration file says, where processes go by that; without what is another in a
-        simulated world: nobody asks there for health, and there are no logs."""
+        """Return the installed configuration file's content, if processes use it; otherwise an empty mapping.
+
+        Without the parts that have no meaning in a simulated world: health checks and logs.
+        """
         if self.gangs is None or self.gangs.set_up != SHIPPED:
             return {}
-        # Where nodes are shared there is no other lease than the shard's.
+        # If nodes are shared, the shard's lease is the only one.
         other = {"serving", "logging"} | ({"leaderElection"} if self.shards is not None else set())
         return {key: value for key, value in _installed().items() if key not in other}
 
     def configure(self, seed: int, set_up: str) -> None:
-        """Has sessions, where there are any, go by `set_up`; one drawn from the seed if it is empty."""
+        """Configure sessions, if there are any, by `set_up`; by one drawn from the seed if it is empty."""
         if self.gangs is None:
             return
         rng = random.Random(f"{seed} set-up")
@@ -87,7 +89,7 @@ class Shape(Load):
             self.gates = replace(self.gates, off=False, timeout=0)
 
     def configuration(self, *, policy: str = "") -> str:
-        """As text, without what a running process could take over; but for the conflict policy."""
+        """Return the configuration as text, without what a running process could change, except the conflict policy."""
         if shipped := self.shipped:
             changeable = ("profiles", "candidateNodeCount")
             kept = {key: value for key, value in shipped.items() if key not in changeable}
@@ -97,7 +99,7 @@ class Shape(Load):
             return f"{''.join(lines)}serving: {{port: 0}}\n{self.gangs.text}"
         lease = "true, resourceName: agent-scheduler, resourceNamespace: kube-system"
         elects = lease if self.replicas > 1 else "false"
-        # Where nodes are shared the lease of the shard says which replica of its scheduler works.
+        # If nodes are shared, the lease of the shard determines which replica of its scheduler works.
         election = f"leaderElection: {{leaderElect: {elects}}}\n" if self.shards is None else ""
         return (
             "apiVersion: agent-scheduler/v1\nkind: SchedulerConfiguration\nserving: {port: 0}\n"
@@ -109,7 +111,7 @@ class Shape(Load):
 
 @cache
 def _installed() -> Json:
-    """The configuration file of the manifests."""
+    """Return the configuration file of the manifests."""
     found: Json = yaml.safe_load((CONFIG / "default" / "configuration.yaml").read_text())
     return found
 
@@ -120,7 +122,7 @@ def in_one_line(value: Any) -> str:
 
 
 def burst(rng: random.Random) -> Shape:
-    """Many small pods at once, with room for all."""
+    """Draw many small pods at once, with capacity for all."""
     shape = _shape(rng, nodes=rng.randrange(2, 10))
     for number in range(rng.randrange(10, 120)):
         shape.pods.append((rng.uniform(0, 0.2), pod(f"p{number}", cpu=rng.choice((10, 50, 100)))))
@@ -128,7 +130,7 @@ def burst(rng: random.Random) -> Shape:
 
 
 def tight(rng: random.Random) -> Shape:
-    """As many pods as exactly fill the nodes, or a few more, and many workers that race for the last places."""
+    """Draw pods that exactly fill the nodes, or a few more, and many workers that compete for the last capacity."""
     shape = _shape(rng, nodes=rng.randrange(1, 5))
     shape.workers = rng.choice((4, 8))
     lives = rng.choice((None, None, 1.0, 3.0))
@@ -138,7 +140,7 @@ def tight(rng: random.Random) -> Shape:
 
 
 def overfull(rng: random.Random) -> Shape:
-    """More than fits: the rest waits until pods end, are deleted, or nodes come."""
+    """Draw more pods than fit: the rest waits until pods end, are deleted, or nodes are added."""
     shape = _shape(rng, nodes=rng.randrange(1, 4))
     for number in range(len(shape.nodes) * 8 + rng.randrange(1, 25)):
         lives, at = rng.choice((None, 2.0, 8.0)), rng.uniform(0, 3)
@@ -149,7 +151,7 @@ def overfull(rng: random.Random) -> Shape:
 
 
 def churn(rng: random.Random) -> Shape:
-    """Waves of short lives, one after another."""
+    """Draw waves of short-lived pods, one after another."""
     shape = _shape(rng, nodes=rng.randrange(2, 6))
     for number in range(rng.randrange(30, 150)):
         at, cpu = rng.randrange(6) * 3 + rng.uniform(0, 0.3), rng.choice((100, 300, 700))
@@ -158,7 +160,7 @@ def churn(rng: random.Random) -> Shape:
 
 
 def mixed(rng: random.Random) -> Shape:
-    """Every constraint that there is: selectors, tolerations, ports, gates, priorities."""
+    """Draw all constraints: selectors, tolerations, ports, gates, priorities."""
     shape = Shape(workers=rng.choice((1, 2, 4, 8)), policy=rng.choice(("revalidate", "strict")))
     for number in range(rng.randrange(3, 8)):
         more: Body = {"labels": {"zone": f"z{number % 3}"}}
@@ -187,7 +189,7 @@ def mixed(rng: random.Random) -> Shape:
 
 
 def constrained(rng: random.Random) -> Shape:
-    """Node affinity, taints, cordons, ports, spread, affinity and anti-affinity, on nodes that keep changing."""
+    """Draw node affinity, taints, cordons, ports, spread, affinity and anti-affinity, on nodes that keep changing."""
     shape = _shape(rng, nodes=rng.randrange(3, 8))
     for each in shape.nodes:
         each["status"]["allocatable"]["pods"] = rng.choice(("6", "20"))
@@ -196,14 +198,14 @@ def constrained(rng: random.Random) -> Shape:
 
 
 def claims(rng: random.Random) -> Shape:
-    """Pods with volumes: made for them, lying ready on some node, bound beforehand, for one pod at a time."""
+    """Draw pods with volumes: provisioned for them, existing on some node, bound before, for one pod at a time."""
     shape = _shape(rng, nodes=rng.randrange(2, 5))
     store(rng, shape)
     return shape
 
 
 def preempting(rng: random.Random) -> Shape:
-    """Nodes full of pods that matter less than those that come later, and budgets for some of them."""
+    """Draw nodes full of pods of lower priority than later ones, and budgets for some of them."""
     shape = _shape(rng, nodes=rng.randrange(1, 5))
     shape.stop_seconds = rng.choice((0.2, 0.2, 2.0, 6.0))
     shape.likely = ("denied", "preemptor", "room_taken")
@@ -250,7 +252,7 @@ def _prioritised(
 
 
 def devices(rng: random.Random) -> Shape:
-    """Pods that need devices, by claims of their own, shared ones, and those of others."""
+    """Draw pods that need devices, by their own claims, shared ones, and those of others."""
     shape = _shape(rng, nodes=rng.randrange(2, 5))
     shape.likely = ("claim_taken", "claim_changed", "pool_changed", "class_changed", "denied", "crash")
     shape.devices = fill(rng, shape)
@@ -258,10 +260,10 @@ def devices(rng: random.Random) -> Shape:
 
 
 def replicas(rng: random.Random) -> Shape:
-    """Two or three schedulers of which one leads, over any of the other loads."""
+    """Draw two or three schedulers of which one leads, over any of the other loads."""
     shape = rng.choice((burst, overfull, churn, claims, preempting, devices))(rng)
     shape.replicas = rng.choice((2, 2, 3))
-    # Somebody always wants something, so that whoever loses the lease is in the middle of it.
+    # Some pod always waits, so that a process loses the lease during work.
     lives = rng.choice((1.0, 4.0, None))
     shape.pods += [
         (rng.uniform(0, 35), pod(f"late-{number}", cpu=10, memory="16Mi", lives=lives))
@@ -271,7 +273,7 @@ def replicas(rng: random.Random) -> Shape:
 
 
 def sharded(rng: random.Random) -> Shape:
-    """Two to five schedulers that share the nodes, over a load that goes on while these change hands."""
+    """Draw two to five schedulers that share the nodes, over a load that continues while nodes are handed over."""
     shape = rng.choice((burst, overfull, churn, churn))(rng)
     del shape.pods[rng.choice((20, 40)) :]
     for number in range(len(shape.nodes), rng.choice((4, 6, 8))):
@@ -287,7 +289,7 @@ def sharded(rng: random.Random) -> Shape:
 
 
 def planned(rng: random.Random) -> Shape:
-    """Two to four schedulers that share the nodes as the sharding controller says, which goes by how full these are."""
+    """Draw two to four schedulers that share the nodes by the sharding controller's plan, which follows their usage."""
     shape = rng.choice((burst, overfull, churn))(rng)
     del shape.pods[rng.choice((10, 25)) :]
     del shape.nodes[8:]
@@ -307,7 +309,7 @@ def planned(rng: random.Random) -> Shape:
 
 
 def batch(rng: random.Random) -> Shape:
-    """Gangs of pods from queues, more or less than fit, on nodes that come and go."""
+    """Draw gangs of pods in queues, more or fewer than fit, on nodes that are added and removed."""
     shape = _shape(rng, nodes=rng.randrange(1, 6))
     shape.replicas = rng.choice((1, 1, 1, 2))
     shape.stop_seconds = rng.choice((0.2, 0.2, 2.0))
@@ -319,7 +321,7 @@ def batch(rng: random.Random) -> Shape:
 
 
 def mixed_batch(rng: random.Random) -> Shape:
-    """The pods of another load beside gangs, on the same nodes and from the same queues."""
+    """Draw pods of another load and gangs, on the same nodes and in the same queues."""
     shape = rng.choice((burst, tight, overfull, churn, preempting))(rng)
     del shape.pods[rng.choice((15, 40)) :]
     shape.likely = (*_OF_BATCH, "preemptor")
@@ -330,7 +332,7 @@ def mixed_batch(rng: random.Random) -> Shape:
 
 
 def batch_claims(rng: random.Random) -> Shape:
-    """Gangs whose members need devices and volumes besides room."""
+    """Draw gangs whose members need devices and volumes in addition to capacity."""
     shape = batch(rng)
     shape.likely = (*_OF_BATCH, "claim_taken", "pool_changed")
     shape.devices = equip(rng, shape)
@@ -338,8 +340,7 @@ def batch_claims(rng: random.Random) -> Shape:
 
 
 def gates(rng: random.Random) -> Shape:
-    """Gangs and bare pods of both schedulers behind the gate of their queue's capacity, on few nodes or none, to which
-    an autoscaler adds."""
+    """Draw gangs and single pods of both schedulers with their queue's gate, few nodes or none, and an autoscaler."""
     shape = _shape(rng, nodes=rng.choice((0, 0, 1, 2)))
     shape.replicas = rng.choice((1, 1, 2))
     shape.stop_seconds = rng.choice((0.2, 2.0))
@@ -350,14 +351,14 @@ def gates(rng: random.Random) -> Shape:
 
 
 def gates_slow(rng: random.Random) -> Shape:
-    """The same with a webhook that takes its time. Kept seeds of the other have none."""
+    """Draw `gates` with a slow webhook. Kept seeds of `gates` have none."""
     shape = gates(rng)
     shape.likely = (*shape.likely, "webhook_slow")
     return shape
 
 
 def gates_native(rng: random.Random) -> Shape:
-    """The same beside gangs of Kubernetes' own groups, of both schedulers."""
+    """Draw `gates` and gangs of Kubernetes PodGroups of both schedulers."""
     shape = gates(rng)
     assert shape.gangs is not None and shape.gates is not None, "it has both"
     add_native(rng, shape.gangs, shape.gates, shape)
@@ -365,7 +366,7 @@ def gates_native(rng: random.Random) -> Shape:
 
 
 def gates_shards(rng: random.Random) -> Shape:
-    """The same as `gates`, where NodeShards divide the nodes between two schedulers with a process each."""
+    """Draw `gates` with NodeShards that divide the nodes between two schedulers with a process each."""
     shape = gates(rng)
     shape.nodes += [node(f"more-{number}") for number in range(rng.choice((0, 1, 2, 3)))]
     assert shape.gangs is not None, "it has queues"
@@ -377,7 +378,7 @@ def gates_shards(rng: random.Random) -> Shape:
 
 
 def jobs(rng: random.Random) -> Shape:
-    """Jobs of Volcano's whose tasks depend on one another, beside a few gangs, on few nodes."""
+    """Draw Volcano Jobs whose tasks depend on one another, and a few gangs, on few nodes."""
     shape = _shape(rng, nodes=rng.randrange(1, 5))
     shape.replicas = rng.choice((1, 1, 2))
     shape.stop_seconds = rng.choice((0.2, 0.2, 2.0))
@@ -389,7 +390,7 @@ def jobs(rng: random.Random) -> Shape:
 
 
 def gpus(rng: random.Random) -> Shape:
-    """Pods that ask for shares of GPUs, or for whole ones, over another load."""
+    """Draw pods that request shares of GPUs, or whole ones, over another load."""
     shape = rng.choice((burst, tight, overfull, churn, preempting))(rng)
     del shape.pods[rng.choice((30, 60)) :]
     shape.replicas = rng.choice((1, 1, 2))
@@ -399,7 +400,7 @@ def gpus(rng: random.Random) -> Shape:
 
 
 def gpus_batch(rng: random.Random) -> Shape:
-    """Gangs whose members ask for GPUs, on nodes with few of them."""
+    """Draw gangs whose members request GPUs, on nodes with few of them."""
     shape = batch(rng)
     shape.gpus = fill_gangs(rng, shape)
     return shape
@@ -416,7 +417,7 @@ def _shape(rng: random.Random, *, nodes: int) -> Shape:
     )
 
 
-#: Those that a seed draws one of; the others are played where they are asked for.
+#: Scenarios of which a seed draws one; the others are played only on request.
 DRAWN: dict[str, Callable[[random.Random], Shape]] = {
     each.__name__: each
     for each in (burst, tight, overfull, churn, mixed, constrained, claims, preempting, devices, replicas)

@@ -1,6 +1,6 @@
-"""Several schedulers on one cluster: whose the nodes and the pods are at the beginning.
+"""Several schedulers on one cluster: their nodes and pods at the start, and the sharding controller's configurations.
 
-What the sharding controller is told: its flags and its ConfigMap, those that can be used and those that cannot.
+The configurations are its flags and its ConfigMap, valid and invalid.
 """
 
 from __future__ import annotations
@@ -19,29 +19,30 @@ from . import gang_reading as read
 from .api import Body, Load, name_of
 from .gang_load import GROUP_NAME, QUEUE_NAME, Gangs, Gates
 
-#: Where the leases of all shards are.
+#: The namespace of the leases of all shards.
 LEASE_NAMESPACE = "kube-system"
 #: Seconds after the end of a lease in which a request of its holder may still be carried out. No request of a world
 #: takes longer (`network`).
 FENCE = 60.0
-#: A shard of somebody who holds no lease, as Volcano's schedulers do not. The world itself is behind it.
+#: The shard of a scheduler without a lease, such as Volcano's. The world itself acts as that scheduler.
 PEER = "volcano"
 
 
 @dataclass
 class Shards:
-    """`modes` and `desired` are by the name of the scheduler, which is that of its shard. `peer`: there is `PEER`, too.
+    """The part of a `Shape` that is about shards.
 
-    `kind_after`: seconds from the start after which the cluster has the kind, and with it the first shards.
+    `modes` and `desired` are by the name of the scheduler, which is that of its shard. `peer`: `PEER` exists, too.
+    `kind_after`: seconds from the start after which the cluster has the CRD, and with it the first shards.
     """
 
     modes: dict[str, str] = field(default_factory=dict)
     desired: dict[str, list[str]] = field(default_factory=dict)
     peer: bool = False
     kind_after: float = 0.0
-    #: The one that has a batch scheduler beside; empty: all are as the rest of the shape says.
+    #: The scheduler with a batch scheduler; empty: all are as the rest of the shape defines.
     batch: str = ""
-    #: Whether a scheduler that ends comes back sooner or later.
+    #: Whether a scheduler that ends returns sooner or later.
     all_return: bool = False
 
 
@@ -51,7 +52,7 @@ def _shards(rng: random.Random, modes: dict[str, str], desired: dict[str, list[s
 
 
 def share_out(rng: random.Random, load: Load) -> Shards:
-    """Between two to five schedulers: nodes more or less evenly, some to nobody or to two; pods by chance."""
+    """Share the nodes between two to five schedulers: roughly evenly, some to none or to two; the pods randomly."""
     names = [f"agent-{number}" for number in range(rng.choice((2, 2, 2, 3, 3, 4, 5)))]
     modes = rng.choice((("hard",), ("hard",), ("hard",), ("soft",), ("hard", "soft")))
     shards = _shards(rng, {name: rng.choice(modes) for name in names}, {name: [] for name in names})
@@ -72,7 +73,7 @@ def share_out(rng: random.Random, load: Load) -> Shards:
 
 
 WARM = "node.volcano.sh/warmup"
-#: What cannot be used, made of what can.
+#: Invalid configurations, made from valid ones.
 _UNUSABLE: tuple[Callable[[str], str | None], ...] = (
     lambda _text: "",
     lambda _text: None,
@@ -87,15 +88,18 @@ _UNUSABLE: tuple[Callable[[str], str | None], ...] = (
 
 @dataclass
 class Plans:
-    """How the controller is run. `first`: what its ConfigMap says at the beginning, which `is_usable` or not; None:
-    there is none, and what `flags` say, `--scheduler-configs`, is in effect."""
+    """The part of a `Shape` that is about the sharding controller.
+
+    `first`: the initial content of its ConfigMap, which is valid if `is_usable`; None: there is none, and `flags`
+    (`--scheduler-configs`) are in effect.
+    """
 
     #: Shards that a configuration may have.
     names: list[str]
     flags: str
     sync_period: float
     event_trigger: bool
-    #: Seconds that the lease is good for, that it is renewed within, and between attempts.
+    #: The lease's duration in seconds, its renew deadline, and the time between attempts.
     lease: tuple[int, float, float]
     replicas: int = 1
     has_first: bool = True
@@ -104,7 +108,7 @@ class Plans:
 
 
 def follow(rng: random.Random, load: Load) -> Shards:
-    """Two to four schedulers whose shards somebody else makes; pods by chance."""
+    """Draw two to four schedulers whose shards are created by others, and their pods randomly."""
     names = [f"agent-{number}" for number in range(rng.choice((2, 2, 3, 4)))]
     modes = rng.choice((("hard",), ("hard",), ("hard",), ("soft",), ("hard", "soft")))
     for _, pod in load.pods:
@@ -129,12 +133,12 @@ def _plans(rng: random.Random, names: list[str], flags: str, replicas: tuple[int
 
 
 def unusable(rng: random.Random, names: list[str]) -> str | None:
-    """None: without the key."""
+    """Return an invalid content; None: without the key."""
     return rng.choice(_UNUSABLE)(usable(rng, names))
 
 
 def usable(rng: random.Random, names: list[str]) -> str:
-    """What a `sharding.yaml` may say, for most of the shards."""
+    """Return a valid content of `sharding.yaml`, for most of the shards."""
     chosen = rng.sample(names, len(names) if rng.random() < 0.6 else rng.randint(1, len(names)))
     said: Body = {
         "schedulerConfigs": [{"name": name, "policies": _plan_policies(rng)} for name in chosen],
@@ -171,12 +175,12 @@ def _plan_policies(rng: random.Random) -> list[Body]:
 
 
 FAST, BATCH = "agent-fast", "agent-batch"
-#: Seconds for which a node that nobody uses stays, where none goes.
+#: Seconds for which an unused node stays, where none is removed.
 FOR_EVER = 1_000_000
 
 
 def divide(rng: random.Random, load: Load, gangs: Gangs) -> Shards:
-    """Nodes in turn, one or the other to nobody or to both; pods of the fast path are mostly `FAST`'s."""
+    """Divide the nodes in turn, some to none or to both; pods of the fast path are mostly of `FAST`."""
     fast, batch = rng.choice((*(("hard", "hard"),) * 3, ("soft", "soft"), ("hard", "soft")))
     shards = Shards(
         modes={FAST: fast, BATCH: batch},
@@ -199,7 +203,7 @@ def divide(rng: random.Random, load: Load, gangs: Gangs) -> Shards:
 
 
 def plan(rng: random.Random, shards: Shards) -> Plans:
-    """The sharding controller divides the nodes, and gives those of the autoscaler to either."""
+    """Let the sharding controller divide the nodes, and assign those of the autoscaler to either scheduler."""
     shards.desired = {}
     names = list(shards.modes)
     flags = ",".join(f"{name}:agent:0.0:1.0:false:0:0" for name in names)
@@ -207,8 +211,11 @@ def plan(rng: random.Random, shards: Shards) -> Plans:
 
 
 def keep_nodes(gates: Gates) -> Gates:
-    """No node goes. Where a new one may be given to a shard whose pods did not ask for it, it would go again, and the
-    pods for which it came would ask for another, for ever (docs/sharding.md#modes)."""
+    """Return the gates with an autoscaler that removes no node.
+
+    A new node may be assigned to a shard whose pods did not request it: it would be removed, and the pods for which it
+    was added would request another, endlessly (docs/sharding.md#modes).
+    """
     rules = (re.sub(r"idle=[0-9.]+", f"idle={FOR_EVER}", each) for each in gates.rules)
     return replace(gates, rules=tuple(rules))
 

@@ -1,7 +1,4 @@
-"""NodeShards as the API has them, read plainly, and who is behind them.
-
-The sharding controller's ConfigMap, and which NodeShards are its own: as the API has them, read plainly.
-"""
+"""Reads NodeShards, their schedulers, and the sharding controller's ConfigMap from the API's objects."""
 
 from __future__ import annotations
 
@@ -41,7 +38,7 @@ class View:
     updated: str
 
     def of(self, nodes: Names) -> View:
-        """What it says of these."""
+        """Return the view restricted to these nodes."""
         of = (each & nodes for each in (self.desired, self.in_use, self.to_add, self.to_remove))
         return View(self.name, *of, self.updated)
 
@@ -60,13 +57,13 @@ def view(record: Record) -> View:
 
 
 def is_managed(record: Record) -> bool:
-    """Whether a shard has the label of the sharding controller."""
+    """Return whether a shard has the label of the sharding controller."""
     labels = content(record)["metadata"].get("labels") or {}
     return labels.get(OWNER_LABEL) == OWNER
 
 
 class ShardMap:
-    """Made with its world. Owner of nothing but subscriptions: what it says is read from the store."""
+    """The NodeShards of a world, read from the store. Created with the world; owns only subscriptions."""
 
     def __init__(self, world: World, shape: Shards) -> None:
         self._world = world
@@ -75,17 +72,17 @@ class ShardMap:
 
     @property
     def is_known(self) -> bool:
-        """Whether the cluster has the kind."""
+        """Whether the cluster has the CRD."""
         return SHARDS in self._world.store.tables
 
     def install(self) -> None:
-        """Define the kind, and make the first shards."""
+        """Create the CRD and the first shards."""
         self._world.call("POST", CRDS_PATH, yaml.safe_load(_DEFINITION.read_text()))
         self._world.store.tables[SHARDS].subscribers.extend(self.subscribers)
         for name, nodes in self.shape.desired.items():
             self.create(name, nodes)
 
-    # -- what is there
+    # -- current objects
 
     def _records(self) -> Iterator[Record]:
         return iter(self._world.store.tables[SHARDS].scan("") if self.is_known else ())
@@ -94,7 +91,7 @@ class ShardMap:
         return map(view, self._records())
 
     def managed(self) -> Iterator[View]:
-        """Those that the sharding controller may write."""
+        """Return the shards that the sharding controller may write."""
         return map(view, filter(is_managed, self._records()))
 
     def get(self, name: str) -> View | None:
@@ -102,7 +99,7 @@ class ShardMap:
         return None if record is None else view(record)
 
     def of_pod(self, pod: dict[str, Any]) -> str:
-        """The shard of the scheduler that a pod asks for."""
+        """Return the shard of the pod's scheduler."""
         name: str = pod["spec"]["schedulerName"]
         return self.shape.batch if name == BATCH else name
 
@@ -110,37 +107,39 @@ class ShardMap:
         return self.shape.modes.get(scheduler, "none")
 
     def open_to(self, scheduler: str) -> Names | None:
-        """The nodes that pods of a scheduler may be bound to; None for all."""
+        """Return the nodes that pods of a scheduler may be bound to; None for all."""
         if self.mode(scheduler) != "hard":
             return None
         found = self.get(scheduler)
         return frozenset() if found is None else found.in_use
 
     def waiting(self) -> int:
-        """How many shards of living schedulers desire more than they use."""
+        """Return how many shards of living schedulers desire more than they use."""
         return sum(bool(each.desired - each.in_use) for each in self.all() if self.lives(each.name))
 
     def processes(self, shard: str) -> list[Process]:
         return [each for each in self._world.processes if each.scheduler == shard]
 
     def lives(self, shard: str) -> bool:
-        """Whether somebody is behind it, or will be."""
+        """Return whether the shard's scheduler runs, or will."""
         return shard == PEER or any(each.is_wanted for each in self.processes(shard))
 
     def works(self, shard: str) -> bool:
-        """Whether a process of it may write now."""
+        """Return whether a process of the shard's scheduler may write now."""
         return any(each.leads() and each.is_up for each in self.processes(shard))
 
     def lasting(self, seconds: float) -> Names | None:
-        """Where an autoscaler makes nodes and takes them away, again and again for gangs that do not fit into as many
-        as it may make: the nodes that are there for so long. Else None."""
+        """Return the nodes that have existed for this time, if an autoscaler adds and removes nodes; None without one.
+
+        It may do so endlessly for gangs that do not fit into its maximum of nodes.
+        """
         if self._world.gates is None:
             return None
         by = self._world.timestamp(-seconds)
         nodes = objects(self._world.store, NODES)
         return Names(name_of(node) for node in nodes if node["metadata"]["creationTimestamp"] <= by)
 
-    # -- what administrators do
+    # -- actions of administrators
 
     def create(self, name: str, nodes: list[str]) -> None:
         kind = {"apiVersion": "shard.volcano.sh/v1alpha1", "kind": "NodeShard"}
@@ -156,12 +155,12 @@ class ShardMap:
 
 CONFIG_MAPS = ("", "configmaps")
 CONFIG_MAPS_PATH = f"/api/v1/namespaces/{NAMESPACE}/configmaps"
-#: Whoever writes it says whether it can be used; nobody who is judged reads that.
+#: The writer of the ConfigMap records whether it is valid; the judged processes do not read that.
 _USABLE = "example.com/usable"
 
 
 class Said(NamedTuple):
-    """What the ConfigMap has said since `at`. `settings`: None where it cannot be used, or is not there."""
+    """The content of the ConfigMap since `at`. `settings`: None if it is invalid or missing."""
 
     at: float
     is_there: bool
@@ -169,7 +168,7 @@ class Said(NamedTuple):
 
 
 class PlanMap:
-    """Made with its world. Owner of what the ConfigMap has said so far."""
+    """The history of the sharding controller's ConfigMap. Created with the world."""
 
     def __init__(self, world: World, shards: ShardMap, plans: Plans) -> None:
         self._world = world
@@ -199,14 +198,14 @@ class PlanMap:
         settings = complete(load_sharding(text, source=""), self.flags, source="") if usable else None
         self.history.append(Said(now, True, settings))
 
-    # -- what administrators do
+    # -- actions of administrators
 
     @property
     def is_there(self) -> bool:
         return self.history[-1].is_there
 
     def say(self, text: str | None, *, is_usable: bool) -> None:
-        """Make the ConfigMap, or change it."""
+        """Create the ConfigMap, or change it."""
         marks = {_USABLE: "yes" if is_usable else "no"}
         data = {} if text is None and not self.is_there else {FILE: text}
         body = {"metadata": {"name": CONFIG_MAP, "annotations": marks}, "data": data}
@@ -218,7 +217,7 @@ class PlanMap:
     def forget(self) -> None:
         self._world.call("DELETE", f"{CONFIG_MAPS_PATH}/{CONFIG_MAP}")
 
-    # -- what there is
+    # -- current objects
 
     def controllers(self) -> Iterator[Controller]:
         return (each for each in self._world.processes if each.is_planner)
@@ -230,7 +229,7 @@ class PlanMap:
         return None
 
     def may_go_by(self, since: float) -> list[ShardingSettings]:
-        """What may be in effect in a process that began then."""
+        """Return the settings that may be in effect in a process that started at `since`."""
         found = []
         for index, said in enumerate(self.history):
             if index + 1 < len(self.history) and self.history[index + 1].at < since:
@@ -243,5 +242,5 @@ class PlanMap:
 
 
 def same(one: ShardingSettings, other: ShardingSettings) -> bool:
-    """Wherever they were said."""
+    """Return whether two settings are equal, wherever they come from."""
     return one[:3] == other[:3]

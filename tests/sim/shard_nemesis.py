@@ -1,6 +1,7 @@
-"""Who plans the shards while they are used, and what else happens to them. Its own requests never fail.
+"""Changes shards while they are used, and the objects of a controller that plans them. Its requests never fail.
 
-What happens to shards that a controller plans: its configuration, the nodes, and hands in what is its own.
+`ShardNemesis` plans the shards itself. `PlanNemesis` changes the controller's configuration, the nodes, and the
+controller's shards.
 """
 
 from __future__ import annotations
@@ -20,20 +21,20 @@ from .kinds import Process, World
 from .shard_load import FENCE, PEER, WARM, unusable, usable
 from .shard_map import SHARDS_PATH, Names, PlanMap, ShardMap
 
-#: Seconds after which a process that has died comes back; None: never.
+#: Seconds after which a process that has died returns; None: never.
 _BACK_AFTER = (5.0, 20.0, 40.0, 100.0, None, None)
 _LEASE = 15.0
-#: Seconds for which one stands still instead: longer than a lease, or than lease and fence.
+#: Seconds for which a process is stopped instead: longer than a lease, or than lease and fence.
 _STOPS = (20.0, 100.0)
 
 
 class ShardNemesis(FaultMaker):
-    """An administrator who cannot make up his mind, and the scheduler of `PEER`."""
+    """An administrator who keeps changing the shards, and the scheduler of `PEER`."""
 
     def __init__(self, world: World, shards: ShardMap) -> None:
         super().__init__(world, "shard nemesis")
         self._shards = shards
-        #: Seconds between two changes of the map, and when the next one is.
+        #: Seconds between two changes of the shards, and the time of the next one.
         self._pace = self._rng.choice((0.3, 1.0, 3.0))
         self._next_change = 0.0
         self._stamps = 0
@@ -45,7 +46,7 @@ class ShardNemesis(FaultMaker):
         self._peer_is_awake = False
 
     def strike(self) -> None:
-        """Throw the dice once for each kind."""
+        """Draw once for each kind."""
         plan, now = self._world.plan, self._now
         if self._shards.is_known and now >= self._next_change and plan.happens("shards_changed", now=now):
             self._next_change = now + self._rng.expovariate(1 / self._pace)
@@ -64,7 +65,7 @@ class ShardNemesis(FaultMaker):
         self._leave(process)
 
     def _leave(self, process: Process) -> None:
-        """It ends, or stands still, for some time or for good."""
+        """End or stop the process, for some time or permanently."""
         how = self._rng.choice(("killed", "killed", "asked to end", "stopped"))
         if how == "stopped":
             self._world.stop(process, self._rng.choice(_STOPS))
@@ -79,12 +80,12 @@ class ShardNemesis(FaultMaker):
             self._later(back, process.come_back)
 
     def _heir(self, scheduler: str) -> tuple[str, Names]:
-        """Another shard, and what that desires when the nodes of this one are to be its, too."""
+        """Return another shard, and what it desires if it also gets the nodes of this one."""
         heir = self._rng.choice([each.name for each in self._shards.all() if each.name != scheduler])
         found = self._shards.get(scheduler)
         return heir, self._desired(heir) | (frozenset() if found is None else found.in_use)
 
-    # -- the map
+    # -- the shards
 
     def _change(self) -> None:
         change = self._rng.choice(
@@ -98,12 +99,12 @@ class ShardNemesis(FaultMaker):
         if len(list(self._shards.all())) > 1:
             covered = frozenset().union(*(each.desired for each in self._shards.all()))
             if len(covered.intersection(self._nodes())) < len(self._nodes()) / 2:
-                # What was moved to and fro by several hands at a time has been lost on the way.
+                # Changes of several kinds at a time have lost some nodes.
                 change = self._share_out
             change()
 
     def _pair(self) -> tuple[str, str]:
-        """Two of the shards that there are."""
+        """Return two of the existing shards."""
         one, other = self._rng.sample([each.name for each in self._shards.all()], 2)
         return one, other
 
@@ -116,7 +117,7 @@ class ShardNemesis(FaultMaker):
         return frozenset(self._rng.sample(ordered, self._rng.randint(1, len(ordered)))) if ordered else nodes
 
     def _set(self, wanted: dict[str, Names]) -> None:
-        """One write each, in any order, some time apart: in between nodes are desired by two, or by nobody."""
+        """Write each shard once, in any order, with pauses in which two shards or none desire a node."""
         at = 0.0
         for name in self._rng.sample(sorted(wanted), len(wanted)):
             self._desire_later(at, name, wanted[name])
@@ -135,7 +136,7 @@ class ShardNemesis(FaultMaker):
         self._set({one: mine - some, other: theirs | some})
 
     def _move_busy(self) -> None:
-        """One node moves while its old owner binds pods to it, and its new one has pods that can go nowhere else."""
+        """Move a node while its old owner binds pods to it, and its new one has pods that fit only there."""
         shards = self._shards
         busy = [each for each in shards.all() if each.desired & each.in_use and shards.works(each.name)]
         if not busy:
@@ -155,14 +156,14 @@ class ShardNemesis(FaultMaker):
                 self._world.loop.call_later(self._rng.uniform(0.0, 0.06), self._lose, process)
 
     def _lose(self, process: Process) -> None:
-        """It dies in the middle of that, and is there again soon or never."""
+        """Kill the process during the change; it returns soon or never."""
         if self._rng.random() < 0.6:
             process.kill()
         else:
             self._take_away(process)
 
     def _ask_for(self, node: str, scheduler: str) -> None:
-        """Some pods that can only go to one node."""
+        """Create some pods that fit only one node."""
         term = {"matchFields": [is_named(node)]}
         required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}
         for _ in range(self._rng.randint(1, 3) if scheduler != PEER else 0):
@@ -189,7 +190,7 @@ class ShardNemesis(FaultMaker):
         self._desire_later(self._rng.uniform(0.01, 8.0), name, nodes)
 
     def _unknown(self) -> None:
-        """A node that is not there, or no longer."""
+        """Let a shard desire a node that does not exist, or no longer."""
         name, _ = self._pair()
         self._shards.desire(name, self._desired(name) | {f"none-{self._rng.randrange(3)}"})
 
@@ -200,7 +201,7 @@ class ShardNemesis(FaultMaker):
         self._set({each.name: everything if each.name == chosen else frozenset() for each in shards})
 
     def _share_out(self) -> None:
-        """Each node to one of them."""
+        """Assign each node to one shard."""
         wanted: dict[str, set[str]] = {each.name: set() for each in self._shards.all()}
         for node in self._nodes():
             wanted[self._rng.choice(list(wanted))].add(node)
@@ -220,25 +221,25 @@ class ShardNemesis(FaultMaker):
         else:
             self._shards.create(name, sorted(nodes))
 
-    # -- in the way of a write
+    # -- before a write
 
     def bind_hangs(self, process: Process) -> bool:
-        """Whether a bind that it sends now is carried out when everybody has given it up."""
+        """Return whether a bind that the process sends now is carried out after all processes have given it up."""
         return self._now < self._hanging.get(process.scheduler, 0.0)
 
     def status_hangs(self, process: Process) -> bool:
-        """Whether a status that is sent now is carried out when its sender has long been dead."""
+        """Return whether a status that the process sends now is carried out long after its death."""
         if not self._strikes("crash", 2.0):
             return False
         self._world.loop.call_later(self._rng.uniform(0.0, 0.002), process.kill)
         return True
 
     def trouble(self, process: Process) -> str:
-        """What goes wrong with every write of a shard that it sends now."""
+        """Return the fault of all writes of shards that the process sends now; empty for none."""
         return ""
 
     def shard_written(self, asked: Request) -> None:
-        """Somebody else writes the shard just before."""
+        """Write the shard just before the process does."""
         name = asked.path.removesuffix("/status").rpartition("/")[2]
         self._stamps += 1
         note = {"metadata": {"annotations": {"example.com/stamp": str(self._stamps)}}}
@@ -253,7 +254,7 @@ class ShardNemesis(FaultMaker):
             self._world.loop.call_later(self._rng.uniform(0.0, 2.0), self._peer_acts)
 
     def _peer_acts(self) -> None:
-        """It uses what its shard desires and nobody else uses, from the moment that it says so."""
+        """Use what the shard desires and no other shard uses, from the moment that the status is written."""
         self._peer_is_awake = False
         own = self._shards.get(PEER)
         if own is None:
@@ -268,18 +269,18 @@ class ShardNemesis(FaultMaker):
         self._call("PATCH", f"{SHARDS_PATH}/{PEER}/status", {"status": status})
 
 
-#: Seconds after which a controller that was taken away comes back.
+#: Seconds after which a controller that was ended returns.
 _CONTROLLER_BACK_AFTER = (0.0, 5.0, 20.0, 40.0)
-#: Seconds between two changes, more or less.
+#: Average seconds between two changes.
 _PACES = (1.0, 3.0, 10.0)
-#: Of the controller's writes such a part is in trouble, where requests may be slow.
+#: Share of the controller's writes that are affected, if requests may be slow.
 _TROUBLE = 0.25
-#: No more nodes than these come, and so many stay.
+#: Maximum number of added nodes, and minimum number of remaining ones.
 _MORE_NODES, _LEAST_NODES = 4, 2
 
 
 class PlanNemesis(ShardNemesis):
-    """Administrators, none of whom asks the others. Schedulers, and the wire, it treats as its base does."""
+    """Administrators who act independently. Schedulers and the network are treated as by the base class."""
 
     def __init__(self, world: World, plans: PlanMap) -> None:
         super().__init__(world, plans.shards)
@@ -298,10 +299,10 @@ class PlanNemesis(ShardNemesis):
                 *(partial(self._to_a_node, act) for act in (self._warm, self._cordon)),
             ),
         }
-        #: Seconds between two acts of each kind, and when the next one is.
+        #: Seconds between two acts of each kind, and the time of the next one.
         self._paces = {name: self._plan_rng.choice(_PACES) for name in self._acts}
         self._next = dict.fromkeys(self._acts, 0.0)
-        #: Controller -> what goes wrong with all that it writes into shards, and until when.
+        #: Controller -> the fault of all its writes of shards, and until when.
         self._troubles: dict[str, tuple[str, float]] = {}
 
     def strike(self) -> None:
@@ -388,7 +389,7 @@ class PlanNemesis(ShardNemesis):
             back = {"spec": {"unschedulable": None}}
             self._call_later(self._plan_rng.choice((0.1, 2.0, 10.0)), "PATCH", path, back)
 
-    # -- hands in shards
+    # -- changes of shards by others
 
     def _one_of_ours(self) -> str | None:
         names = [each.name for each in self._shards.managed()]
@@ -411,7 +412,7 @@ class PlanNemesis(ShardNemesis):
             self._shards.delete(name)
 
     def _hand_over(self) -> None:
-        """A shard comes to belong to somebody else, for a while or for good."""
+        """Remove a shard's label, for a while or permanently."""
         if (name := self._one_of_ours()) is not None:
             self._label(name, None)
             if self._plan_rng.random() < 0.7:
@@ -421,7 +422,7 @@ class PlanNemesis(ShardNemesis):
         self._call("PATCH", f"{SHARDS_PATH}/{name}", {"metadata": {"labels": {OWNER_LABEL: owner}}})
 
     def _foreign(self) -> None:
-        """Somebody makes a shard of their own, which may have a name that is configured."""
+        """Create another owner's shard, possibly with a configured name."""
         if not self._shards.is_known:
             return
         names = [*self._plans.plans.names, "foreign-a", "foreign-b"]
@@ -442,11 +443,13 @@ class PlanNemesis(ShardNemesis):
         if found is not None and all(each.name != name for each in self._shards.managed()):
             self._shards.delete(name)
 
-    # -- in the way of a write
+    # -- before a write
 
     def status_hangs(self, process: Process) -> bool:
-        """So may be a spec; or the controller can write nothing for as long as it tries, and what it decided on changes
-        meanwhile; or both."""
+        """Return whether a status or spec that the process sends now is carried out late.
+
+        Or the controller cannot write for as long as it tries, and the state that it used changes meanwhile; or both.
+        """
         if not process.is_planner:
             return super().status_hangs(process)
         plan, rng, now = self._world.plan, self._plan_rng, self._now
@@ -461,7 +464,7 @@ class PlanNemesis(ShardNemesis):
             self._troubles[process.identity] = fate, until
             plan.lasts(until)
             if rng.random() < 0.5 and plan.happens("stop", now=now):
-                # It will try again, and may no longer lead when it wakes up.
+                # It retries, and may no longer lead when it continues.
                 seconds = self._plans.plans.lease[0] + rng.uniform(1.0, 10.0)
                 self._world.loop.call_later(rng.uniform(0.01, 5.0), self._world.stop, process, seconds)
                 plan.lasts(now + 5.0 + seconds)

@@ -1,4 +1,4 @@
-"""What must become true of shared and planned shards once the faults have ended: L11, L12 of docs/reliability.md."""
+"""Checks shared and planned shards after the last fault: L11 and L12 of docs/reliability.md."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from .kinds import World
 from .shard_load import FENCE, PEER
 from .shard_map import PlanMap, ShardMap, View, same
 
-#: Seconds in which hand-overs end: a lease runs out (15), its fence ends, and twice the longest backoff is waited.
+#: Seconds in which hand-overs end: a lease expires (15), its fence ends, and twice the longest backoff passes.
 _HANDED_OVER_WITHIN = 15.0 + FENCE + 2 * 10.0 + 15.0
-#: Seconds for which nothing changes hands: a scheduler that has come back waits for its own lease of before (15 s), and
-#: its shard says meanwhile what it used then.
+#: Seconds for which the owners must not change: a scheduler that has returned waits for its own former lease (15 s),
+#: and its shard records meanwhile what it used then.
 _CALM = 20.0
 Owners = dict[str, str]
 
 
 async def until_handed_over(world: World, shards: ShardMap) -> Owners | None:
-    """Node -> the shard that uses it in the end; None where that takes too long."""
+    """Return node -> the shard that uses it in the end; None if that takes too long."""
     deadline = world.loop.time() + _HANDED_OVER_WITHIN
     calm_since, owners = world.loop.time(), _owners(_living(shards))
     while True:
@@ -47,14 +47,14 @@ async def until_handed_over(world: World, shards: ShardMap) -> Owners | None:
 
 
 def check_still(world: World, shards: ShardMap, owners: Owners) -> None:
-    """Nothing has changed since."""
+    """Check that the owners have not changed since."""
     if changed := _moved(world, _owners(_living(shards)), owners):
         world.safety.violated("L11", f"{sorted(changed)} changed hands in a cluster at rest")
 
 
 def _moved(world: World, now: Owners, before: Owners) -> set[str]:
     moved = {node for node in now.keys() | before.keys() if now.get(node) != before.get(node)}
-    # An autoscaler makes nodes and takes them away.
+    # An autoscaler adds and removes nodes.
     return moved if world.gates is None else moved & now.keys() & before.keys()
 
 
@@ -73,11 +73,11 @@ def _owners(living: list[View]) -> Owners:
 
 
 def unsettled(shards: ShardMap) -> Iterator[str]:
-    """What is still being handed over."""
+    """Yield what is still being handed over."""
     living = _living(shards)
     for each in living:
         if each.name != PEER and not shards.works(each.name):
-            yield f"nobody works for {each.name}"
+            yield f"no process works for {each.name}"
         if more := each.in_use - each.desired:
             yield f"{each.name} still uses {sorted(more)}"
         if not each.updated and each.desired:
@@ -87,22 +87,22 @@ def unsettled(shards: ShardMap) -> Iterator[str]:
         for node in sorted(each.desired):
             dead = (other for other in shards.all() if other not in living)
             if each.name == PEER and any(node in other.in_use for other in dead):
-                # It does not look at leases, and waits for the dead for ever.
+                # It does not read leases, and waits forever for dead schedulers.
                 continue
             using = [other.name for other in living if node in other.in_use]
             if len(using) != 1:
                 yield f"{node} is desired by {_desiring(living, node)} and used by {using}"
 
 
-#: Seconds in which all is as planned: a lease runs out (15), the longest period between two syncs, the scheduler of a
-#: shard that is to go is found dead (its lease and its fence), and what hand-overs and waiting pods take after that.
+#: Seconds until all shards are as planned: a lease expires (15), the longest period between two syncs, the scheduler of
+#: a shard that is to be deleted counts as dead (its lease and its fence), and hand-overs and waiting pods after that.
 _DIVIDED_WITHIN = 15.0 + 60.0 + 15.0 + FENCE + 150.0
-#: Seconds for which all has to be so: longer than pods live that end by themselves.
+#: Seconds for which the plan must hold: longer than the life of pods that end by themselves.
 _PLANNED_CALM = 12.0
 
 
 async def until_divided(world: World, plans: PlanMap, find: Callable[[], list[str]]) -> bool:
-    """Whether all is as planned, soon enough. What `find` finds may still change the plan."""
+    """Return whether all shards are as planned in time. What `find` returns may still change the plan."""
     deadline = world.loop.time() + _DIVIDED_WITHIN
     calm_since, writes = world.loop.time(), -1
     while True:
@@ -115,11 +115,11 @@ async def until_divided(world: World, plans: PlanMap, find: Callable[[], list[st
             world.safety.look("L12")
             return True
         if now >= deadline and not problems and others:
-            # That is for others to judge.
+            # Other checks report this.
             return True
         if now >= deadline + (0.0 if problems else _PLANNED_CALM):
             if world.gates is not None and not problems:
-                # For gangs that do not fit nodes come again and again.
+                # For gangs that do not fit, nodes are added again and again.
                 return True
             for problem in problems[:3] or ["the plan is still being changed"]:
                 world.safety.violated("L12", f"after {_DIVIDED_WITHIN:g} s {problem}")
@@ -128,7 +128,7 @@ async def until_divided(world: World, plans: PlanMap, find: Callable[[], list[st
 
 
 def check_planned(world: World, plans: PlanMap, writes: int) -> None:
-    """Nothing was written since."""
+    """Check that nothing was written since."""
     for problem in _unplanned(world, plans):
         world.safety.violated("L12", f"in a cluster at rest {problem}")
     if world.plan_writes != writes:
@@ -162,7 +162,7 @@ def _unplanned(world: World, plans: PlanMap) -> Iterator[str]:
 
 
 def planner_of(world: World, plans: PlanMap, settings: PlanSettings) -> Planner:
-    """A new one, which knows what the API has."""
+    """Return a new planner with the current objects of the API."""
     planner = Planner(settings)
     for record in world.store.tables[NODES].scan(""):
         planner.set_node(node_facts(read_node(record.data)))

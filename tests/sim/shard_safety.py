@@ -1,8 +1,8 @@
-"""What may never be seen of nodes that are shared in mode hard (S19 to S21 of docs/reliability.md), and of a controller
-that plans shards (S22 to S24); judged from requests as they leave and from commits.
+"""Judges shared nodes and planned shards by requests and commits: S19 to S24 of docs/reliability.md.
 
-Excepted is what an administrator takes away together with the claims that it stood on: binds of the scheduler of a
-deleted shard, until it has seen that.
+S19 to S21 are about nodes that are shared in mode hard, S22 to S24 about a controller that plans shards. Excepted are
+binds of the scheduler of a shard that an administrator has deleted together with its claims, until the scheduler has
+observed that.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from .kinds import Controller, Process, World
 from .shard_load import PEER
 from .shard_map import SHARDS_PATH, Names, PlanMap, ShardMap, View, is_managed, same, view
 
-#: Seconds from the answer to a list of the shards to the last bind that was decided before it.
+#: Seconds from the response to a list of the shards to the last bind that was decided before it.
 _SEEN_WITHIN = 1.0
 
 
 @dataclass(eq=False, slots=True)
 class Sent:
-    """A bind on its way. `excepted`: its claim was taken from under it."""
+    """A bind in flight. `excepted`: its claim was deleted by another client."""
 
     scheduler: str
     identity: str
@@ -48,16 +48,16 @@ class ShardSafety(Judge):
         super().__init__(world)
         self._shards = shards
         self._in_flight: dict[str, list[Sent]] = {}
-        #: Scheduler -> how often its shard was deleted; and those which have not seen that yet.
+        #: Scheduler -> how often its shard was deleted; `_robbed`: those that have not observed that yet.
         self._deleted: Counter[str] = Counter()
         self._robbed: set[str] = set()
-        #: Identity -> nodes that it has sent binds to, since its shard desires them.
+        #: Identity -> nodes to which it has sent binds since its shard desires them.
         self._used: dict[str, set[str]] = {}
         shards.subscribers.append(self._changed)
         self._node_field = world.store.tables[PODS].field_names.index("spec.nodeName")
 
     def went_back(self) -> None:
-        """The store has, and the claims of all with it: what was on its way is lost."""
+        """Reset the records after a restore of the store: all claims are undone, and requests in flight are lost."""
         self._in_flight.clear()
         self._used.clear()
         self._robbed.clear()
@@ -65,7 +65,7 @@ class ShardSafety(Judge):
     # -- requests
 
     def sent(self, process: Process, path: str, body: bytes) -> Sent | None:
-        """A bind leaves a process; `over` is to be told of what is given."""
+        """Check a bind that a process sends; the result must be passed to `over`."""
         scheduler = process.scheduler
         if self._shards.mode(scheduler) != "hard":
             return None
@@ -92,7 +92,7 @@ class ShardSafety(Judge):
         return sent
 
     def over(self, sent: Sent | None) -> None:
-        """It was carried out, refused, or lost."""
+        """Record that the bind was carried out, rejected, or lost."""
         if sent is not None and sent in self._in_flight.get(sent.node, ()):
             self._in_flight[sent.node].remove(sent)
 
@@ -100,7 +100,7 @@ class ShardSafety(Judge):
         return self._deleted[process.scheduler]
 
     def listed(self, process: Process, deleted: int) -> None:
-        """A process is told of all shards as they were when its own had been deleted so often."""
+        """Record that a process has listed the shards in a state in which its own had been deleted `deleted` times."""
         if process.scheduler in self._robbed:
             self.world.loop.call_later(_SEEN_WITHIN, self._saw, process.scheduler, deleted)
 
@@ -121,7 +121,7 @@ class ShardSafety(Judge):
             self._violated("S20", f"{sent.identity} sends a bind of {sent.key} to {sent.node} and {claims}")
 
     def in_flight(self, node: str) -> Iterator[Sent]:
-        """Binds to a node that can still be carried out."""
+        """Yield the binds to a node that can still be carried out."""
         for sent in self._in_flight.get(node, ()):
             record = self.world.store.tables[PODS].records.get(sent.key)
             if record is None or record.uid != sent.uid:
@@ -142,7 +142,7 @@ class ShardSafety(Judge):
         before = None if event.previous is None else view(event.previous)
         actor, _ = world.safety.author()
         if event.type == "DELETED":
-            # What a controller deletes may be under no bind.
+            # A controller must not delete a shard with binds in flight.
             if actor is None:
                 self._rob(name)
             return
@@ -175,7 +175,7 @@ class ShardSafety(Judge):
         return (sent for sent in self.in_flight(node) if sent.scheduler == scheduler)
 
     def _rob(self, name: str) -> None:
-        """The shard is deleted: its scheduler's claims are gone, and it cannot know that yet."""
+        """Record the deletion of a shard: its scheduler's claims are gone, and it cannot know that yet."""
         self._reached("shard deleted")
         self._robbed.add(name)
         self._deleted[name] += 1
@@ -184,7 +184,7 @@ class ShardSafety(Judge):
         for sent in (each for all_sent in self._in_flight.values() for each in all_sent):
             sent.excepted |= sent.scheduler == name
             if sent.excepted:
-                # Of what is bound there by then nobody who claims these nodes can know.
+                # The next owner of these nodes cannot know what is bound there until then.
                 self.world.safety.not_ours.add(sent.node)
 
     def _judge_kept(self, actor: Process, name: str, left: frozenset[str], desired: frozenset[str]) -> None:
@@ -195,12 +195,12 @@ class ShardSafety(Judge):
 
 
 def is_version_asked(query: str) -> bool:
-    """Whether a list is asked for its version, and not for what is in it."""
+    """Return whether a list only requests the version of the collection."""
     return "limit=1&" in f"{query}&"
 
 
 def is_list(method: str, path: str, query: str) -> bool:
-    """Whether a request lists the shards, and does not merely ask for the version of the list."""
+    """Return whether a request lists the shards, and not only the version of the list."""
     return method == "GET" and path.partition("?")[0] == SHARDS_PATH and not is_version_asked(query)
 
 
@@ -211,24 +211,24 @@ class PlanSafety(Judge):
         super().__init__(world)
         self._plans = plans
         self._shards = plans.shards
-        #: Shard -> nodes that somebody else put there, and that the controller has not decided on since.
+        #: Shard -> nodes that others have put there, and about which the controller has not decided since.
         self._by_hand: dict[str, Names] = {}
-        #: Identities of controllers that have gone by a ConfigMap.
+        #: Identities of controllers that have used a ConfigMap.
         self._told: set[str] = set()
-        #: Who wrote last.
+        #: Identity of the last writer.
         self._last = ""
-        #: Writes of the controller that were committed.
+        #: Number of committed writes of the controller.
         self.writes = 0
         self._shards.subscribers.append(self._changed)
 
     def went_back(self) -> None:
-        """The store has: in which order what it says came to be there nobody knows."""
+        """Reset the records after a restore: the order of the restored writes is unknown."""
         self._by_hand = {each.name: each.desired for each in self._shards.managed()}
 
     # -- requests
 
     def sent(self, process: Controller, method: str, path: str) -> None:
-        """A write of a NodeShard leaves a controller."""
+        """Check a write of a NodeShard that a controller sends."""
         if self._is_unaware(process):
             return
         if path.partition("?")[0].endswith("/status"):
@@ -265,11 +265,11 @@ class PlanSafety(Judge):
         self._judge_kind(actor, event)
         if event.type == "DELETED":
             self._by_hand.pop(name, None)
-            # One that was sent before the process lost its right or its life went by what was said until then.
+            # A write from before the process lost its lease or died used the configuration until then.
             self._judge_deletion(actor, view(event.record), since=actor.began if may else 0.0)
         elif not may:
-            # It was sent before the process lost its right or its life, and whoever follows cannot know of it before
-            # it is seen.
+            # It was sent before the process lost its lease or died, and a successor cannot know of it before it is
+            # observed.
             self._reached("late write of a shard")
             self._written_by_others(name, had, has)
         elif has is not None:

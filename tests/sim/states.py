@@ -1,6 +1,6 @@
-"""The rare states that runs must reach between them: a fault that never led anywhere has tested nothing.
+"""The rare states that the runs must reach together: a fault without an effect has tested nothing.
 
-What happened, line by line, and its digest: two runs of one seed have the same.
+Also the trace of a world, line by line, and its digest: two runs of one seed have the same.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from agent_scheduler.fastpath.scheduler import FastPath
 from .judge import hear_before
 from .kinds import Nemesis, Process
 
-#: Sample of a process's metrics -> what it says when it is above 0.
+#: Sample of a process's metrics -> the state that it proves if it is above 0.
 _SAMPLES = {
     **{
         f'agent_scheduler_bind_outcomes_total{{outcome="{outcome}"}}': f"bind {outcome}"
@@ -35,7 +35,7 @@ _SAMPLES = {
     'agent_scheduler_sharding_writes_total{result="conflict"}': "plan refused as it was written",
     'agent_scheduler_sharding_writes_total{result="failed"}': "plan not written",
 }
-#: Parts of a sample's name -> what it says.
+#: Part of a sample's name -> the state that it proves.
 _PARTS = {
     '"expired"': "list after 410",
     '"failing"': "list after failed watches",
@@ -44,10 +44,12 @@ _PARTS = {
     '"duplicate"': "duplicate event",
     '"aggregated"': "event repeated",
 }
-#: What an event that woke somebody begins with -> what it says.
+#: Prefix of the name of an event that woke a pod -> the kind of event in the state's name.
 _EVENTS = {"AssignedPodDelete": "an event", "ResourceSlice": "a slice", "DeviceClass": "a class"}
+#: A pod has reported `NodeShardFull`.
+SHARD_FULL = "shard full, and others not"
 _TOLD = ("agent_scheduler_lists", "agent_scheduler_watch_steps", "agent_scheduler_events")
-#: What the runs of all scenarios must have reached between them.
+#: States that the runs of all scenarios must have reached together.
 WANTED = (
     *("bind bound", "bind bound_elsewhere", "bind recreated", "bind deleting", "bind gated", "bind gone"),
     *("bind refused", "bind unavailable", "bind unknown"),
@@ -68,40 +70,40 @@ WANTED = (
     *("old token refused", "old certificate refused", "unknown authority"),
     *("crash between claims and bind", "extended resource met by devices"),
     *("woken by a slice", "woken by a class"),
-    # Those of `sharded`.
+    # States of `sharded`.
     *("hand-over while binds in flight", "dead owner's nodes taken", "overlap settled"),
     *("late status write", "shard deleted", "shard full at rest, and others not"),
-    # Of `planned`.
+    # States of `planned`.
     *("nodes of a shard exchanged at once", "edit by hand put right", "late write of a shard"),
     *("foreign shard of a configured name", "shard retired", "shard written by the next controller"),
     *("plan refused as it was written", "plan not written"),
-    # Of `batch` and `mixed-batch`.
+    # States of `batch` and `mixed-batch`.
     *("gang evicted for another", "gang waits at rest", "members deleted in mid-session"),
     *("queue changed in mid-session", "crash in mid-session", "status of a group refused"),
     "crash between status of a group and answer",
-    # Of `gates`, `gates-slow` and `gates-native`.
+    # States of `gates`, `gates-slow` and `gates-native`.
     *("scale-up triggered", "pod waits behind its gate at rest", "pod came without its gate"),
-    "held pod told",
+    "held pod reported",
     *("gate of a pod that asks for none", "crash between decision and removal of a gate"),
     *("crash between removal of a gate and answer", "queue changed as a gate was to go"),
     "queue changed between removal of a gate and bind",
     *("gate that comes late", "pod came without its gate after a timeout"),
     "pod refused as the webhook was late",
     *("gang of Kubernetes' own let past", "gang of Kubernetes' own behind its gate at rest"),
-    # Of `gates-shards`.
+    # States of `gates-shards`.
     *("gate of another process's pod removed", "gates taken over", "node moved while room is reserved"),
-    *("shard full, and others not", "turn to remove gates lost while a gate was to go"),
-    # Of `jobs`.
+    *(SHARD_FULL, "turn to remove gates lost while a gate was to go"),
+    # States of `jobs`.
     *(f"job {phase}" for phase in ("Running", "Restarting", "Aborted", "Completed", "Failed", "Terminated")),
     *("pod of a later stage begins", "pod of a later stage stands by"),
     "crash between a write for a job and answer",
-    # Of `gpus` and `gpus-batch`.
+    # States of `gpus` and `gpus-batch`.
     *("GPU shared", "GPUs found again after a restart", "GPU lost that is in use"),
     *("annotation of GPUs edited", "pod waits for a GPU of which parts are free"),
 )
-#: Scenario -> what its own runs must have reached.
+#: Scenario -> states that its own runs must have reached.
 WANTED_THERE = {"jobs": ("gang evicted for another", "eviction failed")}
-#: Of which the few worlds of a commit need not reach each; those of a soak do.
+#: States that the few worlds of a commit need not all reach; those of a soak must.
 SELDOM = (
     *("urgent retry of a deleted pod", "preemptor gone while victims leave", "bind unavailable"),
     *("bind unknown", "crash between choice and eviction", "dead owner's nodes taken"),
@@ -113,7 +115,7 @@ SELDOM = (
 
 
 class States:
-    """Counts what was reached."""
+    """Counts the reached states."""
 
     def __init__(self) -> None:
         self.seen: Counter[str] = Counter()
@@ -127,7 +129,7 @@ class States:
             self.reached("restart")
 
     def watch(self, fast_path: FastPath, nemesis: Nemesis) -> None:
-        """Notice what no metric tells, and make likely what only a moment allows. Idempotent."""
+        """Record states that no metric has, and make likely what is possible only at one moment. Idempotent."""
         queue: Any = fast_path.queue
         binder: Any = fast_path.binder
         if "requeue_urgent" in vars(queue):
@@ -156,7 +158,7 @@ class States:
         hear_before(binder, "_settle", settles)
 
     def harvest(self, process: Process) -> None:
-        """Read what a process that ends, or a run, has reached from its metrics."""
+        """Read from the metrics what a process that ends, or a run, has reached."""
         if process.metrics is None:
             return
         for name, value in samples(process).items():
@@ -173,7 +175,7 @@ class States:
 
 
 def samples(process: Process) -> dict[str, float]:
-    """Every sample of the process's metrics by its name and labels, as a scraper reads it."""
+    """Return every sample of the process's metrics by its name and labels, as a scraper reads it."""
     assert process.metrics is not None
     body, _ = process.metrics.exposition()
     lines = [line for line in body.decode().splitlines() if not line.startswith("#")]
@@ -181,7 +183,7 @@ def samples(process: Process) -> dict[str, float]:
 
 
 class Trace:
-    """`keep` keeps the lines to show them; the digest is always of all of them."""
+    """The lines of a world. With `keep` they are stored for printing; the digest always covers all of them."""
 
     def __init__(self, clock: Callable[[], float], *, keep: bool = False) -> None:
         self._clock = clock

@@ -1,7 +1,7 @@
-"""Worlds in which a fault was found once, of the product or of its judges: `found.txt` says what it was.
+"""Worlds in which a fault of the product or of its judges was found: `found.txt` describes each.
 
-Each line of that is a scenario, a seed, the faults ("any": those that the seed draws), how sessions are configured, if
-that is not as usual, and, after a colon, the fault.
+Each line is a scenario, a seed, the faults ("any": those that the seed draws), the configuration of sessions if it is
+not the usual one, and, after a colon, the fault.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ import pytest
 from .gang_load import USUAL
 from .world import Options, run
 
-#: One of each kind of fault, which `make test` has: of all worlds with several schedulers, watches that lie, and so on.
+#: One world for each kind of fault, for `make test`: of all worlds with several schedulers, with falsified watches, and
+#: so on.
 _OF_EACH_KIND = {
     *("churn 1795379065434", "constrained 1795401599617", "claims 1795406031227", "preempting 20831"),
     *("devices 176", "devices 706109", "replicas 1795406031999", "sharded 1795404438025", "planned 9500083"),
@@ -49,6 +50,6 @@ def test_a_world_that_failed_once_breaks_no_promise(options: Options) -> None:
 
 @pytest.mark.wide
 def test_a_world_whose_processes_speak_http_is_the_same_each_time() -> None:
-    """All connections of a process end at once as the store goes back, and each end has consequences."""
+    """All connections of a process end at once when the store goes back, and each end has consequences."""
     options = Options(seed=700226, scenario="sharded")
     assert len({run(options).digest for _ in range(3)}) == 1

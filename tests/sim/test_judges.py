@@ -1,4 +1,4 @@
-"""The judges of worlds see a product that breaks what it promises: each case breaks it in one way.
+"""The judges of worlds detect a product that breaks its promises: each case breaks it in one way.
 
 One case for each promise is in `make test`, the others are wide.
 """
@@ -36,19 +36,22 @@ from .gang_load import DEPENDS_ON_GANG, JOB_VERSION, JOBS_PATH, SHIPPED
 from .many import found
 from .world import Options, Verdict, World, run
 
-#: Makes of what stands at a place what stands there in a broken product.
+#: Returns the broken replacement of a function or attribute.
 Make = Callable[[Any], Any]
 
 
 class Broken(NamedTuple):
-    """`places`: what is broken, and by which `Make`; in `agent_scheduler` where nothing else is named."""
+    """A case.
+
+    `places`: what is replaced, and by which `Make`; relative to `agent_scheduler` without another package.
+    """
 
     head: re.Match[str]
     places: dict[str, Make]
 
 
-#: Codes of the promises of which one is violated, the scenario in which that shows, with which faults ("any": what
-#: a seed draws; else none but these), a seed of such a world, what is broken, and a part of what is said.
+#: Parts of a case's head: codes of the promises of which one is violated, the scenario, its faults ("any": those that a
+#: seed draws; without them none), a seed of such a world, what is broken, and a part of the violation's text.
 _HEAD = re.compile(
     r"(?P<promises>[SL\d ]+) (?P<scenario>[a-z-]+)(?: with (?P<faults>[a-z_, ]+?))?(?: from (?P<first>\d+))?"
     r": (?P<what>.+?)(?: => (?P<says>.+))?"
@@ -56,7 +59,7 @@ _HEAD = re.compile(
 
 
 def _case(head: str, places: dict[str, Make], *, wide: bool) -> Any:
-    """`head` as `_HEAD` has it."""
+    """Return the parameters of a case whose head has the form of `_HEAD`."""
     found = _HEAD.fullmatch(head)
     assert found is not None, head
     marks = [pytest.mark.promise(*found["promises"].split()), *([pytest.mark.wide] if wide else [])]
@@ -114,13 +117,12 @@ def forgetful(*, native_alone: bool) -> Make:
 
 
 def with_after(change: Callable[..., Any]) -> Make:
-    """`change` is called after what stands there, with what that gave and what it was called with; what it gives is
-    given."""
+    """Return a `Make` that calls `change` after the original, with its result and arguments, and returns its result."""
     return lambda was: lambda *about, **more: change(was(*about, **more), *about, **more)
 
 
 def around(act: Callable[..., Any]) -> Make:
-    """`act` is called in the place of what stands there, with that and what it is called with."""
+    """Return a `Make` that calls `act` instead of the original, with the original and its arguments."""
     return lambda was: lambda *about, **more: act(was, *about, **more)
 
 
@@ -217,7 +219,7 @@ def _counters_of_one_each(pool: Any) -> dict[Any, int]:
     return {counter: size for name in names for counter, size in pool.devices[name][0].consumes}
 
 
-#: Everything fits into every queue.
+#: Makes everything fit into every queue.
 _ENDLESS_QUEUES = {
     f"engine.quotas.{place}": gives(None)
     for place in (
@@ -230,7 +232,7 @@ _TRUE_OF_OTHERS: dict[str, Make] = {
         lambda self, pod: bool(pod.gates) and was(self, pod)
     )
 }
-#: Those that `make test` has.
+#: The cases of `make test`.
 _QUICK: dict[str, dict[str, Make]] = {
     "S25 tight with any: no node is too full": lets_through("node_resources_fit.NodeResourcesFit"),
     "S1 S6 S7 S25 tight with any: a pod is bound behind its gate": {
@@ -242,8 +244,8 @@ _QUICK: dict[str, dict[str, Make]] = {
     "L14 replicas with unlistable, crash from 6: a leader waits for a list that it may not have => decides nothing": {
         "cluster.informers.OTHERS_PATIENCE": lambda _was: 1e9
     },
-    # What it leads to shows in other worlds before.
-    "S26 constrained with any: a change of a node is not taken in": {
+    # Its consequences appear in other worlds first.
+    "S26 constrained with any: a change of a node is not applied": {
         "cluster.cluster.Cluster.set_node": around(_set_once)
     },
     # Gangs and sessions.
@@ -274,7 +276,7 @@ _QUICK: dict[str, dict[str, Make]] = {
         "batch.waiting.WaitingPods.group_changed": gives(None),
         "batch.waiting.WaitingPods.move_all": gives(0),
     },
-    # What ships, at rest.
+    # The shipped configuration, at rest.
     "L21 batch from 1: no group is let in => is not let in": {
         "engine.session.tiers.Tiers.enqueueable": gives(False)
     },
@@ -396,7 +398,7 @@ _WIDE: dict[str, dict[str, Make]] = {
     "S39 gpus: no binding names devices => with the devices ()": {
         "kube.bind.Binds.send_bind": around(_bind_without_devices)
     },
-    # What has succeeded counts when a Job is resumed, and when it is restarted it does not.
+    # Succeeded pods count when a Job is resumed, and not when it is restarted.
     "S35 jobs with pod_failed from 23: a stage begins with pods of before a restart => begins before its turn": {
         "controllers.jobs.controller.kill_for": with_after(_keep_what_ended)
     },
@@ -454,13 +456,13 @@ _WIDE: dict[str, dict[str, Make]] = {
         "process.runtime.gates_turn": lambda _was: lambda *_, **__: Always()
     },
     "S34 gates-shards: one process gives away what the other has reserved => agent-fast": _TRUE_OF_OTHERS,
-    # By what the queues hold in the end, it is seen as well.
+    # The usage of queues in the end reveals it as well.
     "S32 gates-shards from 11: what the other has reserved is given away, and not looked at => takes the gate of": {
         **_TRUE_OF_OTHERS,
         "tests.sim.gate_safety.GateSafety.look_inside": gives(None),
         "tests.sim.gate_safety.GateSafety._refuses": gives(""),
     },
-    "S34 gates-shards with pod_deleted, webhook_down: room is kept for another's pod that is gone => waits no more": {
+    "S34 gates-shards with pod_deleted, webhook_down: room is kept for another's pod that is gone => no longer waits": {
         "engine.state.queueusage.QueueUsage.left": lambda was: (
             lambda self, uid: None if uid in self.gated.reserved else was(self, uid)
         )
@@ -478,7 +480,7 @@ _WIDE: dict[str, dict[str, Make]] = {
     "S33 gates-shards: a pod of a full shard wants a node where others have room => outside would do: None": {
         "binding.failure.FailureHandler.shard_full": gives("")
     },
-    # The other nodes are gone, and no new one comes.
+    # The other nodes are gone, and no new one is added.
     "L17 gates-shards from 13: words of full shards are not looked at again => fits on a node to come": {
         "fastpath.outside.OutsideShard._look": gives_later(None)
     },
@@ -489,7 +491,7 @@ _WIDE: dict[str, dict[str, Make]] = {
     "S39 S25 L20 L13 gpus with gpu_taken, crash from 7: devices of others are not counted": {
         "engine.state.podinfo.indices_in": lambda was: lambda text: was(text)[:1]
     },
-    # Though the judge asks what the controller knew.
+    # Although the judge takes from the controller what it knew.
     "S35 jobs with lagging, job_changed: a stage begins with pods that are not ready => begins before its turn": {
         "controllers.jobs.depends.is_ready": lambda _was: lambda pod: pod.metadata.deletion_timestamp is None
     },
@@ -523,7 +525,7 @@ def test_a_judge_sees_that(monkeypatch: pytest.MonkeyPatch, broken: Broken) -> N
     assert violation and (head["says"] or "") in violation
 
 
-#: Worlds without faults, or with those that lead to the moments at which most can go wrong.
+#: Worlds without faults, or with those that lead to the most critical moments.
 _HARD = ("crash", "queue_changed", "group_changed", "members_deleted", "webhook_down", "lost_after", "denied")
 _AND_HARDER = (*_HARD, "recreated", "bound_elsewhere", "node_again", "sigterm")
 _HARD_FOR_TWO = ("crash", "sigterm", "owner_gone", "shards_changed", "webhook_down", "lost_after", "stop")
@@ -550,7 +552,7 @@ def _task(name: str, replicas: int, *, cpu: int, **more: Any) -> dict[str, Any]:
 
 
 def _with_one_job(*tasks: dict[str, Any]) -> Verdict:
-    """In a world of two nodes of four cpus each; its later stages are reserved room."""
+    """Play a Job in a world of two nodes with four CPUs each; capacity is reserved for its later stages."""
     world = World(Options(seed=3, scenario="jobs", faults=(), set_up=SHIPPED))
     world.shape.pods.clear()
     job = {
@@ -567,7 +569,7 @@ def _with_one_job(*tasks: dict[str, Any]) -> Verdict:
 @pytest.mark.promise("L5", "L19")
 def test_pods_may_stand_by_with_room_for_as_long_as_others_run_before_them() -> None:
     verdict = _with_one_job(
-        # Some of these run for ever, and the others fit nowhere.
+        # Some of these run forever, and the others fit nowhere.
         _task("a", 20, cpu=900),
         _task("b", 1, cpu=50, dependsOn={"name": ["a"], "iteration": "all"}),
     )
@@ -590,7 +592,7 @@ def test_a_judge_sees_that_pods_stand_by_with_room_that_their_first_stage_lacks(
     if is_broken:
         _break(monkeypatch, places)
     later = _task("b", 20, cpu=900, dependsOn={"name": ["a"], "iteration": "all"})
-    # They come first of those that wait.
+    # These are the first of the waiting pods.
     later["template"]["spec"]["priorityClassName"] = "greater"
     violations = _with_one_job(_task("a", 1, cpu=4000), later).violations
     assert any("binds are in flight" in each for each in violations) is is_broken

@@ -1,5 +1,7 @@
-"""What a world relies on and does not show by itself: stopped processes, and deadlocks and errors that are found.
-That a seed has one order, `test_seeds` shows."""
+"""Tests of the loop of worlds: stopped processes, and the detection of deadlocks and errors.
+
+`test_seeds` verifies that a seed has one order.
+"""
 
 from __future__ import annotations
 

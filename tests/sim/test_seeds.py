@@ -1,5 +1,8 @@
-"""Worlds from seeds: in `make test` new ones, whose seeds come from the commit, of each scenario; in `make verify` some
-two hundred that are always the same, in which every fault fires and every rare state is reached."""
+"""Worlds from seeds.
+
+`make test` plays new ones of each scenario, whose seeds come from the commit; `make verify` plays some two hundred that
+are always the same, in which every fault occurs and every rare state is reached.
+"""
 
 from __future__ import annotations
 
@@ -22,9 +25,9 @@ from .scenarios import SCENARIOS
 from .states import SELDOM, WANTED, WANTED_THERE
 from .world import Options, Verdict, run, shrink
 
-#: Seconds for a world and, if it fails, for smaller ones, on a machine that does other things as well.
+#: Seconds for a world and, if it fails, for smaller ones, on a machine with other work.
 pytestmark = pytest.mark.timeout(600)
-#: A fault that struck less often than this in all worlds together is as good as absent.
+#: A fault that occurred less often than this in all worlds together counts as absent.
 _AT_LEAST = 5
 
 _WORLDS = worlds()
@@ -33,7 +36,7 @@ _KEPT = set(kept())
 
 @pytest.fixture(scope="session")
 def told(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What each world of this run has reached, a file each; one directory for all processes of the run."""
+    """Return the directory for what each world of this run has reached, shared by all processes of the run."""
     base = tmp_path_factory.getbasetemp()
     shared = base.parent if os.environ.get("PYTEST_XDIST_WORKER") else base
     found = shared / "worlds"
@@ -68,8 +71,10 @@ def _tell(told: Path, verdict: Verdict) -> None:
 
 
 def _check_all_together(told: Path) -> None:
-    """By whichever is the last of the worlds that every run plays: what they have reached between them. With those of
-    one commit alone counted in, what they reach by chance would decide."""
+    """Check, in the last of the worlds that every run plays, what they have reached together.
+
+    The worlds of the commit are left out, because what they reach depends on chance.
+    """
     files = list(told.glob("*.json"))
     if len(files) < len(_KEPT):
         return
@@ -103,11 +108,11 @@ def test_every_promise_of_the_documentation_is_looked_at_by_a_judge() -> None:
     promised = set(", ".join(re.findall(r"^\| ([SL][\dSL, ]+) \|", page, re.MULTILINE)).split(", "))
     judges = [file for file in Path(__file__).parent.glob("*.py") if file.stem[:5] != "test_"]
     looked_at = {code for file in judges for code in re.findall(r'"([SL]\d+)"', file.read_text())}
-    # Backoff is shown by the queue's model (tests/unit/engine/queueing), step by step.
+    # The queue's model (tests/unit/engine/queueing) verifies backoff step by step.
     assert promised - looked_at == {"S11", "S12"}
 
 
-#: Worlds in which the order of sets decided once, in the product too, and others.
+#: Worlds whose result once depended on the order of sets, in the product too, and others.
 _TWICE = [Options(seed=83, scenario="gates"), Options(seed=4, scenario="planned")]
 _MORE = (
     *(("preempting", 2), ("devices", 12), ("sharded", 8), ("batch", 3), ("mixed-batch", 9), ("gates", 5)),
@@ -142,7 +147,7 @@ def test_a_failing_world_shrinks_to_a_smaller_one_that_fails_alike(monkeypatch: 
     assert again.violations == smaller.violations and again.digest == smaller.digest
 
 
-# -- the HTTP transport that ships, in worlds
+# -- the shipped HTTP transport in worlds
 
 
 def test_some_worlds_of_each_run_speak_http() -> None:
@@ -177,5 +182,5 @@ def test_the_sharding_controller_speaks_http_in_such_worlds_too() -> None:
 
 @pytest.mark.wide
 def test_connections_that_are_idle_for_exactly_long_enough_are_closed() -> None:
-    """A pool that looks when they are, and finds by a rounding that they are not yet, looks again at once for ever."""
+    """A pool that wakes when they are due, and by a rounding error finds that they are not, wakes again endlessly."""
     assert run(Options(seed=1, scenario="replicas", faults=("mangled",))).violations == []

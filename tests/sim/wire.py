@@ -1,15 +1,15 @@
-"""The HTTP transport that ships, on connections in memory: between its bytes and the way that simulated processes have.
+"""The shipped HTTP transport on connections in memory: it connects the transport's bytes with a process's network.
 
-A request is with the server the moment its bytes are written; what becomes of it there is `network`'s and `exchange`'s,
-whose answers come back as bytes: in any pieces, framed in any way, behind interim answers, cut, stalled, repeated, or
-on a connection that is closed when it is idle. The order of bytes is TCP's: nothing changes that, not even a loop that
-runs what is ready in any order.
+A request reaches the server when its bytes are written; `network` and `exchange` decide what happens to it. Responses
+return as bytes: in any pieces and framing, after interim responses, truncated, stalled, repeated, or on a connection
+that is closed when idle. The order of bytes is TCP's: even a loop that runs ready tasks in any order does not change
+it.
 
-What processes that speak HTTP show the API server and trust of it: a token or a client certificate, and the bundle
-of authorities, in files as a pod has them; and the server, which takes what is current and refuses what was withdrawn.
+Also the credentials of processes that speak HTTP (a token or a client certificate, and the bundle of authorities, in
+files as in a pod), and the server's checks: it accepts current ones and rejects withdrawn ones.
 
-The handshake is a real one, of the context that the product made with that of the server, over memory. Bytes then go
-as they are: what a connection knows is whose certificate was shown when it was made.
+The handshake is a real one in memory, of the product's context and the server's. Afterwards bytes are sent unencrypted:
+a connection knows which certificate was presented when it was opened.
 """
 
 from __future__ import annotations
@@ -39,21 +39,21 @@ from tests.support.authority import Authority
 from .exchange import refusal
 from .kinds import Process, SimTransport, World
 
-#: Seconds that the server lets pass on a request at most, beyond which every client has given up.
+#: Maximum seconds until the server answers a request, after which every client has given up.
 _PATIENCE = 30.0
 _BEGIN_OF_WATCH = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n"
-#: What befalls an answer.
+#: Faults of a response.
 _MISHAPS = ("interim", "drip", "cut", "reset", "stall", "twice", "garbage", "closed", "closed when idle")
 
 
 class Wire:
-    """The connections of one process, and what it sends its requests through."""
+    """The connections of one process, and the transport for its requests."""
 
     def __init__(self, world: World, process: Process, way: SimTransport) -> None:
         self.world = world
         self.way = way
         self.rng = random.Random(f"{world.seed} wire of {process.identity}")
-        #: Those that the client has not closed, in their order, which what comes of a reset follows.
+        #: The connections that the client has not closed, in the order in which they are reset.
         self.open: dict[_Connection, None] = {}
         assert world.certificates is not None, "processes speak HTTP"
         files, clock = world.certificates, world.loop.time
@@ -90,7 +90,7 @@ class Wire:
         self._tls.refused()
 
     def reset(self) -> None:
-        """All connections, whatever is on its way."""
+        """Reset all connections, whatever is in flight."""
         for connection in list(self.open):
             connection.reset()
 
@@ -108,17 +108,17 @@ class _Connection(asyncio.Transport):
     """One connection: the client's end, and the server behind it."""
 
     def __init__(self, wire: Wire, client: asyncio.Protocol, shown: str) -> None:
-        """`shown`: the name in the client's certificate."""
+        """Open the connection. `shown`: the name in the client's certificate."""
         super().__init__()
         self._shown = shown
         self._wire = wire
         self._way = wire.way
         self._world = wire.world
         self._client = client
-        #: Of the process, so that what comes while it stands still waits.
+        #: The context of the process, so that what arrives while it is stopped waits.
         self._context: Context = copy_context()
         self._parser = httptools.HttpRequestParser(self)
-        #: What comes to the client, in this order; None: the end, an error: a reset.
+        #: What arrives at the client, in this order; None: the end, an error: a reset.
         self._coming: deque[bytes | Exception | None] = deque()
         self._latest = 0.0
         self._paused = self._closing = self._over = False
@@ -175,7 +175,7 @@ class _Connection(asyncio.Transport):
         self._send(ConnectionResetError("reset"))
 
     def _arrive(self) -> None:
-        """The next of what comes, whichever was meant to come now."""
+        """Deliver the next piece, whichever was scheduled for this time."""
         if self._paused or not self._coming or self._over:
             return
         piece = self._coming.popleft()
@@ -272,14 +272,14 @@ class _Connection(asyncio.Transport):
             self._send(None)
 
     def _pieces(self, data: bytes, most: int = 3) -> list[bytes]:
-        """Cut at any places."""
+        """Cut the data at any places."""
         cuts = sorted(self._wire.rng.randrange(len(data) + 1) for _ in range(self._wire.rng.randrange(most)))
         bounds = [0, *cuts, len(data)]
         return [data[one:other] for one, other in pairwise(bounds) if one < other]
 
 
 def _rendered(response: Response, framing: str) -> tuple[bytes, bool]:
-    """The answer's bytes, and whether its end is the connection's."""
+    """Return the response's bytes, and whether the connection ends with them."""
     head = [f"HTTP/1.1 {response.status} Whatever"]
     head += [f"{name}: {value}" for name, value in response.headers.items()]
     body = response.body
@@ -296,16 +296,16 @@ def _rendered(response: Response, framing: str) -> tuple[bytes, bool]:
 
 
 HOST = "api.example.com"
-#: Authorities that follow one another, and client certificates that do; then the first comes again.
+#: Number of consecutive authorities, and of client certificates; after the last the first follows.
 _AUTHORITIES, _CERTIFICATES = 3, 4
-#: How many worlds have processes that show a certificate, and no token.
+#: Share of worlds whose processes present a certificate, and no token.
 _BY_CERTIFICATE = 0.5
-#: Seconds until everybody has read a file anew and has a connection again.
+#: Seconds until all processes have read a file again and have a connection again.
 _NOTICED_WITHIN = 95.0
 
 
 class _Made:
-    """Made once: authorities, servers and client certificates do not differ from world to world."""
+    """Authorities, servers and client certificates, created once because they are equal in all worlds."""
 
     def __init__(self) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="sim-certificates-")
@@ -317,7 +317,7 @@ class _Made:
         self.servers = [self._server(each) for each in authorities]
         issued = [authorities[0].issue(f"client-{number}") for number in range(_CERTIFICATES)]
         self.certificates = [(certificate.read_bytes(), key.read_bytes()) for certificate, key in issued]
-        #: Of handshakes that were made: whose certificate was shown, "" for none, or why there was no connection.
+        #: Results of handshakes: the name in the presented certificate, "" for none, or the error.
         self.shaken: dict[tuple[ssl.SSLContext, int], str | ssl.SSLError] = {}
 
     def _server(self, authority: Authority) -> ssl.SSLContext:
@@ -335,7 +335,7 @@ def _made() -> _Made:
 
 
 class Certificates:
-    """Owner of the files of a world, and of what its server takes. Use `close` in the end."""
+    """Owner of the files of a world, and of what its server accepts. Call `close` in the end."""
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -347,7 +347,7 @@ class Certificates:
         self.token_file, self.authority_file = folder / "token", folder / "ca.crt"
         self.files = folder / "client.crt", folder / "client.key"
         self._authority = self._certificate = self._token = 0
-        #: Names of the certificates that the server takes.
+        #: Names of the certificates that the server accepts.
         self._taken = {"client-0"}
         self.token_file.write_text("token-0")
         self.authority_file.write_bytes(self._made.authorities[0])
@@ -357,14 +357,14 @@ class Certificates:
         self._folder.cleanup()
 
     def complete(self) -> None:
-        """A process that starts has its files whole, as a container has its volumes."""
+        """Write all files of a process that starts, as a container has its volumes."""
         for file, content in zip(self.files, self._made.certificates[self._certificate], strict=True):
             file.write_bytes(content)
 
     # -- the server
 
     def is_authorized(self, shown: str, header: bytes) -> bool:
-        """Whether it takes a request on a connection on which this certificate was shown."""
+        """Return whether the server accepts a request on a connection with this certificate."""
         states = self._world.states
         if self.by_certificate:
             if shown not in self._taken:
@@ -376,7 +376,7 @@ class Certificates:
         return True
 
     def shake(self, client: ssl.SSLContext) -> str:
-        """A handshake; gives the name in the client's certificate, "" if it shows none. Raises SSLError."""
+        """Do a handshake; return the name in the client's certificate, "" if it presents none. Raises SSLError."""
         key = client, self._authority
         if key not in self._made.shaken:
             self._made.shaken[key] = self._shake(client, self._made.servers[self._authority])
@@ -403,10 +403,10 @@ class Certificates:
         subject = (server.getpeercert() or {}).get("subject", ())
         return next((str(value) for pairs in subject for name, value in pairs if name == "commonName"), "")
 
-    # -- what is replaced
+    # -- replacements
 
     def rotate(self) -> None:
-        """One of the three, in order or in haste."""
+        """Replace one of the three, with overlap or without."""
         world = self._world
         world.plan.lasts(world.loop.time() + _NOTICED_WITHIN)
         if self.rng.random() < 0.4:
@@ -434,7 +434,7 @@ class Certificates:
             self._world.trace("", f"refused from now on: {sorted(old - {f'client-{number}'})}")
             self._taken = {f"client-{self._certificate}", f"client-{number}"}
 
-        # The new one beside the old key, for a moment.
+        # The new certificate with the old key, for a moment.
         self._later((0.0, 0.0, 3.0), complete)
         self._later((0.0, 0.5, 70.0), withdraw)
 
@@ -452,7 +452,7 @@ class Certificates:
         if self.rng.random() < 0.5:
             switch()
             return
-        # As it should be done: the new one is trusted before it is used.
+        # As recommended: the new authority is trusted before it is used.
         self.authority_file.write_bytes(old + new)
         self._later((5.0, 70.0), switch)
 

@@ -59,23 +59,23 @@ from .wire import Certificates
 
 #: The time of day at which every world begins.
 _MORNING = datetime(2026, 1, 1, tzinfo=UTC)
-#: Seconds in which faults happen, and how likely one is at each throw.
+#: Seconds in which faults happen, and the probability of one at each draw.
 _FAULTS_FOR = (5.0, 15.0, 30.0)
 _RATES = (0.01, 0.03, 0.1, 0.25)
-#: The same where nodes are shared: whoever has died there is nobody for a quarter of a minute, until its lease ends.
+#: The same if nodes are shared: there a dead process is noticed only after a quarter of a minute, when its lease ends.
 _SHARED_FAULTS_FOR = (20.0, 40.0, 80.0)
 _SHARED_RATES = (0.002, 0.005, 0.02, 0.05)
-#: How many worlds have processes that speak HTTP.
+#: Share of worlds whose processes speak HTTP.
 _WIRED = 0.2
-#: No world is alive longer than that, in its own seconds.
+#: Maximum life of a world in its own seconds.
 _LIFE = 20_000.0
-#: What one turn of the loop takes at most, in seconds.
+#: Maximum seconds of one turn of the loop.
 _TURN, _BUSY_TURN = 0.0002, 0.004
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """What is drawn from the seed unless it is said here. `pods` and `nodes` keep the first so many."""
+    """The options of a world; others are drawn from the seed. `pods` and `nodes` limit their numbers."""
 
     seed: int
     scenario: str = ""
@@ -109,7 +109,7 @@ class Options:
 
 @dataclass(slots=True)
 class Verdict:
-    """What came of a world. `violations` is empty if all was well."""
+    """The result of a world. `violations` is empty if all was well."""
 
     options: Options
     scenario: str
@@ -126,7 +126,7 @@ class Verdict:
 
 
 class World:
-    """Owner of everything in one run. Made and run once."""
+    """Owner of everything in one run. Created and run once."""
 
     def __init__(self, options: Options) -> None:
         self.options = options
@@ -144,7 +144,7 @@ class World:
             "shards": shape.shards,
             "gangs": shape.gangs,
             "gates": shape.gates,
-            # By edited plans a scheduler may have no nodes for good, and its pods bring none.
+            # With edited plans a scheduler may have no nodes permanently, and its pods cause none.
             "plans": shape.plans and not shape.gates,
             "jobs": shape.jobs,
             "gpus": shape.gpus,
@@ -162,7 +162,7 @@ class World:
         unfair = 0.3 if self.plan.enabled("unfair") else 0.0
         if unfair:
             self.plan.fired["unfair"] += 1
-        # Where order is unfair the machine is busy, too.
+        # If the order is unfair, the machine is busy, too.
         self.loop = SimLoop(options.seed, unfair=unfair, turn=_BUSY_TURN if unfair else _TURN)
         self.context = copy_context()
         self.trace = Trace(self.loop.time, keep=options.keep_trace)
@@ -183,7 +183,7 @@ class World:
         self.legality = Legality(self)
         self.safety = Safety(self)
         self.nemesis = Nemesis(self)
-        # Each of these is there where the shape has what it is about. Requests ask whether there are gates.
+        # Each of these exists if the shape has its part. Requests depend on whether there are gates.
         self.gates: GateCluster | None = None
         self.devices = DeviceCluster(self, shape.devices) if shape.devices else None
         self.device_nemesis = DeviceNemesis(self, self.devices) if self.devices else None
@@ -209,44 +209,44 @@ class World:
         self.gpu_nemesis = GpuNemesis(self, self.gpu_safety) if self.gpu_safety else None
         gang_nemeses = self.gang_nemesis, self.job_nemesis, self.gpu_nemesis
         judges = self.evictions, self.legality, self.allocations, self.shard_safety, self.plan_safety
-        #: What becomes of the nodes that an autoscaler adds.
+        #: Judges the nodes that an autoscaler adds.
         self.new_nodes = NewNodes(self, self.gates) if self.gates else None
         gang_judges = self.gang_safety, self.gate_safety, self.gpu_safety, self.job_safety, self.new_nodes
-        #: Who strikes while faults last, besides `nemesis`, and who judges, besides `safety`, in this order.
+        #: The fault makers in addition to `nemesis`, and the judges in addition to `safety`, in this order.
         nemeses = filter(None, (self.device_nemesis, self.shard_nemesis, *gang_nemeses))
         self.nemeses: list[FaultMaker] = list(nemeses)
         self.judges: list[Judge] = list(filter(None, (*judges, *gang_judges)))
-        #: When the API server is back, and until when which kinds cannot be listed.
+        #: When the API server is available again, and until when which kinds cannot be listed.
         self.server_back = 0.0
         self.unlistable: dict[str, float] = {}
-        #: (Time, version) of commits, to know what a replica that lags knows.
+        #: (Time, version) of commits, from which a lagging replica's state follows.
         self._commits: list[tuple[float, int]] = [(0.0, 1)]
         for table in self.store.tables.values():
             table.subscribers.append(lambda event: self._commits.append((self.loop.time(), event.rv)))
-        #: What acts for a while beside everything else, until it is done.
+        #: Tasks that act for a while beside everything else, until they are done.
         self._acting: set[asyncio.Task[None]] = set()
         self.processes: list[Process] = []
-        #: Those that left any process so far, watches among them and leases not.
+        #: Requests of all processes so far, including watches, without leases.
         self.requests = 0
-        #: Of these, what was to be written: by whom, how and where.
+        #: Those of them that write: by which process, how and where.
         self.writes: list[str] = []
         self._stops: Counter[str] = Counter()
 
     def time_of_day(self, off: float = 0.0) -> datetime:
-        """Off by so many seconds, as a process's clock may be."""
+        """Return the time of day, off by this number of seconds, as a process's clock may be."""
         return _MORNING + timedelta(seconds=self.loop.time() - START + off)
 
     def timestamp(self, off: float = 0.0) -> str:
         return self.time_of_day(off).strftime("%Y-%m-%dT%H:%M:%SZ")
 
     def drop_streams(self) -> None:
-        """All watches of all processes end now, without an error."""
+        """End all watches of all processes now, without an error."""
         for process in self.processes:
             if process.transport is not None:
                 process.transport.drop_streams()
 
     def stop(self, process: Process, seconds: float) -> None:
-        """SIGSTOP for a while."""
+        """Send SIGSTOP for a while."""
         self.trace(process.name, f"stands still for {seconds:g} s")
         self.plan.lasts(self.loop.time() + seconds)
         self._stops[process.name] += int(seconds) + 1
@@ -255,15 +255,15 @@ class World:
         self.loop.freeze(process.name, seconds)
 
     def stopped_for(self, name: str) -> float:
-        """Seconds for which a process has stood still, at most."""
+        """Return the maximum seconds for which a process has been stopped."""
         return self._stops[name]
 
     def version_at(self, time: float) -> int:
-        """The store's then."""
+        """Return the store's version at that time."""
         return self._commits[max(0, bisect_right(self._commits, (time, sys.maxsize)) - 1)][1]
 
     def went_back(self) -> None:
-        """The store has; who judges it has seen another history, and what was on its way there is lost."""
+        """Handle a restore: judges reset what depends on history, and requests in flight are lost."""
         self._commits = [(0.0, self.store.rv)]
         self.safety.went_back()
         for judge in self.judges:
@@ -276,11 +276,11 @@ class World:
 
     @property
     def plan_writes(self) -> int:
-        """Writes of shards by their controller that were committed."""
+        """Number of committed writes of shards by their controller."""
         return 0 if self.plan_safety is None else self.plan_safety.writes
 
     def call(self, method: str, path: str, body: Any = None, *, admitted: bool = False) -> Response:
-        """A request of somebody whose requests never fail. `admitted`: no webhook is asked about it any more."""
+        """Send a request of a client whose requests never fail. `admitted`: the webhook is not called."""
         if self.gates is not None and not admitted and method == "POST" and path.endswith("/pods"):
             body = self.gates.admitted(body)
         content_type = MERGE if method == "PATCH" else "application/json"
@@ -291,13 +291,13 @@ class World:
         return result
 
     def keep(self, act: Coroutine[Any, Any, None], name: str) -> None:
-        """Have it done beside everything else."""
+        """Run a task beside everything else."""
         task = self.loop.create_task(act, name=name)
         self._acting.add(task)
         task.add_done_callback(self._acting.discard)
 
     def control(self, controller: Any, name: str) -> asyncio.Task[None]:
-        """Have one of the cluster's own controllers do its work."""
+        """Run one of the cluster's own controllers."""
         return self.loop.create_task(controllers.run(controller, clock=self._clock), name=name)
 
     def _begin(self, process: Process) -> None:
@@ -307,14 +307,14 @@ class World:
     # -- the run
 
     def run(self) -> Verdict:
-        """From the first node to the last task. Never raises for what the scheduler does."""
+        """Run from the first node to the last task. Never raises for what the scheduler does."""
         before = structlog.get_config()
-        # Every failure is wanted here and told by the trace; the logs of hundreds of worlds are not.
+        # Failures are intended here and are in the trace; the logs of hundreds of worlds are not needed.
         quiet = structlog.make_filtering_bound_logger(logging.CRITICAL)
         structlog.configure(wrapper_class=quiet, processors=[_unheard])
         logging.disable(logging.CRITICAL)
         thresholds = gc.get_threshold()
-        # A world makes few cycles and many objects: with Python's own a tenth of the time goes to looking.
+        # A world creates few cycles and many objects: Python's default thresholds cost a tenth of the time.
         gc.set_threshold(50_000, 20, 20)
         try:
             self.loop.run_until_complete(self._live())
@@ -328,7 +328,7 @@ class World:
         return self._verdict()
 
     def _played(self, task: asyncio.Task[Any]) -> None:
-        """What plays the cluster's own part has ended: a world in which that fails says nothing of the processes."""
+        """Handle the end of a task of the cluster: a world in which that fails has no verdict about the processes."""
         if not task.cancelled() and (error := task.exception()) is not None:
             self.safety.violated("L4", f"{task.get_name()} failed: {type(error).__name__}: {error}")
 
@@ -354,7 +354,7 @@ class World:
         if self.gangs is not None:
             self.gangs.install()
         if self.job_safety is not None:
-            # What belongs to a Job goes when that is deleted.
+            # Objects that belong to a Job are deleted with it.
             self._collecting = CollectorTurns(self.api.collector, self.loop)
         for scheduler in self.shape.schedulers:
             for number in range(self.shape.replicas):
@@ -399,7 +399,7 @@ class World:
         await asyncio.wait({load, nemesis})
         load.result()
         nemesis.result()
-        # What ends may have been put off while this waited for it.
+        # The end may have been delayed meanwhile.
         while (left := self.plan.calm_at - self.loop.time()) >= 0:  # noqa: ASYNC110 - time itself is awaited
             await asyncio.sleep(left + 0.001)
         self.trace("", "the faults are over")
@@ -407,7 +407,7 @@ class World:
         await come_to_rest(self)
 
     async def _load(self) -> None:
-        """Create the pods and do the rest of what users do, each at its time."""
+        """Create the pods and send the other requests of users, each at its time."""
         pods = sorted(self.shape.pods, key=lambda each: each[0])[: self.options.pods]
         create: Callable[[Any], object] = partial(self.call, "POST", PODS_PATH)
         if self.gates is not None:
@@ -423,7 +423,7 @@ class World:
             act()
 
     def _clear_away(self) -> None:
-        """After a violation tasks may be left: they are not run on, only dropped, without a word."""
+        """Cancel tasks that are left after a violation, and drop their errors."""
         self.loop.set_exception_handler(lambda _loop, _context: None)
 
         async def end() -> None:
@@ -461,12 +461,12 @@ def _unheard(_logger: Any, _name: str, _event: Any) -> Any:
 
 
 def run(options: Options) -> Verdict:
-    """One world from its beginning to its verdict."""
+    """Play one world, and return its verdict."""
     return World(options).run()
 
 
 def shrink(verdict: Verdict, *, attempts: int = 60) -> Verdict:
-    """A smaller world that fails in the same way: fewer faults, pods and nodes, as long as there is one."""
+    """Return a smaller world that fails in the same way: with fewer faults, pods and nodes."""
     best = verdict
     kind = verdict.violations[0].partition(":")[0]
 

@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from agent_scheduler.cli.main import main
-from agent_scheduler.config.errors import ConfigurationError
 from agent_scheduler.config.flags import add_run_arguments
 from agent_scheduler.config.load import load_text
 from agent_scheduler.config.namespace import OwnNamespace
+from apimachinery.errors import ConfigurationError
 
 #: The beginning of every scheduler configuration: two lines.
 HEADER = "apiVersion: agent-scheduler/v1\nkind: SchedulerConfiguration\n"

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from itertools import zip_longest
 from pathlib import Path
 
-from tests.support.places import ROOT
+from tests.support.places import APIMACHINERY, EMBEDDED, ROOT
 
 #: The pages for users. Decision records are excluded because they describe the past.
 PAGES = (
@@ -17,6 +17,8 @@ PAGES = (
         ROOT / name
         for name in ("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "SECURITY.md", "bench/README.md")
     ),
+    *(folder / "README.md" for folder in (APIMACHINERY, EMBEDDED)),
+    EMBEDDED / "docs" / "faults.md",
     *sorted((ROOT / "docs").glob("*.md")),
 )
 _FENCED = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
@@ -26,7 +28,7 @@ _NESTED = re.compile(r"\$\(([^()]+)\)")
 #: The shell's keywords before a command.
 _KEYWORDS = ("until", "while", "do", "done")
 #: The programs whose names begin the lines of indented blocks of commands.
-PROGRAMS = ("agent-scheduler", "kubectl", "make", "python")
+PROGRAMS = ("agent-scheduler", "embedded-kubernetes", "kubectl", "make", "python")
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +88,7 @@ def commands(page: Path) -> Iterator[tuple[str, Command]]:
         if indented.split()[0] in PROGRAMS:
             for command in split(indented):
                 yield str(page.relative_to(ROOT)), command
-    for span in re.findall(r"`(agent-scheduler [a-z][^`]*)`", prose):
+    for span in re.findall(r"`((?:agent-scheduler|embedded-kubernetes) [a-z-][^`]*)`", prose):
         for command in split(" ".join(span.split())):
             yield str(page.relative_to(ROOT)), replace(command, spoken=True)
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, NamedTuple
 
-from agent_scheduler.objects.quantity import resource_value
+from apimachinery.quantity import resource_value
 from tests.decisions.plain import World, gpu_share
 from tests.decisions.plain.filters import FILTERS
 from tests.decisions.plain.requests import pod_request

@@ -1,4 +1,4 @@
-"""Rewrites the embedded server's OpenAPI data: `src/embedded_kubernetes/data/types.json`, `descriptions.json`.
+"""Rewrites the embedded server's OpenAPI data: `data/types.json` and `data/descriptions.json`.
 
     pip download --no-deps --no-binary :none: kubernetes-validate==1.36.0
     unzip kubernetes_validate-1.36.0-*.whl
@@ -19,9 +19,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from tests.support.places import ROOT
+from tests.support.places import EMBEDDED
 
-DATA = ROOT / "src" / "embedded_kubernetes" / "data"
+DATA = EMBEDDED / "src" / "embedded_kubernetes" / "data"
 _NOTICE = (
     "Trimmed from the OpenAPI definitions of Kubernetes (https://github.com/kubernetes/kubernetes, "
     "api/openapi-spec), Copyright The Kubernetes Authors, licensed under the Apache License, Version 2.0. "

@@ -8,3 +8,9 @@ ROOT = Path(__file__).resolve().parents[2]
 CONFIG = ROOT / "config"
 DOCS = ROOT / "docs"
 TESTS = ROOT / "tests"
+#: Folders of the other distributions of this repository.
+APIMACHINERY = ROOT / "packages" / "apimachinery"
+EMBEDDED = ROOT / "packages" / "embedded-kubernetes"
+BENCH = ROOT / "bench"
+#: Where Python finds the packages of all distributions.
+SOURCES = tuple(folder / "src" for folder in (ROOT, APIMACHINERY, EMBEDDED, BENCH))

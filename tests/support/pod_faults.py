@@ -1,13 +1,13 @@
-"""Faults of pods, and the fields that a real API server reports for each (`pod_faults.yaml`)."""
+"""Faults of pods, and the fields that a real API server reports for each: the cases of the embedded server."""
 
 from __future__ import annotations
-
-from pathlib import Path
 
 import pytest
 import yaml
 
-_FAULTS = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text())
+from tests.support.places import EMBEDDED
+
+_FAULTS = yaml.safe_load((EMBEDDED / "tests/embedded/builtin/pod_faults.yaml").read_text())
 
 of_containers = pytest.mark.parametrize(("fields", "causes"), _FAULTS["containers"])
 of_pods = pytest.mark.parametrize(("spec", "causes"), _FAULTS["pods"])

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from agent_scheduler.objects.job import Job, JobSpec
-from agent_scheduler.objects.quantity import QuantityError, parse
+from apimachinery.quantity import QuantityError, parse
 
 from .job_checks import partition_problems, topology_problems
 

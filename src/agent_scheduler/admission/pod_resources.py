@@ -9,8 +9,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from agent_scheduler.engine.plugins.node_resources_fit import is_extended
-from agent_scheduler.objects.quantity import UNIT, Quantity, QuantityError, canonical, parse
 from agent_scheduler.objects.wire import Resources, Wire
+from apimachinery.quantity import UNIT, Quantity, QuantityError, canonical, parse
 
 from . import names
 from .field_problems import duplicate, forbidden, invalid, not_found, required

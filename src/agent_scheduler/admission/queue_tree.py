@@ -21,7 +21,7 @@ from agent_scheduler.engine.quotas.vector import (
     of_resources,
 )
 from agent_scheduler.objects.batch import ROOT_QUEUE, Queue
-from agent_scheduler.objects.quantity import UNIT, Quantity, canonical, value
+from apimachinery.quantity import UNIT, Quantity, canonical, value
 
 
 def allocated_pods(queue: Queue) -> int:

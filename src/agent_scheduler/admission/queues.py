@@ -15,8 +15,8 @@ import msgspec
 
 from agent_scheduler.engine.plugins.node_resources_fit import is_extended
 from agent_scheduler.objects.batch import DEFAULT_QUEUE, ROOT_QUEUE, Queue, QueueSpec
-from agent_scheduler.objects.quantity import UNIT, QuantityError, canonical, parse
 from agent_scheduler.objects.wire import Metadata, Resources, Wire
+from apimachinery.quantity import UNIT, QuantityError, canonical, parse
 
 from .queue_tree import QueueTree, allocated_pods
 from .review import (

@@ -1,1 +1,1 @@
-"""The batch scheduler: groups of pods, from queues, in sessions."""
+"""The batch scheduler: schedules groups of pods from queues, in sessions."""

@@ -1,4 +1,4 @@
-"""What a session has carried out: gangs to the binder, evictions to the API server; and what becomes of binds."""
+"""Executes the decisions of a session: passes gangs to the binder, sends evictions, and handles failed binds."""
 
 from __future__ import annotations
 
@@ -26,20 +26,23 @@ from agent_scheduler.kube.eviction import Evicted
 
 
 class CommitGroup(Protocol):
-    """As `Binder.commit_group`."""
+    """The signature of `Binder.commit_group`."""
 
     def __call__(self, members: Sequence[Member], minimum: int, admission: Admission) -> Collection[str]: ...
 
 
 class BatchObserver(Protocol):
-    """Is told what the batch scheduler did. Durations in seconds."""
+    """Receives reports of the batch scheduler. Durations are in seconds."""
 
     def malformed(self, kind: str, key: str, problem: str) -> None: ...
 
     def attempted(
         self, pod: PodInfo, result: str, started: float, plugins: Collection[str], message: str
     ) -> None:
-        """An attempt that began at clock `started` ended: `unschedulable`, by `plugins`, or `error`."""
+        """Record the end of an attempt that began at clock `started`.
+
+        `result` is `unschedulable`, then `plugins` rejected the pod, or `error`.
+        """
 
     def bind_failed(self, pod: PodInfo, node_name: str, problem: str) -> None: ...
     def eviction_failed(self, victim: str, problem: str) -> None: ...
@@ -47,33 +50,36 @@ class BatchObserver(Protocol):
     def event_write(self, what: str) -> None: ...
 
     def sliced(self, seconds: float) -> None:
-        """A session kept the loop for so long."""
+        """Record the time for which a slice of a session has blocked the event loop."""
 
     def session_broken(self, result: str) -> None:
-        """A session did not come to its end: `given_up`, as the process stops, or `failed`."""
+        """Record an incomplete session: `given_up` because the process stops, or `failed` because it raised."""
 
     def session_ended(
         self, session: Session, result: Result, *, seconds: float, spent: Mapping[Stage, float]
     ) -> None:
-        """After so many seconds, of which those of each stage are `spent`; the rest had others."""
+        """Record a complete session.
+
+        `seconds` is the time from start to end, `spent` the time of each stage; the rest was spent by other tasks.
+        """
 
 
 class Outcomes:
-    """What becomes of members that were sent to be bound: both halves of a result's `Owner`."""
+    """Handles the outcomes of members that were passed to the binder: both callbacks of a result's `Owner`."""
 
     def __init__(
         self, messenger: Messenger, observer: BatchObserver, *, try_again: Callable[[], None]
     ) -> None:
-        """`try_again`: a session is due."""
+        """Report by `messenger` and `observer`; `try_again` makes a session due."""
         self._messenger = messenger
         self._observer = observer
         self._try_again = try_again
 
     def scheduled(self, entry: Entry) -> None:
-        """The watch shows it, and says what else that means."""
+        """Do nothing, since the watch delivers the bound pod."""
 
     def done(self, uid: str) -> None:
-        """The watch has shown that it waits no more."""
+        """Do nothing, since the watch has delivered that the pod no longer waits."""
 
     def overcome(self, pod: PodInfo, node_name: str, *, started: float) -> None: ...
 
@@ -84,8 +90,10 @@ class Outcomes:
         self._try_again()
 
     def error(self, entry: Entry, pod: PodInfo, message: str, *, started: float, tell: bool = True) -> None:
-        """The others of its group are bound, or on their way. Whether its group is below its minimum now is for the
-        next session to say, which fills it up first."""
+        """Report the failure and make a session due.
+
+        The other members are bound or about to be. If their group now lacks its minimum, a session fills it first.
+        """
         self._observer.attempted(pod, "error", started, (), message)
         if tell:
             self._messenger.refused(pod, SCHEDULER_ERROR, message)
@@ -102,7 +110,7 @@ class Outcomes:
 
 
 class GroupCommitter:
-    """A session's `Committer`. Holds nothing of its own."""
+    """Passes members to the binder for a session. Stateless."""
 
     def __init__(
         self,
@@ -120,14 +128,14 @@ class GroupCommitter:
         self._commit = commit
         self._owner = Owner(outcomes, outcomes)
         self._messenger = messenger
-        #: By which members are decided.
+        #: The profile by which members are decided.
         self.profile = profile
         self._clock = clock
         self._try_again = try_again
         self._admission = admission
 
     def on(self, snapshot: Snapshot, trial: Trial) -> OnTrial:
-        """For a session on this trial."""
+        """Return the `Committer` of a session on this trial."""
         return OnTrial(self, snapshot, trial)
 
     def commit(self, members: Sequence[Member], minimum: int) -> Collection[str]:
@@ -136,10 +144,10 @@ class GroupCommitter:
             if pod.uid in refused:
                 continue
             if pod.stands_by:
-                # It has a node now, and an autoscaler need not add one.
+                # The pod has a node now, so an autoscaler must not add one for it.
                 self._messenger.gated(pod, HAS_GATES)
             else:
-                # What waits to be said about a refusal must not be said after the bind.
+                # A report of an earlier rejection that is still queued must not follow the bind.
                 self._messenger.binding(pod)
         if refused:
             self._try_again()
@@ -155,7 +163,7 @@ class GroupCommitter:
             pod,
             view.pod,
             CandidateNodes((candidate,), view.seen),
-            # What was reserved for it is taken, so that it would be refused now.
+            # The member's own reservations are taken, so the filters as they are now would reject it.
             task.filters if view.rejection is not None else view.filters,
             now,
             self._owner,
@@ -167,7 +175,7 @@ class GroupCommitter:
 
 
 class OnTrial:
-    """What is placed in a trial is sent from there."""
+    """The `Committer` of one session: passes tasks to the binder with what its trial has placed and reserved."""
 
     def __init__(self, committer: GroupCommitter, snapshot: Snapshot, trial: Trial) -> None:
         self._committer = committer
@@ -184,7 +192,10 @@ class OnTrial:
 
 
 class Evictions:
-    """A session's `Evictor`. Owner of the evictions under way, and of the victims not yet seen to be leaving."""
+    """The `Evictor` of sessions. Owner of the evictions in progress.
+
+    Also owns the victims whose deletion the watch has not delivered yet.
+    """
 
     def __init__(
         self,
@@ -214,7 +225,7 @@ class Evictions:
         return uid in self._leaving
 
     async def run(self) -> None:
-        """Until cancelled; what is not sent by then is not evicted."""
+        """Send evictions until cancelled; those that are not sent by then are dropped."""
         try:
             async with asyncio.TaskGroup() as tasks:
                 while True:
@@ -235,6 +246,6 @@ class Evictions:
             self._try_again()
 
     def see(self) -> None:
-        """Forget those of which the watch shows that they leave, or are gone."""
+        """Forget the victims that the watch has delivered as terminating or deleted."""
         pods = self._cluster.pods
         self._leaving = {uid for uid in self._leaving if uid in pods and not pods[uid].deleting}

@@ -1,4 +1,4 @@
-"""What follows from a session that was held, for those that it found no room for."""
+"""Evaluates an ended session for the groups and pods that it did not place."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from agent_scheduler.objects.batch import PENDING
 
 from .waiting import NO_PLUGINS, Kind, kind_of
 
-#: In these a task has room of its own, or a claim on some.
+#: Statuses in which a task occupies or claims capacity.
 _WITH_ROOM: Final = (
     TaskStatus.ALLOCATED,
     TaskStatus.PIPELINED,
@@ -25,7 +25,7 @@ _WITH_ROOM: Final = (
 
 
 def refusals_of(session: Session) -> Generator[None, None, dict[Kind | GroupKey, frozenset[str]]]:
-    """Plugins that refused pods of a kind, and of a group; of the jobs that were looked at."""
+    """Return the plugins that rejected nodes, for each kind of pod and each group of the jobs that were evaluated."""
     found: dict[Kind | GroupKey, frozenset[str]] = {}
     for job in session.fresh:
         key = job.group.key
@@ -37,20 +37,21 @@ def refusals_of(session: Session) -> Generator[None, None, dict[Kind | GroupKey,
 
 
 def kept_out_by_quotas(session: Session) -> frozenset[str]:
-    """Namespaces of the jobs that a quota has kept from being let in."""
+    """Return the namespaces of the jobs that were not admitted because of a quota."""
     return frozenset(job.namespace for job in session.fresh if job.quota_refusal)
 
 
 def kept_out_by_cluster(session: Session) -> bool:
-    """Whether groups wait to be let into their queue until the cluster has room for them. They may have no pods yet."""
+    """Return whether groups, with or without pods, are not admitted to their queue because the cluster is full."""
     return session.asks_cluster and any(job.is_pending for job in session.fresh)
 
 
 def is_followed(session: Session, groups: Iterable[GroupResult]) -> bool:
-    """Whether another session might let in groups that this one kept out, though nothing else happens.
+    """Return whether another session might admit groups that this one did not, without any further event.
 
-    Plugins count a group by the phase that it had as the session began: all of its `minResources` while it is Inqueue,
-    beside what its pods have on nodes already, and less when it runs. Volcano holds a session each second in any case.
+    Plugins count a group by its phase at the start of the session: an Inqueue group counts with all of its
+    `minResources` in addition to what its pods occupy on nodes, a running group with less. So a changed phase may make
+    room for others. Volcano does not need this, since it runs a session every second.
     """
     if session.let_in_late:
         return True
@@ -60,8 +61,11 @@ def is_followed(session: Session, groups: Iterable[GroupResult]) -> bool:
 
 
 def claimed_room(session: Session) -> dict[str, str]:
-    """UID -> the node on which pods are leaving, of tasks whose gang has its minimum when they have left. Others that
-    the session has counted on room for keep nobody away from it."""
+    """Return the tasks that wait for terminating pods, as a map from UID to the node of these pods.
+
+    Only tasks of gangs that have their minimum once these pods have left are included. The claims of all other
+    pipelined tasks end with the session.
+    """
     jobs = session.fresh
     leaving = {task.node_name for job in jobs for task in job.by_status[TaskStatus.RELEASING].values()}
     return {
@@ -74,8 +78,10 @@ def claimed_room(session: Session) -> dict[str, str]:
 
 
 def left_alone(session: Session) -> Generator[None, None, list[str]]:
-    """UIDs of those that stand by with room while others of their gang, which are to run before them, wait and none of
-    these has any: it may be just the room that they lack, and two such gangs would wait for one another."""
+    """Return the UIDs of pods that hold capacity for a later stage although no pod of an earlier stage holds any.
+
+    The pods of the earlier stage may lack just this capacity, and two such gangs would wait for each other.
+    """
     found: list[str] = []
     for job in session.fresh:
         if job.earlier_stage_waits:

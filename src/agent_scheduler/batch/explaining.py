@@ -1,7 +1,7 @@
-"""What the batch scheduler knows about a pod or a group, as plain data: what it waits for, and how near that is.
+"""Explains what a pod or a group of the batch scheduler waits for and what it lacks, as plain data.
 
-Made for the one who asks, from the last session and from a snapshot of its own, so that nothing that is kept for
-decisions changes. It takes some milliseconds, in which nothing is scheduled.
+Each explanation is computed on request from the last session and from its own snapshot, so it changes no state of the
+scheduler. It takes some milliseconds, in which nothing is scheduled.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from agent_scheduler.engine.state.batchinfo import GroupKey
 from agent_scheduler.engine.state.podinfo import PodInfo
 from agent_scheduler.engine.verdicts import Verdict, by_queue, of_own_gates, without_group
 from agent_scheduler.objects.batch import PodGroup
-from agent_scheduler.objects.times import time_text
+from apimachinery.times import time_text
 
 from .measuring import Held
 
@@ -35,9 +35,9 @@ BOUND: Final = "bound"
 DELETING: Final = "deleting"
 GATED: Final = "gated"
 IN_FLIGHT: Final = "in_flight"
-#: It is looked at in each session.
+#: Sessions evaluate the pod or group.
 WAITING: Final = "waiting"
-#: Of a group that has its minimum.
+#: The group has its minimum.
 COMPLETE: Final = "complete"
 UNKNOWN: Final = "unknown"
 
@@ -47,7 +47,7 @@ Page = dict[str, Any]
 
 
 class BatchExplainer:
-    """Holds nothing of its own."""
+    """Explains pods and groups on request. Stateless."""
 
     def __init__(
         self,
@@ -58,7 +58,7 @@ class BatchExplainer:
         last: Callable[[], Held | None],
         now: Callable[[], Any],
     ) -> None:
-        """`last`: the session whose word it is, if any has ended yet."""
+        """Explain from the state of `cluster` and `groups`; `last` returns the last ended session, if there is one."""
         self._cluster = cluster
         self._groups = groups
         self._profile = profile
@@ -66,7 +66,10 @@ class BatchExplainer:
         self._now = now
 
     def pod(self, namespace: str, name: str) -> Page | None:
-        """As the page of the fast path's pods, with `gang`; None for a pod that is not of this scheduler."""
+        """Return the explanation of a pod; None for a pod that does not exist or has another scheduler.
+
+        It has the fields of the fast path's explanation, and in `gang` that of its group.
+        """
         pods = self._cluster.pods.values()
         pod = next((each for each in pods if each.name == name and each.namespace == namespace), None)
         if pod is None or pod.scheduler_name != self._profile().scheduler_name:
@@ -95,7 +98,7 @@ class BatchExplainer:
         return found
 
     def group(self, namespace: str, name: str) -> Page:
-        """Of a PodGroup of Volcano's. `place` is UNKNOWN if there is none and no pod names one."""
+        """Return the explanation of a PodGroup; `place` is UNKNOWN if it does not exist and no pod names it."""
         found: Page = {"podgroup": f"{namespace}/{name}", "time": time_text(self._now())}
         key = GroupKey(namespace, name)
         known = self._groups.groups.get(key)
@@ -112,7 +115,7 @@ class BatchExplainer:
         return found
 
     def reasons(self, keys: Iterable[GroupKey]) -> dict[GroupKey, str]:
-        """In a line, why each of these groups waits; empty for one that has its minimum."""
+        """Return one line per group on why it waits; empty for a group that has its minimum."""
         last = self._last()
         told = {} if last is None else {each.group.key: each.verdict for each in last.result.groups}
         found = {}
@@ -124,14 +127,14 @@ class BatchExplainer:
     # ---- where
 
     def _where(self, pod: PodInfo) -> tuple[str, str, str]:
-        """Its place, its node if it has one or is about to, and a word on that."""
+        """Return the pod's place, its node or the node that it is being bound to, and a comment on the place."""
         if pod.node_name:
             return BOUND, pod.node_name, ""
         placement = self._cluster.ledger.placements.get(pod.uid)
         if placement is not None:
             return IN_FLIGHT, placement.node_name, f"it is being bound to {placement.node_name}"
         if pod.deleting:
-            return DELETING, "", "it is being deleted, and nobody needs a node for it"
+            return DELETING, "", "it is being deleted and needs no node"
         if pod.closed_gates:
             return GATED, "", f"scheduling gates: {', '.join(pod.closed_gates)}"
         return WAITING, "", pod.cls.error and f"its spec cannot be used: {pod.cls.error}"
@@ -139,7 +142,7 @@ class BatchExplainer:
     # ---- the gang
 
     def _key_of(self, pod: PodInfo) -> GroupKey:
-        """A pod that names no group is one of its own."""
+        """Return the pod's group; a pod that names none is a group of its own, named by its UID."""
         key = pod.group
         return GroupKey(pod.namespace, pod.uid) if key is None else key
 
@@ -148,7 +151,7 @@ class BatchExplainer:
         return None if last is None else last.session.jobs.get(key.text)
 
     def _gang(self, key: GroupKey) -> Page:
-        """`group` is empty for a pod that is a group of its own."""
+        """Return the explanation of a gang; `group` is empty for a pod that is a group of its own."""
         last, job = self._last(), self._job(key)
         known = self._groups.groups.get(key)
         found: Page = {"group": "" if known is None else key.text}
@@ -164,7 +167,7 @@ class BatchExplainer:
         return {**told, **found, "queue": job.queue, "session": session}
 
     def _without_session(self, key: GroupKey) -> Verdict | None:
-        """What a group waits for that no session looks at; None if it is only that none has done so yet."""
+        """Return what a group outside of the sessions waits for; None if it only waits for its first session."""
         known, pod, last = self._groups.groups.get(key), self._groups.bare.get(key.name), self._last()
         if last is not None and key in last.result.lost:
             return last.result.lost[key]
@@ -178,7 +181,7 @@ class BatchExplainer:
         return by_queue(Shortfall(queue, {})) if missing else None
 
     def _of_pod(self, pod: PodInfo) -> Verdict | None:
-        """What a pod waits for that has no node."""
+        """Return what a pod without a node waits for; None if it only waits for its first session."""
         last, key = self._last(), self._key_of(pod)
         job = self._job(key)
         is_known = last is not None and job is not None and pod.uid in job.tasks
@@ -194,8 +197,7 @@ class BatchExplainer:
     # ---- nodes
 
     def _decision(self, pod: PodInfo) -> Page:
-        """What the nodes as they are would say of the pod by itself. A plugin that raises leaves `problem` in place of
-        all else."""
+        """Return the current decision on the pod alone; if a plugin raises, only `problem` with the error."""
         cluster = self._cluster
         try:
             snapshot = Snapshot(cluster.ledger, cluster.handle)
@@ -208,6 +210,6 @@ class BatchExplainer:
 
 
 def _example(job: Job) -> Task | None:
-    """Of those that wait one that found no node, if any was looked for."""
+    """Return a waiting task that no node could take, or else any task without a node; None if there is none."""
     refused = next((job.tasks[uid] for uid in job.fit_errors if uid in job.tasks), None)
     return refused or next((task for task in job.tasks.values() if not task.node_name), None)

@@ -1,4 +1,4 @@
-"""One session from its beginning to its result, with what each stage of it took, and what is kept of the last one."""
+"""Runs one session to its result and measures the time of each stage."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from agent_scheduler.engine.state.queueusage import QueueUsage
 
 
 class Held(NamedTuple):
-    """A session that came to its end. Kept until the next one has, for those who ask."""
+    """An ended session. The last one is kept to explain why pods and groups wait."""
 
     session: Session
     result: Result
@@ -22,7 +22,7 @@ class Held(NamedTuple):
 def hold(
     session: Session, usage: QueueUsage, *, clock: Callable[[], float], spent: dict[Stage, float]
 ) -> Generator[None, None, Result]:
-    """A step at a time; the seconds of each step are added to those of its stage."""
+    """Run the session and its close in steps, and add the seconds of each step to those of its stage in `spent`."""
     steps = _steps(session, usage)
     while True:
         began = clock()

@@ -1,4 +1,4 @@
-"""All that a session says, each kind within a budget of its own."""
+"""Writes the results of sessions to the API server, each kind of write within its own budget."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from .writing import GroupStatuses, QueueStatuses, tell
 
 
 class Writer(Protocol):
-    """Is to be run, and drained at the end."""
+    """Writes in a task that calls `run`; `drain` is called at the end."""
 
     def run(self) -> Coroutine[Any, Any, None]: ...
     def drain(self, timeout: float) -> Awaitable[int]: ...
 
 
 class BatchMessages:
-    """Owner of the writers and their budgets."""
+    """Owner of the batch scheduler's writers and of their budgets."""
 
     def __init__(
         self,
@@ -80,7 +80,7 @@ class BatchMessages:
             count=observer.status_write,
             pace=pace,
         )
-        #: In the order in which they are drained.
+        #: The writers, in the order in which to drain them.
         self.writers: tuple[Writer, ...] = (
             self.statuses.writes,
             self.queues,
@@ -88,15 +88,18 @@ class BatchMessages:
         )
 
     def set_rates(self, settings: BatchSettings) -> None:
-        """Of conditions and events, from now on."""
+        """Set the rates of conditions and events from now on."""
         self._said.set_rates(settings.status_writes, settings.events)
 
     def _tell_of_native(self, group: NativeGroup, result: GroupResult) -> None:
-        """Nothing new of one that misses members which are not there, or gated: kube-scheduler does not try it
-        either."""
+        """Write the condition of a Kubernetes PodGroup.
+
+        A group that lacks members, or whose members have gates, gets no first condition, as from kube-scheduler, which
+        does not try such a group.
+        """
         verdict = result.verdict
         if not result.tasks:
-            # Its pods may be another scheduler's.
+            # Another scheduler may have its pods.
             return
         if verdict is None:
             self.messenger.group_decided(group, "True", "Scheduled", "")
@@ -109,14 +112,16 @@ class BatchMessages:
     def tell(
         self, result: Result, cluster: Cluster, *, claims: Mapping[str, str]
     ) -> Generator[None, None, None]:
-        """What a session came to, one thing at a time. Of pods that no longer wait nothing is said. `claims`: UID ->
-        the node on which room is about to be free for it."""
+        """Write the results of a session, in steps of one object; skip pods that no longer wait.
+
+        `claims` maps the UID of a pod to the node on which capacity is about to be free for it.
+        """
         for group in result.groups:
             if group.write:
                 self.statuses.put(group)
                 yield
             key = group.group.key
-            # One whose members are all another scheduler's is for that to speak of.
+            # A group whose members all belong to another scheduler is reported by that scheduler.
             ours = key.native and (group.tasks or not cluster.groups.members(key))
             if ours and (found := cluster.groups.get(key)) is not None:
                 self._tell_of_native(found, group)
@@ -125,7 +130,7 @@ class BatchMessages:
         for each in result.pods:
             uid = each.pod.uid
             if cluster.waits(uid) and uid not in cluster.ledger.placements:
-                # The status names a node only if others were evicted from it, and the claim still stands.
+                # The status names a node only if pods were evicted from it, and the claim is still valid.
                 node = claims.get(uid, "") if each.nominated or each.pod.nominated_node_name else None
                 if each.reason == SCHEDULING_GATED:
                     self.messenger.gated(each.pod, each.message, nominated=node)

@@ -1,4 +1,4 @@
-"""The cluster as a session sees it: groups and members as they will be once what is under way has come to pass."""
+"""Builds a session's view of the cluster: groups and members as they will be after all writes in progress."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ from agent_scheduler.objects.batch import (
     Queue,
     ResourceQuota,
 )
-from agent_scheduler.objects.quantity import QuantityError
+from apimachinery.quantity import QuantityError
 
 from .waiting import Kind, kind_of
 
-#: As of `ClusterObserver.malformed`.
+#: The signature of `ClusterObserver.malformed`.
 Malformed = Callable[[str, str, str], None]
 StatusOf = Callable[[PodGroup], PodGroupStatus]
 ConditionOf = Callable[[PodInfo], Condition | None]
@@ -44,9 +44,9 @@ _UNNAMED_SECONDS: Final = 5.0
 
 
 class _Shown(NamedTuple):
-    """A group as the watch shows it."""
+    """A group as the watch has delivered it."""
 
-    #: None for a pod that names none, of which the queue is not in an object.
+    #: None for a pod that names no group. Its queue is not read from an object, so `queue` has it.
     object: PodGroup | NativePodGroup | None
     queue: str
     pods: Sequence[PodInfo]
@@ -57,9 +57,10 @@ def _same(pods: Collection[PodInfo], others: Sequence[PodInfo]) -> bool:
 
 
 class _Making:
-    """The groups of a view. `earlier`: as they were shown when the last view was made; `settled`: what may stand."""
+    """Collects the groups of one view."""
 
     def __init__(self, earlier: Mapping[GroupKey, _Shown], settled: Mapping[GroupKey, Settled]) -> None:
+        """Compare groups with `earlier`, those of the last view; jobs in `settled` may be reused for equal groups."""
         self._earlier = earlier
         self._may_stand = settled
         self.groups: list[Group] = []
@@ -67,7 +68,7 @@ class _Making:
         self.pods: dict[GroupKey, Collection[PodInfo]] = {}
         self.settled: dict[GroupKey, Settled] = {}
         self.lost: dict[GroupKey, tuple[str, Sequence[PodInfo]]] = {}
-        #: Groups of which no more is known than the watch shows.
+        #: The groups that are in the view just as the watch has delivered them.
         self.shown: dict[GroupKey, _Shown] = {}
 
     def stands(
@@ -77,8 +78,10 @@ class _Making:
         found: PodGroup | NativePodGroup | None,
         queue: str = "",
     ) -> bool:
-        """Whether its settled job stands for it, as it is shown by the same objects; it is taken in then. Nothing is
-        made for it, of which the collector would have to look at thousands."""
+        """Add the group with its settled job if its objects are those of the last view. Returns whether it was added.
+
+        Nothing is allocated for such a group, since thousands of new objects would cost time in garbage collection.
+        """
         kept, shown = self._may_stand.get(key), self._earlier.get(key)
         if kept is None or shown is None or found is not shown.object:
             return False
@@ -89,12 +92,12 @@ class _Making:
         return True
 
     def lose(self, key: GroupKey, why: str, waiting: Sequence[PodInfo]) -> None:
-        """There is no such group, for which these wait."""
+        """Record that a group does not exist or is invalid, for the reason `why`, if pods wait for it."""
         if waiting:
             self.lost[key] = (why, waiting)
 
     def take(self, group: Group, pods: Sequence[PodInfo], shown: _Shown, *, as_shown: bool) -> None:
-        """`as_shown`: whether the group is so; its pods may be otherwise all the same."""
+        """Add a group with the pods of the view; `as_shown` if the group itself is as the watch has delivered it."""
         self._add(group, pods, shown if as_shown and _same(pods, shown.pods) else None)
 
     def _add(self, group: Group, pods: Sequence[PodInfo], shown: _Shown | None) -> None:
@@ -106,12 +109,12 @@ class _Making:
 
     @property
     def pauses(self) -> bool:
-        """Whether enough has been done in one step where jobs stand for themselves."""
+        """Whether a step of settled jobs is complete, so that the view pauses."""
         return not len(self.groups) % STRIDE
 
 
 class Pictures:
-    """Owner of what was worked out of each object, kept while it is the same object."""
+    """Builds views. Owner of the values parsed from each object, valid while it is the same object."""
 
     def __init__(
         self,
@@ -127,8 +130,12 @@ class Pictures:
         malformed: Malformed,
         pdbs: PDBs,
     ) -> None:
-        """`status_of`, `condition_of`: a group's and a pod's, with what has been decided of it and the watch does not
-        show yet. `said`: what statuses say that queues hold. `is_leaving`: whether a pod is being evicted."""
+        """Read the cluster's state from these sources.
+
+        `status_of` and `condition_of` return the status of a group and the condition of a pod, including those that
+        were decided but not yet delivered by the watch. `said` returns the amounts in the statuses of queues,
+        `is_leaving` whether a pod is being evicted.
+        """
         self._cluster = cluster
         self._groups = groups
         self._name = scheduler_name
@@ -142,14 +149,16 @@ class Pictures:
         self._read_groups: dict[GroupKey, tuple[object, Group | str]] = {}
         self._read_queues: dict[str, tuple[Queue, QueueInfo]] = {}
         self._shown: Mapping[GroupKey, _Shown] = {}
-        #: UID -> until when a pod is to be named, in seconds of the epoch.
+        #: UID -> time until which a pod waits for the podgroup controller, in seconds of the epoch.
         self._to_be_named: dict[str, float] = {}
-        #: When another view would have other pods than the last one though nothing else had changed; the same.
+        #: The time at which a new view would contain other pods without any event; in seconds of the epoch.
         self.changes_at = inf
 
     def view(self, settled: Mapping[GroupKey, Settled], now: float) -> Generator[None, None, View]:
-        """A group at a time. Those of the `settled` stand in it whose objects are those of the last view. `now`: in
-        seconds of the epoch."""
+        """Build the view in steps of one group at time `now`, in seconds of the epoch.
+
+        A job of `settled` is reused if its objects are those of the last view.
+        """
         made = _Making(self._shown, settled)
         objects = 0
         for key, known in list(self._groups.groups.items()):
@@ -165,7 +174,7 @@ class Pictures:
                 shown = _Shown(known.object, "", tuple(known.members.values()))
                 pods = [self._as_it_will_be(pod) for pod in shown.pods if self._is_ours(pod)]
                 if pods or not (shown.pods and key.native):
-                    # Of Kubernetes' own groups those are another scheduler's whose pods are.
+                    # A Kubernetes PodGroup whose pods all belong to another scheduler belongs to that scheduler.
                     made.take(group, pods, shown, as_shown=group is self._read_groups[key][1])
             if not stands or made.pauses:
                 yield
@@ -215,7 +224,7 @@ class Pictures:
         return False
 
     def _waiting(self, members: Iterable[PodInfo]) -> list[PodInfo]:
-        """Those of them that a session would find nodes for."""
+        """Return the members for which a session would search nodes."""
         cluster = self._cluster
         return [
             self._as_it_will_be(pod)
@@ -227,8 +236,11 @@ class Pictures:
         return pod.scheduler_name == self._name
 
     def _as_it_will_be(self, pod: PodInfo) -> PodInfo:
-        """A pod whose bind is under way is where it will be, one that is being evicted is leaving, and one of which
-        something was said says so."""
+        """Return the pod as it will be after the writes in progress.
+
+        A pod that is being bound has its node, one that is being evicted is terminating, and one whose condition is
+        being written has that condition.
+        """
         if not pod.node_name:
             placement = self._cluster.ledger.placements.get(pod.uid)
             if placement is not None:
@@ -238,7 +250,7 @@ class Pictures:
         return replace(pod, deleting=True) if not pod.deleting and self._is_leaving(pod.uid) else pod
 
     def _group(self, key: GroupKey, found: PodGroup | NativePodGroup) -> Group | str:
-        """Why it cannot be read, for one that cannot be; that is reported once an object."""
+        """Return the parsed group, or the reason why it is invalid, which is reported once per object version."""
         kept = self._read_groups.get(key)
         if kept is None or kept[0] is not found:
             kept = self._read_groups[key] = (found, self._read(key, found))
@@ -268,7 +280,7 @@ class Pictures:
         return kept[1]
 
     def _others(self) -> list[JobDemand]:
-        """What pods hold that are in no job: those of other schedulers, and those whose group is gone."""
+        """Return the usage of pods outside of jobs: those of other schedulers, and those whose group is deleted."""
         usage, placements = self._cluster.ledger.usage, self._cluster.ledger.placements
         found: dict[str, Total] = {queue: dict(held) for queue, held in usage.others().items()}
         for known in self._groups.groups.values():
@@ -284,7 +296,7 @@ class Pictures:
 
 
 def waiting_kinds(view: View) -> Generator[None, None, dict[Kind, PodInfo]]:
-    """One pod of each kind that waits for a node, and for no gate; but for settled groups."""
+    """Return one pod of each kind that waits for a node, without pods of settled groups and pods with closed gates."""
     found: dict[Kind, PodInfo] = {}
     for number, (key, pods) in enumerate(view.pods.items()):
         if key in view.settled:

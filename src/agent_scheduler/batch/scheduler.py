@@ -1,11 +1,11 @@
-"""The batch scheduler beside the fast path, on the same cluster, ledger and binder.
+"""Runs the sessions of the batch scheduler, in the process of the fast path, on the same cluster, ledger and binder.
 
     groups, queues, pods ──> due ──> a session, in slices ──> gangs to the binder, evictions
                                         └──> statuses, conditions, events
 
-A session is worked off in slices of a quarter of a millisecond between turns of the loop, and pods of the fast path go
-first, so it never holds the loop; what happens in between shows when a gang is committed. There is at most one session
-a period, and none while nothing has happened that one could make use of.
+A session runs in slices of a quarter of a millisecond, with turns of the event loop between them in which pods of the
+fast path go first, so it never blocks the loop. The binder detects changes made between slices when a gang is
+committed. Sessions are at least one period apart, and one runs only after an event that may help a waiting pod.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ from agent_scheduler.engine.state.batchinfo import GroupKey
 from agent_scheduler.engine.state.podinfo import PodInfo
 from agent_scheduler.kube.retry import REAL, Timing
 from agent_scheduler.kube.transport import Transport
-from agent_scheduler.objects.times import time_text
 from agent_scheduler.telemetry.logs import get_logger
+from apimachinery.times import time_text
 
 from .committing import BatchObserver, Evictions, GroupCommitter, Outcomes
 from .conclusions import (
@@ -63,28 +63,28 @@ T = TypeVar("T")
 
 _log = get_logger(__name__)
 
-#: Seconds that a session goes on before others have their turns: so long a plain pod may have to wait until its event
-#: is read. To its bind there are some three turns of the loop more, and so many come before the next slice.
+#: Seconds of a slice, so the time for which the watch event of a fast path's pod may have to wait. From this event to
+#: the pod's bind there are about three turns of the event loop, so `_TURNS` of them follow each slice.
 _SLICE: Final = 0.00025
-#: Turns that others have between two slices, and up to how many while the fast path has pods to decide on.
+#: Turns of the event loop between two slices, and their maximum while the fast path has pods to decide on.
 _TURNS: Final = 3
 _TURNS_AT_MOST: Final = 8
-#: How often leftovers in the unschedulable pool are looked for at least.
+#: Maximum seconds between two checks for leftovers in the unschedulable pool.
 _FLUSH_SECONDS: Final = 30.0
 _SHORTEST_PAUSE: Final = 0.005
-#: So long a group that was let into its queue may lack members while others wait for the room that it was promised. The
-#: pods of a large Job take seconds to be made.
+#: Seconds for which an admitted group may lack members while others wait for the room that it was promised. Creating
+#: the pods of a large Job takes seconds.
 _MEMBERS_SECONDS: Final = 30.0
 
 
 class _Stopped(Exception):
-    """No session is to go on."""
+    """Raised in a session that must end because the scheduler stops."""
 
 
 def _queue(
     settings: BatchSettings, profile: Profile, waiting: WaitingPods, cluster: Cluster, timing: Timing
 ) -> SchedulingQueue[PodInfo]:
-    """Of representatives of what waits."""
+    """Return the scheduling queue for the representatives of waiting pods."""
     return SchedulingQueue(
         clock=timing.clock,
         hint_maps={profile.scheduler_name: profile.hint_map()},
@@ -97,7 +97,7 @@ def _queue(
 
 
 class BatchScheduler:
-    """Owner of the sessions, and of the snapshot and trial that they are held on."""
+    """Runs sessions. Owner of the sessions, and of the snapshot and trial that they use."""
 
     def __init__(
         self,
@@ -116,8 +116,11 @@ class BatchScheduler:
         shard_full: Callable[[Sequence[PodInfo]], str] | None = None,
         timing: Timing = REAL,
     ) -> None:
-        """`profile` is that of the settings as it is on this cluster. `shared`: None where all nodes are this
-        scheduler's. `shard_full`: as in `View`."""
+        """Assemble the scheduler; nothing runs before `schedule`.
+
+        `profile` is that of the settings, adapted to this cluster. `shared` is None if all nodes belong to this
+        scheduler. `shard_full` is as in `View`.
+        """
         self._shared = shared
         self._shard_full = shard_full
         self._settings = settings
@@ -162,14 +165,15 @@ class BatchScheduler:
             pdbs=pdbs,
         )
         self.explainer = self._explaining()
-        #: Rules that the next session begins by.
+        #: The configuration that the next session adopts, if it was changed.
         self._next: tuple[BatchSettings, Profile] | None = None
         self._let_in(settings)
         self._begin_anew()
         self._stopping = asyncio.Event()
         self._grace = 0.0
-        #: Sessions that were held to their end, and the last of these.
+        #: The settled jobs of the last session.
         self._settled: Mapping[GroupKey, Settled] = {}
+        #: The number of complete sessions, and the last of them.
         self.sessions = 0
         self.last: Held | None = None
 
@@ -196,12 +200,12 @@ class BatchScheduler:
         )
 
     def _let_in(self, settings: BatchSettings) -> None:
-        """Without the action enqueue groups are in their queues from the start."""
+        """Set whether sessions admit groups; without the action enqueue, all groups are admitted at once."""
         self._lets_in = "enqueue" in settings.sessions.actions
         self.waiting.groups.let_in_by_sessions(self._lets_in)
 
     def _begin_anew(self) -> None:
-        """A snapshot of which nothing is kept."""
+        """Replace the snapshot, the views, the nominations and the trial by new ones."""
         ledger, name = self._cluster.ledger, self._profile.scheduler_name
         self._snapshot = Snapshot(ledger, self._cluster.handle)
         views, profile = ClassViews(self._profile, self._snapshot), self._profile
@@ -210,8 +214,10 @@ class BatchScheduler:
         self._trial = Trial(ledger, self._snapshot, {name: views}, self._writes, self._cluster.events.muted)
 
     def reconfigure(self, settings: BatchSettings, profile: Profile) -> None:
-        """From the next session on decide by these: actions, tiers and their arguments, the period, and rates. All else
-        stays as it was at the start."""
+        """Adopt actions, tiers with their arguments, the period and the rates before the next session.
+
+        All other settings stay as they were at the start.
+        """
         self._next = (settings, profile)
         self.waiting.due.set()
 
@@ -229,14 +235,14 @@ class BatchScheduler:
     # ---- running
 
     async def schedule(self) -> None:
-        """Hold sessions until `stop` has been called, or until cancelled. The binder has to run meanwhile."""
-        # Before anybody asks for room of a queue.
+        """Run sessions until `stop` is called, or until cancelled. Requires a running binder."""
+        # This must happen before any pod or group requests room of a queue.
         self.waiting.groups.read_promises()
         async with asyncio.TaskGroup() as tasks:
             running = [tasks.create_task(each.run()) for each in self._messages.writers]
             running.append(tasks.create_task(self._evictions.run()))
             running.append(tasks.create_task(self._flush()))
-            # What was decided in an earlier term and not written is decided anew.
+            # Statuses that were decided in an earlier term and not written are decided again.
             self._messages.statuses.forget()
             self.waiting.due.set()
             await tasks.create_task(self._hold_sessions())
@@ -246,13 +252,17 @@ class BatchScheduler:
                 task.cancel()
 
     def stop(self, *, grace: float) -> None:
-        """Begin no other session, and give up the one under way; what is committed is the binder's."""
+        """Begin no further session and abandon the current one; the binder continues committed members.
+
+        `grace` is the time for the writers to drain, in seconds.
+        """
         self._grace = grace
         self._stopping.set()
         self.waiting.due.set()
 
     async def _hold_sessions(self) -> None:
-        # A session whose groups are refused for that alone would give up the room that an earlier process kept.
+        # Before the binder has begun it refuses all groups, and the session would release the room that an earlier
+        # process kept for them.
         await self._binder.has_begun()
         while True:
             await self.waiting.due.wait()
@@ -261,10 +271,10 @@ class BatchScheduler:
             try:
                 await self._session()
             except Exception as error:
-                # A fault in a session must not end the fast path's process; all that it kept may be wrong.
-                _log.error("session_failed", problem=f"{type(error).__name__}: {error}", exc_info=error)
-            # From the end of one to the beginning of the next, as Volcano does: however long they take, there is time
-            # between them in which others have the loop for themselves.
+                # An error in a session must not end the fast path's process. The session's state was replaced.
+                _log.error("session failed", problem=f"{type(error).__name__}: {error}", exc_info=error)
+            # The period begins at the end of a session, as in Volcano. So however long sessions take, the fast path has
+            # the loop to itself between them.
             with suppress(TimeoutError):
                 async with asyncio.timeout(self._settings.schedule_period):
                     await self._stopping.wait()
@@ -282,7 +292,7 @@ class BatchScheduler:
             settled = await self._worked_off(self.waiting.open(self._settled))
             now = timing.now()
             trial.at = time_text(now)
-            # By which devices may be late to become ready.
+            # Devices that need time to become ready are judged by this time.
             self._cluster.devices.now = now.timestamp()
             trial.reset()
             view = await self._worked_off(self._pictures.view(settled, now.timestamp()))
@@ -349,8 +359,11 @@ class BatchScheduler:
             raise
 
     def _deallocate(self, session: Session) -> None:
-        """Devices that keep members from nodes which would do are taken from their claims, as they are for pods of the
-        fast path (PostFilter of DynamicResources). Not as long as it is not known which nodes would."""
+        """Deallocate claims of rejected members if that may make nodes feasible (PostFilter of DynamicResources).
+
+        The fast path does the same for its pods. Nothing is deallocated while the feasible nodes are unknown, because
+        a device search was incomplete or the shard is not ready.
+        """
         cluster = self._cluster
         if session.nodes.is_partial:
             self.waiting.activate()
@@ -365,8 +378,11 @@ class BatchScheduler:
                         self._writes.claims.deallocate(pod, demand)
 
     def _keep_claims(self, session: Session) -> Mapping[str, str]:
-        """The fast path leaves room alone that pods of a session wait for, until a session decides otherwise: also on
-        what a pod was told by an earlier one, or by another process."""
+        """Nominate the pods that wait for terminating pods, so that the fast path leaves them the room.
+
+        Nominations that an earlier session or another process made, and that this session does not confirm, are
+        removed. Returns the node by UID.
+        """
         claims = claimed_room(session)
         nominated, placed = self._cluster.queue.nominator.nominated, self._cluster.ledger.placements
         pods = self.waiting.pods
@@ -382,12 +398,12 @@ class BatchScheduler:
         return claims
 
     async def _worked_off(self, steps: Generator[None, None, T]) -> T:
-        """What they come to. Raises _Stopped instead when this is to end."""
+        """Run the steps in slices and return their result. Raises _Stopped if `stop` was called."""
         clock, cluster, trial = self._timing.clock, self._cluster, self._trial
         while True:
             began = clock()
             try:
-                # What a trial has reserved is so for everybody: nobody may have a turn until that is settled.
+                # Reservations of the trial are visible to all tasks, so no other task runs until they are settled.
                 while clock() < began + _SLICE or trial.holds_reservations:
                     next(steps)
             except StopIteration as end:
@@ -403,8 +419,7 @@ class BatchScheduler:
                 raise _Stopped
 
     async def _flush(self) -> None:
-        """Have sessions held, events put to all whom they concern, leftovers tried again, and statuses looked for, when
-        their time comes."""
+        """Do what is due by time: make sessions due, process backlogs of events, retry leftovers, check statuses."""
         waiting, timing = self.waiting, self._timing
         queue, moved = waiting.queue, waiting.deadline_moved
         while True:
@@ -420,7 +435,7 @@ class BatchScheduler:
             queue.flush_unschedulable_leftovers()
             queue.go_on()
             if self._cluster.ledger.usage.promises.give_way(self._timing.clock(), _MEMBERS_SECONDS):
-                # With those that have given way, whose phase says otherwise, or that may be let in again.
+                # The session has to include the groups that gave way: their phase changes, or they are admitted again.
                 self.waiting.activate()
             self._messages.statuses.look()
             self._messages.queues.due.set()

@@ -1,4 +1,4 @@
-"""What the batch scheduler needs of the configuration. Defaults are `config`'s alone; there are none here."""
+"""The settings of the batch scheduler, read from the configuration. All defaults are set in `config`."""
 
 from __future__ import annotations
 
@@ -11,41 +11,41 @@ from agent_scheduler.engine.queueing.subqueues import QueueSettings
 from agent_scheduler.engine.session.conf import SessionConf
 from agent_scheduler.engine.session.profile import profile_of
 
-#: Writes of one kind at a time. Their rate is what is configured for status writes; this has to be enough to reach it.
+#: Concurrent writes of one kind; enough to reach the rate that is configured for status writes.
 WRITES_AT_A_TIME = 4
-#: Evictions under way at a time.
+#: Concurrent evictions.
 EVICTIONS_AT_A_TIME = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchSettings:
-    """How to schedule in sessions. Durations in seconds."""
+    """Settings of the batch scheduler. Durations are in seconds."""
 
     scheduler_name: str
     sessions: SessionConf
-    #: From the beginning of one session to that of the next, at least.
+    #: The pause between the end of a session and the start of the next one.
     schedule_period: float
-    #: The queue of groups that name none.
+    #: The queue of groups that do not name one.
     default_queue: str
-    #: Of the process, in events.
+    #: The process's name in events.
     identity: str
-    #: After so long a pod is tried again though no event has helped it.
+    #: The time after which a pod is tried again without an event that helps it.
     max_in_unschedulable: float
     pre_queueing_hints: bool
-    #: Of conditions of pods; and, as many again each, of statuses of groups, and of queues.
+    #: The limit of each of three kinds of writes: conditions of pods, statuses of groups, statuses of queues.
     status_writes: RateLimit
-    #: None: no events are written.
+    #: None if no events are written.
     events: RateLimit | None
     event_buffer: int
 
     @property
     def profile(self) -> Profile:
-        """The plugins by which nodes are judged."""
+        """The plugins that filter and score nodes."""
         return profile_of(self.sessions, self.scheduler_name)
 
     @property
     def queue(self) -> QueueSettings:
-        """Nobody backs off: the period between sessions is pause enough."""
+        """The settings of the queue. There is no backoff, since `schedule_period` delays retries."""
         return QueueSettings(
             max_backoff=0,
             max_in_unschedulable=self.max_in_unschedulable,
@@ -54,13 +54,13 @@ class BatchSettings:
 
     @property
     def requests_at_a_time(self) -> int:
-        """Requests that may be under way at once."""
+        """The maximum number of concurrent requests."""
         events = 0 if self.events is None else self.events.concurrency
         return self.status_writes.concurrency + events + 2 * WRITES_AT_A_TIME + EVICTIONS_AT_A_TIME
 
 
 def batch_settings_of(configuration: Configuration, *, identity: str) -> BatchSettings | None:
-    """None where there is no batch scheduler."""
+    """Return the settings, or None if the configuration has no `batch` section."""
     batch, events, status = configuration.batch, configuration.events, configuration.status_writes
     if batch is None:
         return None

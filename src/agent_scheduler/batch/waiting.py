@@ -1,12 +1,13 @@
-"""When a session is due: a pod, group or queue came or changed, or something happened that helps pods which wait.
+"""Decides when a session is due: a pod, group or queue was created or changed, or an event may help waiting pods.
 
-What helps is asked of plugins, as for the fast path, by a queue of the batch scheduler's own. In it one pod stands for
-all of its group and class, so that a thousand like it cost no more than one:
+Plugins decide which events help, as for the fast path, in a scheduling queue of the batch scheduler's own. One pod, the
+representative, is in this queue for all pods of its group and class, so a thousand equal pods cost as much as one:
 
-    session begins ──> representatives in flight ──> session ends ──> refused by these plugins: waits for events
-                                                        └─ bound or gone: out
+    session begins ──> representatives in flight ──> session ends ──> rejected by plugins: waits for their events
+                                                        └─ bound or deleted: removed
 
-Those of a settled group stay where they are until an event helps one of them; then all of the group's are in flight.
+Representatives of a settled group stay where they are until an event helps one of them; then all of the group's are in
+flight.
 """
 
 from __future__ import annotations
@@ -37,19 +38,19 @@ from agent_scheduler.engine.state.podinfo import PodInfo
 from agent_scheduler.engine.verdicts import Verdict
 from agent_scheduler.objects.batch import NOT_LET_IN, PENDING, NativePodGroup, PodGroup, PodGroupStatus, Queue
 
-#: What a pod is refused by that no node was looked for: its queue is full, or its group not let in. Events of quota and
-#: of the cluster's size make a session due for all such pods (`WaitingPods.move_all`).
+#: The pseudo-plugin that rejects pods before any node is considered: the queue is full, or the group is not admitted.
+#: Events that free quota or change the cluster's size make a session due for all such pods (`WaitingPods.move_all`).
 NOT_TRIED: Final = "QueueAdmission"
 
 NO_PLUGINS: Final[frozenset[str]] = frozenset()
 
 
 class Kind(NamedTuple):
-    """All pods of a group that nodes answer alike, and that the same events help."""
+    """The pods of a group for which filters have the same results, and which the same events help."""
 
     group: GroupKey
     cls: PodClass
-    #: Claims made for one pod concern no other.
+    #: The claims distinguish pods, since a claim created for one pod concerns no other.
     claims: tuple[PodClaim, ...]
     extended_claim: str
 
@@ -63,10 +64,10 @@ _NODE_COUNTS: Final = _NODE_GROWS | ActionType.DELETE
 
 
 class WaitingPods:
-    """Owner of `due`, of the groups, and of who stands for whom. Subscriber of the cluster's, observer of the groups.
+    """Makes sessions due. Owner of `due`, the groups and the representatives; subscribes to the cluster and the groups.
 
-    Invariant: each representative is in the queue, or in flight while a session goes on, from before the session looks
-    at anything; so no event is lost that comes meanwhile.
+    Invariant: each representative is in the queue, or in flight during a session, from before the session reads any
+    state. So no event that arrives during the session is lost.
     """
 
     def __init__(self, scheduler_name: str) -> None:
@@ -77,40 +78,43 @@ class WaitingPods:
         self._queue_seen: Callable[[], None] = lambda: None
         #: Set while there is a reason for a session.
         self.due = asyncio.Event()
-        #: Set when there is something to do by the clock earlier than before.
+        #: Set when the next deadline becomes earlier.
         self.deadline_moved = asyncio.Event()
-        #: When a session is due though nothing happens, in seconds of the epoch.
+        #: The time at which a session becomes due without an event, in seconds of the epoch.
         self.due_at = inf
         self.groups = Groups(schedulers=(scheduler_name,), observer=self)
         self._cluster: Cluster | None = None
         self._queue: SchedulingQueue[PodInfo] | None = None
-        #: Pods of ours without a node, by UID, as last seen.
+        #: The batch scheduler's pods without a node, by UID, as last seen.
         self.pods: dict[str, PodInfo] = {}
-        #: Those of them whose status nominates a node, in the order in which that was seen.
+        #: The UIDs of those whose status nominates a node, in the order of observation.
         self.nominated: dict[str, None] = {}
-        #: What sessions read of groups and queues, as it was when one was last made due.
+        #: The fields of groups and queues that sessions read, as they were when a change last made one due.
         self._group_objects: dict[GroupKey, _ReadOfGroup] = {}
         self._queue_objects: dict[str, object] = {}
-        #: Statuses that the last session decided on, and the versions of groups as last seen.
+        #: The statuses that the last session decided, and the versions of groups as last seen.
         self._decided: dict[GroupKey, PodGroupStatus] = {}
         self._shown: dict[GroupKey, str] = {}
         self._standing_for: dict[Kind, str] = {}
         self._in_flight: dict[str, Entry] = {}
-        #: Whether some wait for no node in particular, or groups without pods for room in the cluster.
+        #: Whether pods were rejected by no plugin, or groups, perhaps without pods, wait for room in the cluster.
         self._some_not_tried = False
-        #: While a session begins, pods that become active are no reason for another.
+        #: True while representatives are added; that these become active does not make another session due.
         self._beginning = False
-        #: Whether anything has happened since the session under way began that may help somebody.
+        #: Whether an event that may help waiting pods has arrived since the current session began.
         self._heard = False
-        #: Namespaces of groups that a quota has kept out in the last session, and those of which quotas have changed
-        #: since the session under way began.
+        #: The namespaces with groups that a quota kept from admission in the last session, and the namespaces whose
+        #: quotas have changed since the current session began.
         self._kept_out: frozenset[str] = frozenset()
         self._quotas_heard: set[str] = set()
-        #: Whether something has changed that all jobs are counted by, so that none may stand for itself.
+        #: Whether something that affects all jobs has changed, so that the next session must evaluate settled jobs too.
         self._all_anew = False
 
     def attach(self, cluster: Cluster, queue: SchedulingQueue[PodInfo]) -> None:
-        """Before anything is watched. `queue`: of this scheduler alone, with `ready` as its `on_ready`."""
+        """Connect to the cluster, before anything is watched.
+
+        `queue` is used by this scheduler only, and has `ready` as its `on_ready`.
+        """
         self._cluster, self._queue = cluster, queue
         cluster.subscribe(self, (self._name,))
         cluster.queue.given_up = self.given_up
@@ -124,8 +128,11 @@ class WaitingPods:
         seen: Callable[[PodInfo], None],
         queue_seen: Callable[[], None],
     ) -> None:
-        """`settled` is called for a pod that got a node or went away without one; `group_gone` for a group, with its
-        UID; `seen` for each change of a pod that waits, `queue_seen` for each of a queue."""
+        """Set the callbacks.
+
+        `settled` is called with a pod that got a node or was deleted without one, `group_gone` with the key and UID of
+        a deleted group, `seen` with each change of a waiting pod, `queue_seen` after each change of a queue.
+        """
         self._settled, self._group_gone, self._seen = settled, group_gone, seen
         self._queue_seen = queue_seen
 
@@ -147,7 +154,7 @@ class WaitingPods:
         if pod.nominated_node_name:
             self.nominated[pod.uid] = None
             if old is None and pod.stands_by and self._cluster is not None:
-                # An earlier process kept room for it, which is nobody else's before a session has looked at it.
+                # An earlier process kept room for the pod. It stays unavailable to others until a session has run.
                 self._cluster.queue.nominate(pod, pod.nominated_node_name)
                 self._cluster.ledger.usage.stand_by(pod)
         else:
@@ -162,7 +169,7 @@ class WaitingPods:
         self.nominated.pop(uid, None)
         self.queue.delete(uid, node_name=node_name)
         assert self._cluster is not None
-        # Its nomination is kept with those of the fast path, which leaves room for it.
+        # The fast path's queue has the nomination, since the fast path leaves room for it.
         self._cluster.queue.delete(uid, node_name=node_name)
         if pod is not None:
             self._settled(pod)
@@ -170,14 +177,14 @@ class WaitingPods:
                 self.due.set()
 
     def activate(self, uids: Iterable[str] = ()) -> None:
-        """A session is due that looks at all jobs."""
+        """Make a session due that evaluates all jobs."""
         self._all_anew = True
         self.due.set()
 
     def move_all(self, event: ClusterEvent, old: object | None = None, new: object | None = None) -> int:
         about = new if new is not None else old
         if isinstance(about, PodInfo):
-            # A member came to its node, ended or left: its group and its queue stand otherwise.
+            # A member was bound, ended or was deleted, so the state of its group and its queue has changed.
             if about.scheduler_name == self._name or self._frees_quota(event, about):
                 self.due.set()
         elif _counts_for_all(event):
@@ -188,27 +195,27 @@ class WaitingPods:
         return self.queue.move_all(event, old, new)
 
     def given_up(self, nominated: PodInfo) -> None:
-        """Room is kept no longer for a pod that is nominated; sessions left it to that one, if it is none of theirs."""
+        """Wake pods of at most the priority of the fast path's pod `nominated`, whose nomination has ended."""
         if nominated.scheduler_name != self._name:
             self._heard = True
             behind = lambda pod: pod.priority <= nominated.priority  # noqa: E731
             self.queue.move_all(ASSIGNED_POD_DELETE, nominated, pre_check=behind)
 
     def let_in(self, key: GroupKey) -> None:
-        """A queue has room for a group that waited to be let in."""
+        """Make a session due: a queue has room for a group that waited for admission."""
         self.due.set()
 
     def unreserved(self) -> None:
-        """A queue has room again that was kept for a pod without a node."""
+        """Make a session due if pods wait for it: a queue has released room that it kept for a pod without a node."""
         if self._some_not_tried:
             self.due.set()
 
     def _frees_quota(self, event: ClusterEvent, pod: PodInfo) -> bool:
-        """Whether some that wait for room in the cluster as a whole may have it."""
+        """Return whether the event may make room for pods that wait for a queue or the cluster as a whole."""
         return self._some_not_tried and bool(event.action & ActionType.DELETE)
 
     def assigned_pod_updated(self, old: PodInfo, new: PodInfo) -> int:
-        # Of another scheduler's pod the queue that it leaves, or in which it takes less, may be what others wait for.
+        # Pods may wait for the queue that another scheduler's pod leaves, or in which it now uses less.
         counts = new.scheduler_name == self._name or self._some_not_tried
         if counts and (old.batch != new.batch or old.deleting != new.deleting or old.cls is not new.cls):
             self.due.set()
@@ -220,14 +227,14 @@ class WaitingPods:
     # ---- groups and queues
 
     def group_changed(self, key: GroupKey) -> None:
-        """A status is no reason for a session if it is what the last one decided on."""
+        """Make a session due, unless only the status changed, to what the last session decided."""
         group = self.groups.groups.get(key)
         found = None if group is None else group.object
         if isinstance(found, PodGroup) and self._shown.get(key) != found.metadata.resource_version:
             self._shown[key] = found.metadata.resource_version
             decided = self._decided.get(key)
             if decided is not None and differ(decided, found.status):
-                # Somebody else wrote it, or it was decided on by an older version than this one.
+                # Another client wrote the status, or the decision was based on an older version.
                 self.due.set()
         elif found is None:
             self._shown.pop(key, None)
@@ -241,7 +248,10 @@ class WaitingPods:
     def decided(
         self, groups: Iterable[GroupResult], held: Mapping[str, Verdict]
     ) -> Generator[None, None, None]:
-        """What a session came to of all groups, and what keeps pods back, by UID, that no node would help."""
+        """Apply the results of a session, in steps.
+
+        `held` maps the UIDs of pods that no node would help to the reasons why they wait.
+        """
         decided = {}
         assert self._cluster is not None
         promises = self._cluster.ledger.usage.promises
@@ -259,7 +269,7 @@ class WaitingPods:
             ):
                 promises.settle(key, phase, roles_wait=bool(each.group.waiting_roles))
             if each.write and each.status.phase == PENDING and each.group.status.phase not in (PENDING, ""):
-                # It has lost its members, and the next session may let it in. Nothing else may happen before.
+                # The group has lost its members, and the next session may admit it, perhaps without any other event.
                 self.due.set()
             if not number % STRIDE:
                 yield
@@ -284,19 +294,22 @@ class WaitingPods:
         return True
 
     def ended_members_changed(self, key: GroupKey) -> None:
-        """Its group's status counts it."""
+        """Make a session due, since the group's status counts ended members."""
         self.due.set()
 
     def bare_pod_changed(self, uid: str) -> None:
-        """The cluster tells of pods."""
+        """Do nothing, since the cluster reports changes of pods."""
 
     def priority_classes_changed(self) -> None:
         self._all_anew = True
         self.due.set()
 
     def quotas_changed(self, namespace: str) -> None:
-        """With every pod of the namespace that comes or goes: it is a reason for a session only where a group waits for
-        a quota, as the last session found or as the one under way may find."""
+        """Make a session due if a group of the namespace waits for a quota.
+
+        Every created or deleted pod changes the quotas of its namespace, so other namespaces are ignored. The current
+        session may still find that a group waits; `end` then makes the next one due.
+        """
         self._quotas_heard.add(namespace)
         if namespace in self._kept_out:
             self.due.set()
@@ -304,19 +317,22 @@ class WaitingPods:
     # ---- sessions
 
     def wait_until(self, moment: float) -> None:
-        """A session would come to something else then, and not before; in seconds of the epoch."""
+        """Make a session due at `moment`, in seconds of the epoch, when its result would change without an event."""
         self.due_at = moment
         self.deadline_moved.set()
 
     def time_passes(self, moment: float) -> None:
-        """It is `moment` by now."""
+        """Make a session due if `moment`, the current time, has reached that of `wait_until`."""
         if moment >= self.due_at:
             self.due_at = inf
             self.due.set()
 
     def open(self, settled: Mapping[GroupKey, Settled]) -> Generator[None, None, Mapping[GroupKey, Settled]]:
-        """A session is about to look at the cluster; events from now on are put to those that it looks at when it ends.
-        Those of the settled jobs that may stand for themselves in it, as nothing has helped them."""
+        """Begin a session before it reads the cluster, in steps. Returns the settled jobs that it may reuse.
+
+        These are the jobs that no event has helped. Representatives of all other jobs are in flight from now on, so
+        events that arrive during the session are considered when it ends.
+        """
         self.due.clear()
         self._quotas_heard.clear()
         if self._all_anew:
@@ -343,7 +359,7 @@ class WaitingPods:
     def begin(
         self, kinds: Mapping[Kind, PodInfo], settled: Container[GroupKey] = ()
     ) -> Generator[None, None, None]:
-        """The session that was opened looks at these, and at no pod of the settled groups."""
+        """Set the representatives of the opened session to `kinds`, in steps; those of settled groups stay."""
         standing = self._standing_for
         for number, (kind, uid) in enumerate(list(standing.items())):
             if kind.group not in settled and not (kind in kinds and self._can_stand(uid)):
@@ -357,7 +373,7 @@ class WaitingPods:
                 standing[kind] = pod.uid
                 self._add(pod.uid)
                 if self._heard:
-                    # It was not there to be put to it.
+                    # The pod was not in the queue when the event arrived.
                     self.due.set()
             if kind in standing:
                 self._take(standing[kind])
@@ -378,9 +394,12 @@ class WaitingPods:
         *,
         waits_for_cluster: bool = False,
     ) -> Generator[None, None, None]:
-        """A session has ended, one representative at a time. `refused_by`: the plugins by which nodes were refused to
-        pods of a kind, and of any kind in a group. `kept_out`: the namespaces of groups that wait for quotas.
-        `waits_for_cluster`: whether groups, which may have no pods, wait for room in the cluster as a whole."""
+        """Return the representatives of an ended session to the queue, in steps of one.
+
+        `refused_by` has the plugins that rejected nodes, for each kind of pod and for each group, `kept_out` the
+        namespaces of groups that wait for quotas. `waits_for_cluster` is whether groups, perhaps without pods, wait for
+        room in the cluster as a whole.
+        """
         queue, in_flight = self.queue, self._in_flight
         self._kept_out = kept_out
         if kept_out & self._quotas_heard:
@@ -399,15 +418,17 @@ class WaitingPods:
             queue.add_unschedulable(entry, unschedulable_plugins=plugins or (NOT_TRIED,))
 
     def give_up(self) -> None:
-        """The session came to nothing: all that it looked at is looked at again, and no job may stand for itself."""
+        """Abandon a session without a result. The next one is due, and evaluates all jobs."""
         self._all_anew = True
         for _ in self.end({}):
             pass
         self.due.set()
 
     def _can_stand(self, uid: str) -> bool:
-        """Whether the pod waits, and events are put to it: the queue has forgotten who was placed and was not bound
-        after all, or came again."""
+        """Return whether the pod can remain a representative: it waits, and the queue knows it.
+
+        The queue has forgotten a pod that was placed but not bound, or that was deleted and created again.
+        """
         return uid in self.pods and not self._is_placed(uid) and self.queue.where(uid) is not None
 
     def _is_placed(self, uid: str) -> bool:
@@ -416,14 +437,14 @@ class WaitingPods:
 
 
 def _counts_for_all(event: ClusterEvent) -> bool:
-    """Whether what all queues share is another than before."""
+    """Return whether the event changes the resources that all queues share."""
     if event.resource is Resource.NODE:
         return bool(event.action & _NODE_COUNTS)
     return event == NODE_SHARD_UPDATE or event.resource is Resource.RESOURCE_SLICE
 
 
 def _matters(event: ClusterEvent) -> bool:
-    """What is none of these is written by this scheduler itself, or says nothing to it."""
+    """Return whether a pod event affects sessions: it is not limited to fields that they write or ignore."""
     return event.action is not ActionType.UPDATE_POD_OTHER
 
 

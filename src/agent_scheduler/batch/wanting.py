@@ -1,7 +1,7 @@
-"""Pods of sessions that say that they want nodes: a session is due once their queue would not take them any more.
+"""Tracks pods of sessions that report `Unschedulable`, and triggers a session when their queue becomes full.
 
-Sessions follow what may help somebody. That others take what was left of a queue helps nobody, but then no node would
-help the pods that wait for one in this queue, and they are to say so before an autoscaler adds it.
+Sessions run after events that may help a waiting pod. Other pods that use up a queue help none, but then a node would
+not help the pods that wait for one in this queue either. They have to report this before an autoscaler adds a node.
 """
 
 from __future__ import annotations
@@ -19,27 +19,27 @@ from agent_scheduler.engine.state.wantingpods import Together
 
 
 class WantingGroups:
-    """Owns the pods that represent their group among those that want nodes: one of each kind."""
+    """Owns the pods that represent their group in `QueueUsage.wanting`: one for each kind of pod."""
 
     def __init__(self, usage: QueueUsage, pods: Mapping[str, PodInfo], due: Callable[[], object]) -> None:
-        """`pods`: those that wait, as last seen. `due`: has a session held that looks at all jobs."""
+        """Track the waiting `pods`, a live map by UID; `due` makes a session due that evaluates all jobs."""
         self._usage = usage
         self._pods = pods
         self._due = due
         self._standing: dict[GroupKey, Collection[str]] = {}
-        #: What queues had taken when the session under way began.
+        #: `QueueUsage.taken` at the start of the current session.
         self._taken = usage.taken
         usage.on_not_taken = self._not_taken
 
     def begin(self) -> None:
-        """A session is about to look at queues."""
+        """Record the state of the queues at the start of a session."""
         self._taken = self._usage.taken
 
     def see(self, session: Session, result: Result) -> Generator[None, None, None]:
-        """A session has ended, one group at a time. Of jobs that it did not look at all is as before."""
+        """Update the representatives after a session, in steps of one group; settled jobs keep theirs."""
         for key in [key for key in self._standing if key.text not in session.jobs]:
             self._drop(key)
-        # While it went on others may have taken what it had found.
+        # During the session, other pods may have used the capacity that it counted on.
         is_late = self._taken != self._usage.taken
         groups = {each.group.key: each for each in result.groups}
         for job in session.fresh:
@@ -52,7 +52,7 @@ class WantingGroups:
     def _set(self, job: Job, group: GroupResult, result: Result, *, is_late: bool) -> None:
         usage, key = self._usage, job.group.key
         if usage.promises.is_let_in(key) and usage.book.entry(key.text) is not None:
-            # Its room is nobody else's.
+            # The capacity that is promised to the group is available to no other.
             return
         standing = []
         for uid, wanted in wanting_nodes(job, group.verdict, result.held, usage.gated.keeping):

@@ -1,7 +1,6 @@
-"""What a session says to the API server: statuses of groups and queues, conditions and events.
+"""Writes the statuses of groups and queues, and events about groups.
 
-Each kind of write has a budget of its own, and of each object one write is under way at a time; a newer one takes the
-place of what waits.
+Each kind of write has its own budget. At most one write per object is in flight; a newer one replaces one that waits.
 """
 
 from __future__ import annotations
@@ -35,23 +34,23 @@ from agent_scheduler.objects.batch import (
     queue_path,
 )
 from agent_scheduler.objects.merging import replacement
-from agent_scheduler.objects.quantity import QuantityError, text_of
+from apimachinery.quantity import QuantityError, text_of
 
 from .settings import WRITES_AT_A_TIME
 
 _encode = msgspec.json.Encoder().encode
 
-#: Seconds in which the watch shows a status after the API server has said that it is written.
+#: Seconds within which the watch delivers a status after the API server has confirmed its write.
 _SEEN_WITHIN: Final = 30.0
-#: Seconds from a change of what a queue holds to the write that says so.
+#: Seconds from a change of a queue's usage to the write of its status.
 _SETTLE: Final = 0.2
 
-#: Reports what became of a write: written, failed.
+#: Records the outcome of a write: "written" or "failed".
 Count = Callable[[str], None]
 
 
 class _Decided(NamedTuple):
-    """A status, and the object that it was decided on."""
+    """A status, and the UID and version of the object on which it was decided."""
 
     uid: str
     version: str
@@ -59,10 +58,10 @@ class _Decided(NamedTuple):
 
 
 class GroupStatuses:
-    """Owner of the statuses that were decided and that the watch does not show yet.
+    """Owner of the statuses that were decided and that the watch has not delivered yet.
 
-    A status is written with the version of the object that it was decided on, so that one which is late, or decided on
-    something else than there is by now, is refused.
+    A status is written with the version of the object on which it was decided, so the API server rejects it if the
+    object has changed since.
     """
 
     def __init__(
@@ -83,24 +82,24 @@ class GroupStatuses:
         self._count = count
         self._try_again = try_again
         self._decided: dict[GroupKey, _Decided] = {}
-        #: Of those that are written, as the API server says, and since when.
+        #: The statuses whose write the API server has confirmed, with the time of the confirmation.
         self._written: dict[GroupKey, tuple[_Decided, float]] = {}
         self.writes: Dispatcher[GroupKey, _Decided] = Dispatcher(
             self._write, concurrency=WRITES_AT_A_TIME, pace=pace
         )
 
     def of(self, group: PodGroup) -> PodGroupStatus:
-        """What is known of a group: as the watch shows it, or else as it was decided."""
+        """Return the decided status of a group, or that of the watch if none was decided on this version."""
         metadata = group.metadata
         key = GroupKey(metadata.namespace, metadata.name)
         decided = self._decided.get(key)
         if decided is None or (decided.uid, decided.version) != (metadata.uid, metadata.resource_version):
-            # It was written, or somebody else was faster.
+            # The status was written, or another client has changed the object.
             return group.status
         return decided.status
 
     def see(self) -> None:
-        """Forget what was decided of groups that the watch shows at another version, or no more."""
+        """Forget the decided statuses of groups that the watch has delivered at another version, or as deleted."""
         for key, decided in list(self._decided.items()):
             known = self._groups.groups.get(key)
             found = None if known is None else known.object
@@ -111,14 +110,16 @@ class GroupStatuses:
                 del self._decided[key]
 
     def forget(self) -> None:
-        """What was decided counts no more, unless the watch shows it."""
+        """Forget all decided statuses, so that those of the watch are valid."""
         self._decided.clear()
         self._written.clear()
 
     def look(self) -> None:
-        """To be called every now and then. Statuses that the watch does not show long after they were written are
-        decided anew: they were undone as the store went back, or else the watch is late, and they are found to be
-        there."""
+        """Discard statuses that the watch has not delivered within `_SEEN_WITHIN` seconds; call this periodically.
+
+        Either the store was restored to an earlier state without them, or the watch is late. The next session decides
+        them again, and finds those that exist.
+        """
         before = self._timing.clock() - _SEEN_WITHIN
         self.see()
         for key, (decided, since) in list(self._written.items()):
@@ -128,7 +129,7 @@ class GroupStatuses:
                 self._undecided(key)
 
     def put(self, result: GroupResult) -> None:
-        """Have a status written, unless the group has no object of Volcano's, or one that was made anew."""
+        """Write a status, unless the group has no Volcano PodGroup, or one that was deleted and created again."""
         key = result.group.key
         known = self._groups.groups.get(key)
         found = None if known is None else known.object
@@ -142,7 +143,7 @@ class GroupStatuses:
         body = _encode(
             {
                 "metadata": {"uid": decided.uid, "resourceVersion": decided.version},
-                # As merge patch: what is None is taken away.
+                # In a merge patch, None removes a field.
                 "status": _status(decided.status),
             }
         )
@@ -161,13 +162,13 @@ class GroupStatuses:
         if patched.failure is not None:
             self._undecided(key)
         elif patched.resource_version == decided.version:
-            # The object had it already, and the watch has nothing to show.
+            # The object had this status already, so the watch delivers no change.
             del self._decided[key]
         else:
             self._written[key] = (decided, self._timing.clock())
 
     def _undecided(self, key: GroupKey) -> None:
-        """The next session decides on what there is."""
+        """Discard a decided status; the next session decides on the object as it is."""
         del self._decided[key]
         self._written.pop(key, None)
         self._try_again()
@@ -188,7 +189,7 @@ def _status(status: PodGroupStatus) -> dict[str, Any]:
 
 
 class _Written(NamedTuple):
-    """What a queue of this UID was written to hold, at which version of it and when."""
+    """The amounts written to the queue with this UID, the version that the write returned, and the time."""
 
     uid: str
     version: str
@@ -197,11 +198,10 @@ class _Written(NamedTuple):
 
 
 class QueueStatuses:
-    """Owner of what was written of queues that the watch does not show yet, and of the names of all resources that were
-    written: a queue may still have them.
+    """Owner of the statuses of queues that were written and that the watch has not delivered yet.
 
-    It follows the book of queues, so that pods of the fast path show as soon as those of gangs do, and what somebody
-    else has written is written over.
+    It also owns the names of all resources that it wrote, since a queue's status may still contain them. The statuses
+    follow the book of queues, so they include pods of the fast path at once, and replace what other clients write.
     """
 
     def __init__(
@@ -222,30 +222,30 @@ class QueueStatuses:
         self._timing = timing
         self._count = count
         self._written: dict[str, _Written] = {}
-        #: What the statuses of queues say, kept while they are the same objects.
+        #: The parsed statuses of queues, valid while the queue is the same object.
         self._read: dict[str, tuple[Queue, Vector]] = {}
         self._named: dict[str, dict[str, None]] = {}
-        #: Set while what queues hold, or say that they hold, may be another than when it was looked at.
+        #: Set when the usage or the status of queues may have changed since the last check.
         self.due = asyncio.Event()
         self._writes: Dispatcher[str, QueueResult] = Dispatcher(
             self._write, concurrency=WRITES_AT_A_TIME, pace=pace
         )
 
     async def run(self) -> None:
-        """Until cancelled."""
-        # What was written in an earlier term may have been written over since.
+        """Write the statuses of queues until cancelled."""
+        # Another leader may have written statuses since an earlier term of this process.
         self._written.clear()
         self.due.set()
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._writes.run())
             while True:
                 await self.due.wait()
-                # What comes together is one write.
+                # Changes within this time are one write.
                 await self._timing.sleep(_SETTLE)
                 self.due.clear()
                 self._look()
 
-    async def drain(self, timeout: float) -> int:  # noqa: ASYNC109 - as of all writers
+    async def drain(self, timeout: float) -> int:  # noqa: ASYNC109 - the signature of all writers
         return await self._writes.drain(timeout)
 
     def _look(self) -> None:
@@ -258,7 +258,7 @@ class QueueStatuses:
                 del each[name]
 
     def said(self) -> dict[str, Vector]:
-        """What the statuses say that queues hold; not of those of which that cannot be read."""
+        """Return the amounts in the statuses of queues, without those of queues whose status is missing or invalid."""
         found = {}
         for name, queue in self._groups.queues.items():
             written = self._unseen(queue)
@@ -273,20 +273,20 @@ class QueueStatuses:
         return found
 
     def _unseen(self, queue: Queue) -> _Written | None:
-        """What was written of a queue, if the watch does not show it yet."""
+        """Return what was written to a queue, if the watch has not delivered it yet."""
         written, metadata = self._written.get(queue.name), queue.metadata
         if written is not None and (
             written.uid != metadata.uid
             or not is_older(metadata.resource_version, written.version)
             or self._timing.clock() >= written.at + _SEEN_WITHIN
         ):
-            # The watch shows it, or shows long afterwards that it was undone as the store went back.
+            # The watch has delivered it. If it has not after this time, the store was restored to an earlier state.
             del self._written[queue.name]
             return None
         return written
 
     def put(self, results: Iterable[QueueResult]) -> None:
-        """Have those written that say otherwise."""
+        """Write the statuses that differ from those of the objects."""
         for each in results:
             if each.write:
                 self._writes.put(each.queue.name, each)
@@ -312,7 +312,7 @@ class QueueStatuses:
 
 
 def _readable(queue: Queue) -> Vector | None:
-    """What its status says that it holds; None for what cannot be read, or names what nobody can hold."""
+    """Return the amounts in a queue's status; None if they are missing or invalid, or name uncounted resources."""
     allocated = queue.status.allocated
     try:
         held = of_resources(allocated)
@@ -322,7 +322,7 @@ def _readable(queue: Queue) -> Vector | None:
 
 
 def _resources(total: Total) -> dict[str, str]:
-    """Exactly: what is read back has to be what was written."""
+    """Return the amounts as exact quantities, so that reading them again yields the same amounts."""
     amounts = {resource: in_ledger_units(resource, amount) for resource, amount in total.items()}
     return {
         resource: text_of(resource, amount) if resource == "cpu" else str(amount)
@@ -330,12 +330,12 @@ def _resources(total: Total) -> dict[str, str]:
     }
 
 
-#: What events about groups say that was done.
+#: The `action` of events about groups.
 _ACTION: Final = "Scheduling"
 
 
 def tell(recorder: EventRecorder, groups: Groups, event: Event, *, controller: str) -> None:
-    """About a group that has an object."""
+    """Record an event about a group, if the group has a Volcano PodGroup."""
     known = groups.groups.get(event.group)
     found = None if known is None else known.object
     if not isinstance(found, PodGroup):

@@ -35,7 +35,7 @@ from agent_scheduler.engine.state.nodeinfo import NodeInfo
 from agent_scheduler.engine.state.podinfo import PodInfo
 from agent_scheduler.kube.bind import DEFAULT_POLICY
 from agent_scheduler.kube.errors import StoreWentBack
-from agent_scheduler.objects.times import time_text
+from apimachinery.times import time_text
 
 from .background import Background
 from .claim_writer import PatchCall

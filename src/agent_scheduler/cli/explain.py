@@ -15,8 +15,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from agent_scheduler.config.errors import ConfigurationError
 from agent_scheduler.serving.explanation import render
+from apimachinery.errors import ConfigurationError
 
 from .reach import GROUP_PREFIX, Unreachable, Ways, ask
 

@@ -19,7 +19,7 @@ from agent_scheduler.kube.transport import Transport, segment
 from agent_scheduler.objects.batch import COMMAND_VERSION, DEFAULT_QUEUE, commands
 from agent_scheduler.objects.job import JOB_VERSION, Job, job_path
 from agent_scheduler.objects.job import jobs as jobs_of
-from agent_scheduler.objects.quantity import QuantityError, parse
+from apimachinery.quantity import QuantityError, parse
 
 from .listing import Unreadable, not_installed
 

@@ -11,7 +11,9 @@ import gc
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from importlib import import_module
+from importlib.util import find_spec
 from typing import Any
 
 from agent_scheduler import __version__
@@ -44,15 +46,20 @@ _COMMANDS = {
         "agent_scheduler.cli.completion",
         "print a shell completion script for commands and flags",
     ),
-    "bench": ("agent_scheduler.bench.command", "measure how well policies fill a cluster"),
+    "bench": ("bench.command", "measure how well policies fill a cluster"),
     "cluster": ("embedded_kubernetes.cluster", "serve an embedded Kubernetes API with simulated nodes"),
     "demo": (
-        "agent_scheduler.demo.command",
+        "bench.demo.command",
         "run an embedded cluster, a scheduler and a workload, and show the result",
     ),
 }
-#: Commands that need an extra. Without its libraries the command is listed and says what to install.
-_OPTIONAL = ("cluster", "demo")
+#: Commands of other distributions, and their distribution. If it is not installed, the list of commands and the
+#: command itself say what to install. Each name is also an extra of agent-scheduler.
+_FOREIGN = {
+    "bench": "agent-scheduler-bench",
+    "cluster": "embedded-kubernetes",
+    "demo": "agent-scheduler-bench",
+}
 
 
 class _Command(argparse.ArgumentParser):
@@ -63,6 +70,11 @@ class _Command(argparse.ArgumentParser):
     _filled = False
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        if not _is_installed(self.name):
+            # Any flags are accepted, because the command's parser is not available.
+            found = argparse.Namespace() if namespace is None else namespace
+            found.main = partial(_not_installed, self.name)
+            return found, []
         if not self._filled:
             self._filled = True
             _fill(self, self.name)
@@ -82,9 +94,11 @@ def _parser(*, filled: bool = False) -> argparse.ArgumentParser:
     _add_version(parser)
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True, parser_class=_Command)
     for name, (_, text) in _COMMANDS.items():
+        if not _is_installed(name):
+            text += f" (pip install {_FOREIGN[name]})"
         command = commands.add_parser(name, help=text, allow_abbrev=False)
         command.name = name
-        if filled:
+        if filled and _is_installed(name):
             _fill(command, name)
     return parser
 
@@ -95,16 +109,8 @@ def _add_version(parser: argparse.ArgumentParser) -> None:
 
 def _fill(command: argparse.ArgumentParser, name: str) -> None:
     """Add a command's arguments, and its main function as the default of `main`."""
-    try:
-        with _uncollected():
-            module = import_module(_COMMANDS[name][0])
-    except ModuleNotFoundError as error:
-        missing = error.name or str(error)
-        if name not in _OPTIONAL or missing.startswith(("agent_scheduler", "embedded_kubernetes")):
-            raise
-        command.add_argument("rest", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
-        command.set_defaults(main=lambda args: _missing(name, missing))
-        return
+    with _uncollected():
+        module = import_module(_COMMANDS[name][0])
     if name == "run":
         module.add_run_arguments(command)
         _add_version(command)
@@ -114,10 +120,19 @@ def _fill(command: argparse.ArgumentParser, name: str) -> None:
     command.set_defaults(main=module.main)
 
 
-def _missing(command: str, module: str) -> int:
+def _is_installed(command: str) -> bool:
+    """Return whether the command's distribution is installed. It imports nothing."""
+    if command not in _FOREIGN:
+        return True
+    found = find_spec(_COMMANDS[command][0].partition(".")[0])
+    # A folder of the same name in the working directory is a namespace package, which has no origin.
+    return found is not None and found.origin is not None
+
+
+def _not_installed(command: str, _args: argparse.Namespace) -> int:
     print(
-        f"agent-scheduler {command}: the library {module} is not installed; "
-        f"install agent-scheduler[{command}] to use this command",
+        f"agent-scheduler {command}: this command is part of {_FOREIGN[command]}, which is not installed; "
+        f"install it with: pip install 'agent-scheduler[{command}]'",
         file=sys.stderr,
     )
     return 1
@@ -145,11 +160,11 @@ def _run(args: argparse.Namespace) -> int:
 
         import uvloop
 
-        from agent_scheduler.config.errors import ConfigurationError
         from agent_scheduler.config.load import Source, write
         from agent_scheduler.kube.credentials import KubeConfigError
         from agent_scheduler.process.runtime import Runtime
         from agent_scheduler.telemetry.logs import get_logger, setup
+        from apimachinery.errors import ConfigurationError
 
     source = Source(args)
     warnings: list[str] = []

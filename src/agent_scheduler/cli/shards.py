@@ -12,7 +12,6 @@ from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from pathlib import Path
 
-from agent_scheduler.config.errors import ConfigurationError
 from agent_scheduler.config.sharding import FILE, load_sharding
 from agent_scheduler.controllers.sharding.configuration import ShardingSettings, complete, read
 from agent_scheduler.controllers.sharding.controller import CONFIG_MAP, NAMESPACE
@@ -21,6 +20,7 @@ from agent_scheduler.kube.auth import load_endpoint
 from agent_scheduler.kube.credentials import KubeConfigError
 from agent_scheduler.kube.http1 import Http1Transport
 from agent_scheduler.kube.transport import Endpoint, Transport
+from apimachinery.errors import ConfigurationError
 
 from . import shard_plan, shard_view
 from . import shard_reading as reading

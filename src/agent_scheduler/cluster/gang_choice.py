@@ -18,7 +18,7 @@ from agent_scheduler.engine.state.gatedpods import Choice
 from agent_scheduler.engine.state.podinfo import PodInfo
 from agent_scheduler.engine.state.podspec import SpecError
 from agent_scheduler.objects.batch import PodGroup
-from agent_scheduler.objects.quantity import QuantityError
+from apimachinery.quantity import QuantityError
 
 from .cluster import Cluster
 from .groups import Groups

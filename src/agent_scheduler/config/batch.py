@@ -13,11 +13,11 @@ from typing import Annotated, Any, Final, Literal
 from msgspec import Meta, field
 from msgspec.structs import fields
 
-from agent_scheduler.config.codec import Warn, decode, suggest
-from agent_scheduler.config.errors import Invalid, Path, found
-from agent_scheduler.config.values import LIVE, Duration, Name, Section, flag
 from agent_scheduler.config.volcano_args import Arguments, boolean
 from agent_scheduler.engine.session.conf import PluginOption, SessionConf
+from apimachinery.codec import Warn, decode, suggest
+from apimachinery.errors import Invalid, Path, found
+from apimachinery.values import LIVE, Duration, Name, Section, flag
 
 #: Volcano's defaults (`pkg/scheduler/util.go`, `defaultSchedulerConf`).
 DEFAULT_ACTIONS: Final = "enqueue, allocate, backfill"

@@ -7,10 +7,10 @@ import re
 from urllib.parse import urlsplit
 
 from agent_scheduler.config.batch import check_sessions
-from agent_scheduler.config.codec import Warn, silent
-from agent_scheduler.config.errors import Invalid
 from agent_scheduler.config.profiles import build_profiles
 from agent_scheduler.config.schema import Configuration, LeaderElection, Serving, Sharding, Tracing
+from apimachinery.codec import Warn, silent
+from apimachinery.errors import Invalid
 
 #: Retries are jittered by this factor, so a renewal may start that much later (client-go's JitterFactor).
 _JITTER = 1.2

@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
-from agent_scheduler.config.codec import decode
-from agent_scheduler.config.errors import ConfigurationError, Invalid
 from agent_scheduler.config.flags import FLAGS, Flag
-from agent_scheduler.config.values import Section
-from agent_scheduler.objects.durations import parse_duration
+from apimachinery.codec import decode
+from apimachinery.durations import parse_duration
+from apimachinery.errors import ConfigurationError, Invalid
+from apimachinery.values import Section
 
 SectionT = TypeVar("SectionT", bound=Section)
 

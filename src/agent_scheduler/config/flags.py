@@ -10,10 +10,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from agent_scheduler.config.codec import Setting, decode_value, encode, extra, parse_scalar, settings, suggest
-from agent_scheduler.config.errors import ConfigurationError, Invalid
 from agent_scheduler.config.kube_scheduler import add_kube_arguments
 from agent_scheduler.config.schema import FEATURE_GATES, Configuration
+from apimachinery.codec import Setting, decode_value, encode, extra, parse_scalar, settings, suggest
+from apimachinery.errors import ConfigurationError, Invalid
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -14,8 +14,6 @@ from dataclasses import dataclass
 
 from msgspec import Struct
 
-from agent_scheduler.config.codec import ForeignKey
-from agent_scheduler.config.errors import ConfigurationError
 from agent_scheduler.config.schema import (
     ClientConnection,
     Configuration,
@@ -23,6 +21,8 @@ from agent_scheduler.config.schema import (
     Logging,
     ProfileConfig,
 )
+from apimachinery.codec import ForeignKey
+from apimachinery.errors import ConfigurationError
 
 # ---- keys of a KubeSchedulerConfiguration
 

@@ -17,9 +17,6 @@ from msgspec.structs import replace
 from agent_scheduler.config import flags as command_line
 from agent_scheduler.config.batch import SessionsFile
 from agent_scheduler.config.checks import check
-from agent_scheduler.config.codec import Reading, Warn, decode, encode, fields, suggest, unknown_key
-from agent_scheduler.config.document import Document, text_of
-from agent_scheduler.config.errors import ConfigurationError, Invalid, Path, found, show
 from agent_scheduler.config.flags import Flag
 from agent_scheduler.config.kube_scheduler import BRING_YOUR_FILE, FOREIGN, KUBE_API_GROUP, refuse
 from agent_scheduler.config.kube_scheduler import translated as translated_flags
@@ -37,6 +34,9 @@ from agent_scheduler.config.schema import (
     StatusWrites,
 )
 from agent_scheduler.config.volcano import translated
+from apimachinery.codec import Reading, Warn, decode, encode, fields, suggest, unknown_key
+from apimachinery.document import Document, text_of
+from apimachinery.errors import ConfigurationError, Invalid, Path, found, show
 
 #: Settings that are a namespace.
 NAMESPACES: tuple[tuple[str, str], ...] = (

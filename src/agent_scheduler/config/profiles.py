@@ -14,8 +14,6 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import fields
 
-from agent_scheduler.config.codec import Warn, decode, silent, suggest
-from agent_scheduler.config.errors import Invalid, Path, found
 from agent_scheduler.config.kube_scheduler import KUBE_API_GROUP
 from agent_scheduler.config.schema import Configuration, PluginConfig, Plugins, ProfileConfig
 from agent_scheduler.config.schema import PluginSet as Chosen
@@ -38,6 +36,8 @@ from agent_scheduler.engine.profiles.profiles import (
     build_profile,
     is_absent,
 )
+from apimachinery.codec import Warn, decode, silent, suggest
+from apimachinery.errors import Invalid, Path, found
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint

@@ -12,10 +12,10 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Any, NamedTuple, Protocol
 
-from agent_scheduler.config.codec import extra, settings
-from agent_scheduler.config.errors import ConfigurationError
 from agent_scheduler.config.load import Source, Texts, to_dict
 from agent_scheduler.config.schema import Configuration
+from apimachinery.codec import extra, settings
+from apimachinery.errors import ConfigurationError
 
 #: Seconds between two checks of the file.
 LOOK_EVERY = 2.0

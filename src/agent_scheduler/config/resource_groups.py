@@ -10,10 +10,10 @@ import msgspec
 import yaml
 
 from agent_scheduler.admission.pods import RESOURCE_GROUP, ResourceGroup
-from agent_scheduler.config.codec import decode
-from agent_scheduler.config.document import Document
-from agent_scheduler.config.errors import ConfigurationError, Invalid, Path, found
-from agent_scheduler.config.values import Name, Section
+from apimachinery.codec import decode
+from apimachinery.document import Document
+from apimachinery.errors import ConfigurationError, Invalid, Path, found
+from apimachinery.values import Name, Section
 
 
 class _Members(Section, frozen=True, kw_only=True):

@@ -13,8 +13,8 @@ from typing import Annotated, Any, Literal
 from msgspec import Meta, field
 
 from agent_scheduler.config.batch import Batch
-from agent_scheduler.config.values import LIVE, Duration, Name, Port, PositiveInt, Rate, Section, flag
 from agent_scheduler.telemetry.logs import LogFormat, LogLevel
+from apimachinery.values import LIVE, Duration, Name, Port, PositiveInt, Rate, Section, flag
 
 API_VERSION = "agent-scheduler/v1"
 KIND = "SchedulerConfiguration"

@@ -11,10 +11,6 @@ from typing import Annotated, Any
 
 from msgspec import Meta, Struct, field
 
-from agent_scheduler.config.codec import Warn, decode, fields, silent, suggest
-from agent_scheduler.config.document import Document
-from agent_scheduler.config.errors import ConfigurationError, Invalid, Path, show
-from agent_scheduler.config.values import Duration, Section
 from agent_scheduler.engine.shards.settings import (
     POLICIES,
     Count,
@@ -29,6 +25,10 @@ from agent_scheduler.engine.shards.settings import (
     Treatment,
     WarmupArgs,
 )
+from apimachinery.codec import Warn, decode, fields, silent, suggest
+from apimachinery.document import Document
+from apimachinery.errors import ConfigurationError, Invalid, Path, show
+from apimachinery.values import Duration, Section
 
 #: The key of the ConfigMap.
 FILE = "sharding.yaml"

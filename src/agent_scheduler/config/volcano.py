@@ -14,12 +14,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from agent_scheduler.config.codec import Warn, decode, decode_value, fields, suggest
-from agent_scheduler.config.errors import Invalid, Path, found
 from agent_scheduler.config.schema import API_VERSION, KIND, Configuration
 from agent_scheduler.config.volcano_args import Arguments, Wish, boolean, combined, known, listed
 from agent_scheduler.engine.framework.args import VolumeBindingArgs
 from agent_scheduler.engine.profiles.profiles import REGISTRY
+from apimachinery.codec import Warn, decode, decode_value, fields, suggest
+from apimachinery.errors import Invalid, Path, found
 
 _KEYS = ("actions", "tiers", "configurations", "metrics")
 

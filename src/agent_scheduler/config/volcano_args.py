@@ -17,8 +17,8 @@ from fractions import Fraction
 from math import gcd, lcm
 from typing import Any
 
-from agent_scheduler.config.codec import Warn, unknown_key
-from agent_scheduler.config.errors import Invalid, Path, found
+from apimachinery.codec import Warn, unknown_key
+from apimachinery.errors import Invalid, Path, found
 
 
 class Arguments:

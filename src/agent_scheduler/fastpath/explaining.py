@@ -23,7 +23,7 @@ from agent_scheduler.engine.state.batchinfo import GroupKey
 from agent_scheduler.engine.state.podinfo import PodInfo
 from agent_scheduler.engine.verdicts import WORDS, Wait, of_own_gates
 from agent_scheduler.kube.retry import Timing
-from agent_scheduler.objects.times import time_text
+from apimachinery.times import time_text
 
 from .gang_waits import of_gang
 from .rules import Rules

@@ -20,7 +20,7 @@ from agent_scheduler.kube.errors import Failure
 from agent_scheduler.kube.patch import CALLED_OFF, STRATEGIC, called_off, is_about_another_pod, is_conflict
 from agent_scheduler.kube.retry import REAL, Timing
 from agent_scheduler.kube.transport import Named, Transport, pod_path
-from agent_scheduler.objects.times import time_text
+from apimachinery.times import time_text
 
 _encode = msgspec.json.Encoder().encode
 

@@ -29,8 +29,8 @@ from agent_scheduler.kube.recorder import ObjectReference
 from agent_scheduler.kube.retry import Timing
 from agent_scheduler.kube.transport import Transport
 from agent_scheduler.kube.watch_events import is_older
-from agent_scheduler.objects.times import micro_time_text
 from agent_scheduler.telemetry.logs import get_logger
+from apimachinery.times import micro_time_text
 
 _log = get_logger(__name__)
 

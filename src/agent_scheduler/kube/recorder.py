@@ -28,8 +28,8 @@ from agent_scheduler.kube.patch import MERGE
 from agent_scheduler.kube.repeated import Repeated
 from agent_scheduler.kube.retry import REAL, Backoff, Timing
 from agent_scheduler.kube.transport import Response, Transport, TransportError, segment, start_of
-from agent_scheduler.objects.times import micro_stamp, micro_time_text
 from agent_scheduler.telemetry.logs import get_logger
+from apimachinery.times import micro_stamp, micro_time_text
 
 _log = get_logger(__name__)
 _encode = msgspec.json.Encoder().encode

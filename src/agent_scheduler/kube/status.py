@@ -28,8 +28,8 @@ from agent_scheduler.kube.repeated import Repeated
 from agent_scheduler.kube.retry import REAL, Backoff, Timing
 from agent_scheduler.kube.transport import Named, PodKey, Transport, pod_path
 from agent_scheduler.kube.watch_events import is_older
-from agent_scheduler.objects.times import time_text
 from agent_scheduler.telemetry.logs import get_logger
+from apimachinery.times import time_text
 
 _log = get_logger(__name__)
 #: A version that is older than all others.

@@ -14,8 +14,6 @@ from typing import Any
 import msgspec
 
 from agent_scheduler.config.checks import check_election, check_serving
-from agent_scheduler.config.codec import suggest
-from agent_scheduler.config.errors import ConfigurationError
 from agent_scheduler.config.flag_values import checked, scheduler_names, section
 from agent_scheduler.config.flags import ELECTION_DETAILS, FLAGS, LEADER_ELECT, LOCK_NAMESPACE, Flag, given
 from agent_scheduler.config.namespace import OwnNamespace, own_namespace
@@ -24,6 +22,8 @@ from agent_scheduler.controllers.jobs.controller import JobSettings
 from agent_scheduler.controllers.podgroups.controller import PodGroupSettings
 from agent_scheduler.controllers.sharding.controller import ControllerSettings
 from agent_scheduler.controllers.sharding.flags import add_sharding_arguments, sharding_settings
+from apimachinery.codec import suggest
+from apimachinery.errors import ConfigurationError
 
 #: The values of `--enable`.
 SHARDING, QUEUE, PODGROUP, JOB = "sharding", "queue", "podgroup", "job"

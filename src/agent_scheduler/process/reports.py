@@ -6,12 +6,12 @@ from urllib.parse import urlsplit
 
 from agent_scheduler import __version__
 from agent_scheduler.batch.waiting import WaitingPods
-from agent_scheduler.config.errors import ConfigurationError
 from agent_scheduler.config.schema import Configuration, Tracing
 from agent_scheduler.fastpath.scheduler import Receivers
 from agent_scheduler.kube.retry import Timing
 from agent_scheduler.telemetry.metrics import Metrics
 from agent_scheduler.telemetry.observers import FastPathObserver, QueueRecorder
+from apimachinery.errors import ConfigurationError
 
 #: The path of a collector's traces if its URL has no path.
 _TRACES = "/v1/traces"

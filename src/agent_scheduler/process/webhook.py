@@ -30,7 +30,6 @@ from agent_scheduler.admission.review import (
     write_review,
 )
 from agent_scheduler.cluster.informers import InformerObserver
-from agent_scheduler.config.errors import ConfigurationError
 from agent_scheduler.kube.retry import Timing
 from agent_scheduler.kube.transport import Endpoint, Transport
 from agent_scheduler.process.base import Process, run_to_end
@@ -43,6 +42,7 @@ from agent_scheduler.telemetry.webhook import RESULTS, WebhookMetrics
 from agent_scheduler.webhook.configurations import Configurations, configuration_paths
 from agent_scheduler.webhook.own_objects import OwnObjects
 from agent_scheduler.webhook.picture import Picture
+from apimachinery.errors import ConfigurationError
 
 from .webhook_flags import WebhookSettings, read_groups
 

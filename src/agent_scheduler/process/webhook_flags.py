@@ -15,7 +15,6 @@ from agent_scheduler.admission.jobs import JobRules
 from agent_scheduler.admission.pods import ResourceGroup
 from agent_scheduler.admission.queues import QueueRules
 from agent_scheduler.config.checks import check_serving
-from agent_scheduler.config.errors import ConfigurationError
 from agent_scheduler.config.flag_values import (
     checked,
     duration,
@@ -28,6 +27,7 @@ from agent_scheduler.config.flags import FLAGS, Flag, feature_gates, given
 from agent_scheduler.config.namespace import OwnNamespace, own_namespace
 from agent_scheduler.config.resource_groups import read_resource_groups
 from agent_scheduler.config.schema import ClientConnection, Logging, Serving
+from apimachinery.errors import ConfigurationError
 
 #: Volcano's name of the feature gate for gating pods. Volcano's default is off.
 GATES = "SchedulingGatesQueueAdmission"

@@ -44,8 +44,8 @@ from agent_scheduler.kube.retry import Backoff, Timing
 from agent_scheduler.kube.transport import Transport
 from agent_scheduler.kube.watch_events import DELETED, Change, is_older
 from agent_scheduler.objects.shard import NODE_SHARDS, NodeShard
-from agent_scheduler.objects.times import time_text
 from agent_scheduler.telemetry.logs import get_logger
+from apimachinery.times import time_text
 
 from .holders import Holders
 

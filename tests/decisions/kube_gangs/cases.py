@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from itertools import product
 from typing import Any, NamedTuple
 
-from agent_scheduler.objects.quantity import milli_value
+from apimachinery.quantity import milli_value
 from tests.decisions.plain.selectors import selects
 from tests.support.loop import SimLoop
 from tests.support.needed import recorded_cases

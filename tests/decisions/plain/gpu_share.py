@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from agent_scheduler.objects.quantity import resource_value
+from apimachinery.quantity import resource_value
 from tests.decisions.plain.requests import pod_request
 from tests.decisions.plain.world import Obj, Refusal, World
 

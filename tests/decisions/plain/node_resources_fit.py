@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from agent_scheduler.objects.quantity import resource_value
+from apimachinery.quantity import resource_value
 from tests.decisions.plain.requests import containers_request, pod_request, requested_resources
 from tests.decisions.plain.world import Obj, Refusal, World, name
 

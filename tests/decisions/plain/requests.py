@@ -13,7 +13,7 @@ the spec does not count.
 
 from __future__ import annotations
 
-from agent_scheduler.objects.quantity import resource_value
+from apimachinery.quantity import resource_value
 from tests.decisions.plain.world import Obj
 
 #: What a container is taken to use of a resource that it does not request, by the score of NodeResourcesFit alone.

@@ -142,6 +142,25 @@ async def test_only_an_action_of_the_whole_job_makes_its_group_anew(action: str,
         assert (await it.status()).get("version", 0) == (0 if kept else 1)
 
 
+@pytest.mark.promise("S35")
+async def test_a_pod_that_is_made_late_for_an_earlier_version_of_the_job_is_made_anew() -> None:
+    """The server carries the request out after the restart of the Job, and the pod runs before any of the new group."""
+    async with jobs_run() as it:
+        await it.let_in(task("a", 1), task("b", 1, dependsOn={"name": ["a"]}))
+        body = (await it.pods())["j-a-0"]
+        await it.ordered("RestartJob")
+        assert await it.pods() == {}
+        kept = {key: body["metadata"][key] for key in ("name", "labels", "annotations", "ownerReferences")}
+        await it.add(PODS, {"metadata": kept, "spec": body["spec"]})
+        await it.pods_are("Running", "j-a-0")
+        await it.group_is("Inqueue")
+        versions = {
+            name: pod["metadata"]["annotations"]["volcano.sh/job-version"]
+            for name, pod in (await it.pods()).items()
+        }
+        assert versions == {"j-a-0": "1"}
+
+
 async def test_why_its_group_cannot_be_scheduled_is_an_event_of_the_job_while_that_is_so() -> None:
     async with jobs_run() as it:
         await it.add_job(task("a", 1, minimum=1))

@@ -12,8 +12,8 @@ from agent_scheduler.fastpath.scheduler import FastPath
 from agent_scheduler.kube.bind import BindOutcome, BindResult, UnknownOutcome
 from agent_scheduler.kube.retry import REAL
 from agent_scheduler.objects.shard import NODE_SHARDS
-from agent_scheduler.objects.times import time_text
 from agent_scheduler.process.runtime import Runtime
+from apimachinery.times import time_text
 from embedded_kubernetes.requests import Disturbance
 from tests.regressions.stages import HeldBinds, HeldResults
 from tests.support.embedded import until

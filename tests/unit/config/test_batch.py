@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from agent_scheduler.config.document import text_of
 from agent_scheduler.config.load import Source, load_text, to_dict
 from agent_scheduler.config.schema import Configuration
+from apimachinery.document import text_of
 from tests.support.command_line import HEADER, problem, refusal, run_arguments
 
 from .test_reload import World

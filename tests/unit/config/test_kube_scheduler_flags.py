@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from agent_scheduler.cli.main import main
-from agent_scheduler.config.errors import ConfigurationError
 from agent_scheduler.config.kube_scheduler import REFUSED
 from agent_scheduler.config.load import load
 from agent_scheduler.config.schema import Configuration
+from apimachinery.errors import ConfigurationError
 from tests.support.command_line import problem, run_arguments
 
 

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 import yaml
 
-from agent_scheduler.config.errors import ConfigurationError
 from agent_scheduler.config.flags import FLAGS
 from agent_scheduler.config.load import Source, load, load_text, to_dict
 from agent_scheduler.config.profiles import build_profiles
 from agent_scheduler.config.schema import FEATURE_GATES, Configuration
+from apimachinery.errors import ConfigurationError
 from tests.support.command_line import HEADER, problem, refusal, run_arguments, saying, warnings
 
 Load = Callable[..., Configuration]

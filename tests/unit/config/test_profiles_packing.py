@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 import yaml
 
-from agent_scheduler.config.codec import decode
 from agent_scheduler.config.load import load_text
 from agent_scheduler.config.profiles import build_profiles
 from agent_scheduler.engine.framework.args import FragmentationArgs
@@ -16,6 +15,7 @@ from agent_scheduler.engine.framework.plugin import Profile, Reads
 from agent_scheduler.engine.plugins.best_fit import BestFit
 from agent_scheduler.engine.plugins.fragmentation import Fragmentation
 from agent_scheduler.engine.state.targetworkload import kind_of
+from apimachinery.codec import decode
 from tests.support.command_line import problem
 from tests.support.engine import GPU, World, node
 

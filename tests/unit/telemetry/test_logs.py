@@ -11,7 +11,7 @@ import orjson
 import pytest
 
 from agent_scheduler.telemetry import logs
-from tests.conftest import LostErrors
+from tests.plugin import LostErrors
 
 
 def start(level: logs.LogLevel = "info", log_format: logs.LogFormat = "json") -> io.BytesIO:

@@ -17,8 +17,8 @@ from agent_scheduler.kube.retry import Timing
 from agent_scheduler.objects.batch import NOT_LET_IN, TASK_SPEC, PodGroup
 from agent_scheduler.objects.job import JOB_VERSION, Job, JobStatus, TaskSpec
 from agent_scheduler.objects.job_pod import OUT_OF_SYNC, JobPod
-from agent_scheduler.objects.quantity import QuantityError
-from agent_scheduler.objects.times import time_text
+from apimachinery.quantity import QuantityError
+from apimachinery.times import time_text
 
 from .belongings import Belongings
 from .cluster import NEWS, JobsCluster
@@ -26,7 +26,7 @@ from .depends import REASON, Waiting, attainable_minimum, pods_in_vain, reserves
 from .group import group_for, renewal
 from .identity import key_of
 from .plugins.registry import changed, unknown
-from .pods import correction, is_lost, partition_of, pod_for, stand_by, wanted_pods
+from .pods import correction, is_lost, is_outdated, partition_of, pod_for, stand_by, wanted_pods
 from .policies import Happened
 from .states import (
     CLOSED,
@@ -117,11 +117,11 @@ class Carrying:
         return True
 
     async def _sweep(self, job: Job, wanted: Wanted) -> bool:
-        """Delete the marked objects."""
+        """Delete the marked objects, and pods of an earlier version of the Job that were created late."""
         pods = [
             pod
             for pod in self._cluster.pods(job).values()
-            if pod.is_marked and pod.metadata.deletion_timestamp is None
+            if (pod.is_marked or is_outdated(job, pod)) and pod.metadata.deletion_timestamp is None
         ]
         group = self._cluster.group(job)
         if not await self._writes.delete_pods(pods, wanted):

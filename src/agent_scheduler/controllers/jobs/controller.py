@@ -28,9 +28,9 @@ from agent_scheduler.objects.batch import (
     PriorityClass,
     command_path,
 )
-from agent_scheduler.objects.durations import format_duration
 from agent_scheduler.objects.job import JOBS, Job
 from agent_scheduler.objects.job_pod import JOB_NAME, JobPod
+from apimachinery.durations import format_duration
 
 from .belongings import Belongings
 from .carrying import Carrying, has_partitions

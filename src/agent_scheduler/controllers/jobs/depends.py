@@ -10,7 +10,7 @@ from agent_scheduler.objects.batch import ATTAINABLE, TASK_SPEC, PodGroup
 from agent_scheduler.objects.job import ANY, DEPENDS_ON_GANG, RESERVE, Job, TaskSpec
 from agent_scheduler.objects.job_pod import JobPod
 
-from .pods import partition_of, pod_name, wanted_pods
+from .pods import is_outdated, partition_of, pod_name, wanted_pods
 from .states import tasks_of
 
 #: The reason in a Job's state while a task waits.
@@ -49,13 +49,14 @@ def reserves(job: Job) -> bool:
 def waiting_tasks(job: Job, pods: Mapping[str, JobPod]) -> dict[str, Waiting]:
     """Return the waiting tasks by name; `pods` are all of the Job's.
 
-    Unknown names in dependencies are ignored, because such a pod would never be created.
+    Unknown names in dependencies are ignored, because such a pod would never be created. Outdated pods are not ready,
+    because they are removed.
     """
     if all(task.depends_on is None for task in tasks_of(job)):
         return {}
     ready: dict[str, int] = {}
     for pod in pods.values():
-        if is_ready(pod):
+        if is_ready(pod) and not is_outdated(job, pod):
             name = pod.annotation(TASK_SPEC)
             ready[name] = ready.get(name, 0) + 1
     by_name = {task.name: task for task in tasks_of(job)}

@@ -23,7 +23,7 @@ from agent_scheduler.objects.job_pod import (
 )
 from agent_scheduler.objects.wire import Wire
 
-from .states import tasks_of
+from .states import ENDED, tasks_of
 
 _NUMA_POLICY: Final = "volcano.sh/numa-topology-policy"
 #: Annotations that pods copy from their Job; of `_BUDGETS` only the first that is set.
@@ -162,6 +162,16 @@ def correction(job: Job, task: TaskSpec, index: int, pod: JobPod) -> dict[str, A
     if not any(each.controller for each in metadata.owner_references or ()):
         wanted["ownerReferences"] = [owner_of(job)]  # type: ignore[assignment]
     return {"metadata": {"uid": metadata.uid, **wanted}} if wanted else None
+
+
+def is_outdated(job: Job, pod: JobPod) -> bool:
+    """Return whether the pod was created for an earlier version of the Job and has not ended.
+
+    An action on the whole Job removes such pods. One that is left was created by a request that the API server carried
+    out after the action.
+    """
+    version = pod.annotation(VERSION)
+    return version.isdecimal() and int(version) < job.status.version and pod.status.phase not in ENDED
 
 
 def is_lost(job: Job, task: TaskSpec, pod: JobPod) -> bool:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
-from agent_scheduler.objects.durations import parse_duration
 from agent_scheduler.objects.job import Job, LifecyclePolicy, TaskSpec
+from apimachinery.durations import parse_duration
 
 from .states import ABORT_JOB, COMPLETE_JOB, RESTART_JOB, SYNC_JOB, TERMINATE_JOB, tasks_of
 

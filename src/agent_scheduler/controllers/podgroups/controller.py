@@ -29,10 +29,10 @@ from agent_scheduler.kube.transport import Transport, segment
 from agent_scheduler.objects.batch import GROUP_NAME, GROUP_OF_PODS, PodGroup, pod_group_path
 from agent_scheduler.objects.batch import pod_groups as groups_path
 from agent_scheduler.objects.job_pod import JOB_NAME
-from agent_scheduler.objects.quantity import QuantityError
 from agent_scheduler.objects.wire import Metadata, Namespace, OwnerReference, Wire
 from agent_scheduler.objects.workload import MemberPod, Replicated
 from agent_scheduler.telemetry.logs import OncePer, get_logger
+from apimachinery.quantity import QuantityError
 
 from .building import controller_of, group_for, group_name, may_be_made, named_group, renewal
 

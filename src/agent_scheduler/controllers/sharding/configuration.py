@@ -12,11 +12,11 @@ from typing import NamedTuple
 
 import msgspec
 
-from agent_scheduler.config.errors import ConfigurationError
 from agent_scheduler.config.sharding import FILE, Sharding, load_sharding
 from agent_scheduler.engine.shards.settings import NOBODY, PlanSettings
 from agent_scheduler.kube.recorder import ObjectReference
 from agent_scheduler.objects.config_map import ConfigMap
+from apimachinery.errors import ConfigurationError
 
 
 class ShardingSettings(NamedTuple):

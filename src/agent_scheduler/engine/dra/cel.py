@@ -18,7 +18,7 @@ import re
 from functools import lru_cache
 from typing import Any, Final
 
-from agent_scheduler.objects.celtypes import FUNCTIONS, hashable, quantity_value, types_of, version_value
+from apimachinery.celtypes import FUNCTIONS, hashable, quantity_value, types_of, version_value
 
 from .celcost import check_cost
 from .devices import Attribute, Facts

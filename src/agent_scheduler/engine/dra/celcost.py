@@ -44,7 +44,7 @@ class Size(NamedTuple):
 _SCALAR: Final = Size(1, 1)
 _TEXT: Final = Size(_LETTERS, _LETTERS)
 
-#: The functions that `objects.celtypes` adds to the library.
+#: The functions that `apimachinery.celtypes` adds to the library.
 _OWN: Final = frozenset(
     (
         *("quantity", "isQuantity", "semver", "isSemver", "compareTo", "isGreaterThan", "isLessThan", "sign"),

@@ -13,7 +13,7 @@ from weakref import WeakValueDictionary
 import msgspec
 
 from agent_scheduler.objects import dra
-from agent_scheduler.objects.quantity import UNIT
+from apimachinery.quantity import UNIT
 
 from ..state.amounts import Amount, amount, units, written_like
 from ..state.reach import Reach

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from agent_scheduler.objects import dra, wire
-from agent_scheduler.objects.quantity import QuantityError
+from apimachinery.quantity import QuantityError
 
 from ..state.amounts import amount
 from ..state.claimspec import ClaimSpec, claim_spec

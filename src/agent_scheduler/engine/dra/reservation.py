@@ -142,27 +142,26 @@ def due(
         return Due.DONE
     if claim.deleting:
         return Lost(f"resourceclaim {name} is being deleted")
-    if part.allocation is None:
-        if claim.allocation is not None and claim.allocation != part.allocated:
-            return Lost(f"resourceclaim {name} has got other devices")
-        if claim.allocation is None:
-            if devices.assumed.is_about_to_have(part.claim, part.allocated):
-                return Due.WAIT
-            if devices.allocation(part.claim) is None:
-                return Lost(f"resourceclaim {name} was deallocated")
-            if not version:
-                return Due.WAIT
+    if claim.allocation is not None and claim.allocation != part.allocated:
+        return Lost(f"resourceclaim {name} was allocated by another client")
+    if part.allocation is None and claim.allocation is None:
+        if devices.assumed.is_about_to_have(part.claim, part.allocated):
+            return Due.WAIT
+        if devices.allocation(part.claim) is None:
+            return Lost(f"resourceclaim {name} was deallocated")
+        if not version:
+            return Due.WAIT
+    if part.allocation is None or claim.allocation is not None:
+        # It has, or is about to have, consumers, which a write of the whole status would remove.
         if len(claim.reserved_for) >= RESERVED_AT_MOST:
             return Lost(f"resourceclaim {name} is reserved for {RESERVED_AT_MOST} others")
         status: dict[str, Any] = {"reservedFor": [_consumer(pod)]}
         return Write(part.claim, True, True, _body(claim, version, status=status))
-    if claim.allocation is not None and claim.allocation != part.allocated:
-        return Lost(f"resourceclaim {name} was allocated by another client")
     if is_overtaken(reservation, part, devices):
         # The API server would accept it: it does not compare claims.
         return Lost(f"devices for resourceclaim {name} were given to others")
     if not claim.protected and not version:
-        return Write(part.claim, False, True, _body(claim, None, finalizers=[FINALIZER]))
+        return Write(part.claim, False, True, _body(claim, "", finalizers=[FINALIZER]))
     status = {
         "allocation": part.allocation.status(part.uid, reservation.at),
         "reservedFor": [_consumer(pod)],
@@ -222,10 +221,11 @@ def _consumer(pod: PodRef) -> dict[str, str]:
 
 
 def _body(
-    claim: ClaimInfo, version: str | None, *, status: dict[str, Any] | None = None, **metadata: object
+    claim: ClaimInfo, version: str, *, status: dict[str, Any] | None = None, **metadata: object
 ) -> bytes:
-    """Encode a patch of the claim; `version` None: valid at any version."""
-    described: dict[str, object] = {"uid": claim.uid, **metadata}
-    if version is not None:
-        described["resourceVersion"] = version or claim.resource_version
+    """Encode a patch of the claim, valid only at `version`; empty for the known one.
+
+    The next write is valid at the version that this one results in, so this one must not skip any.
+    """
+    described = {"uid": claim.uid, "resourceVersion": version or claim.resource_version, **metadata}
     return _encode({"metadata": described} if status is None else {"metadata": described, "status": status})

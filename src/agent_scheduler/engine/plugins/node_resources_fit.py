@@ -15,7 +15,7 @@ from operator import attrgetter
 
 import numpy as np
 
-from agent_scheduler.objects.quantity import text_of
+from apimachinery.quantity import text_of
 
 from ..dra.catalogue import Devices
 from ..events.hints import ClusterEventWithHint

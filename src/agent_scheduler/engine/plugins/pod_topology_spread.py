@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from agent_scheduler.objects.quantity import MAX_INT64
+from apimachinery.quantity import MAX_INT64
 
 from ..events.events import ActionType, ClusterEvent, Resource
 from ..events.hints import ClusterEventWithHint, QueueingHint

@@ -1,1 +1,1 @@
-"""Queues and how much of each resource they hold: vectors, the tree, what plugins compute by it, and the one book."""
+"""Queues and their amounts of resources: vectors, the tree of queues, the plugins' accounts, and the book."""

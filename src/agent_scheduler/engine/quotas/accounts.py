@@ -1,4 +1,4 @@
-"""A queue's account in a session: what it may hold, holds and has been asked for."""
+"""The account of a queue in a session: its limits, usage and requests."""
 
 from __future__ import annotations
 
@@ -13,14 +13,15 @@ from .vector import COMMON, EMPTY, PODS, UNLIMITED, Total, Vector, add_to, in_or
 
 
 def zero() -> Total:
+    """Return a vector with zero of cpu and memory."""
     return dict.fromkeys(COMMON, 0)
 
 
 class Account:
-    """One queue's amounts in one session. Owner: the plugin that made it; the vectors it was given stay as they are.
+    """The amounts of one queue in one session. Owner: the plugin that created it; passed vectors are not changed.
 
-    Invariant: `allocated` is what the queue's tasks that hold room ask for, in and below it; `real_capability` is the
-    most that it may ever be.
+    Invariant: `allocated` is the sum of the requests of tasks with room in the queue and its children;
+    `real_capability` is the limit of `allocated`.
     """
 
     __slots__ = (
@@ -51,17 +52,17 @@ class Account:
         self.share = 0.0
 
     def deserve(self, deserved: Total) -> None:
-        """What it deserves from now on."""
+        """Set the deserved share."""
         self.deserved = deserved
         self._deserved = tuple((resource, deserved[resource]) for resource in names(deserved))
 
     def allocated_part(self) -> float:
-        """The greatest part of what is deserved that is allocated, over the resources of which any is."""
+        """Return the maximum of allocated / deserved over the resources of which any is deserved."""
         allocated = self.allocated
         return max((allocated.get(each, 0) / deserved for each, deserved in self._deserved), default=0.0)
 
     def lacking(self, wanted: Vector, limit: Vector, reserved: Vector = EMPTY) -> list[str]:
-        """Resources of which it would hold more than `limit` with `wanted` more, and what is `reserved` besides."""
+        """Return the resources of which the queue would exceed `limit` with `wanted` and `reserved` in addition."""
         allocated = self.allocated
         lacking = [
             resource
@@ -73,7 +74,7 @@ class Account:
         return in_order(lacking) if lacking else lacking
 
     def count(self, job: Demand, admitted: Vector) -> None:
-        """Adds jobs of this queue or of one below it, which were `admitted` for so much more than they hold."""
+        """Add jobs of this queue or its children; `admitted` is what they were admitted for and do not hold so far."""
         add_to(self.allocated, job.allocated)
         add_to(self.request, job.allocated)
         add_to(self.request, job.pending)
@@ -81,7 +82,7 @@ class Account:
         add_to(self.elastic, job.elastic())
 
     def after_admitting(self, minimum: Vector) -> Total:
-        """What is held and admitted, with `minimum` more, without what may be taken back from jobs."""
+        """Return what is allocated and admitted, plus `minimum`, without what jobs hold beyond their minimums."""
         used = dict(minimum)
         add_to(used, self.allocated)
         add_to(used, self.inqueue)
@@ -91,17 +92,17 @@ class Account:
 
 
 class Refusal(NamedTuple):
-    """The queue that has not enough left, and of which resources."""
+    """A queue without enough room, and the insufficient resources."""
 
     queue: str
     resources: list[str]
 
 
 class Gauges(Struct, kw_only=True):
-    """A queue's metrics, by Volcano's names; None and absent resources were never set.
+    """The metrics of a queue, by Volcano's names; None and missing resources were never set.
 
-    Deserved, request, inqueue and real capacity are those of the session's opening; `allocated` and `share` follow
-    allocations, of the queue that a task is in, not of its ancestors.
+    Deserved, request, inqueue and real capacity are those of the session's opening; `allocated` and `share` change with
+    each allocation in the queue itself, not with those in its children.
     """
 
     allocated: Vector | None = None
@@ -114,7 +115,7 @@ class Gauges(Struct, kw_only=True):
 
 
 def unlimited_where_unset(capability: Total) -> Total:
-    """A limit of 0 or less for cpu or memory is none."""
+    """Return the capability without limits of cpu or memory that are 0 or less, which count as unset."""
     return {
         resource: UNLIMITED if resource in COMMON and amount <= 0 else amount
         for resource, amount in capability.items()
@@ -122,6 +123,7 @@ def unlimited_where_unset(capability: Total) -> Total:
 
 
 def total_guarantee(queues: Iterable[QueueInfo]) -> Total:
+    """Return the sum of the guarantees."""
     total = zero()
     for queue in queues:
         add_to(total, queue.guarantee)
@@ -129,31 +131,32 @@ def total_guarantee(queues: Iterable[QueueInfo]) -> Total:
 
 
 class Reservations:
-    """Tasks that were let past the queue's own gate and hold no room yet, by queue. Owner: a session's plugin.
+    """The tasks whose queue gate was removed and that hold no room so far, by queue. Owner: a session's plugin.
 
-    Invariants: no task is in here and in an account's `allocated`; a queue's total is the sum of its tasks.
+    Invariants: no task is both here and in an account's `allocated`; a queue's total is the sum of its tasks.
     """
 
     __slots__ = ("_tasks", "_totals")
 
     def __init__(self) -> None:
-        #: UID -> its queue, and what it wants.
+        #: UID -> (queue, request).
         self._tasks: dict[str, tuple[str, Vector]] = {}
         self._totals: dict[str, Total] = {}
 
     def add(self, queue: str, uid: str, wanted: Vector) -> None:
-        """Nothing if it is there."""
+        """Add a task; a known one is ignored."""
         if uid not in self._tasks:
             self._tasks[uid] = (queue, wanted)
             add_to(self._totals.setdefault(queue, zero()), wanted)
 
     def remove(self, uid: str) -> None:
-        """Nothing if it is not there."""
+        """Remove a task; an unknown one is ignored."""
         queue, wanted = self._tasks.pop(uid, ("", EMPTY))
         if wanted:
             take_from(self._totals[queue], wanted)
 
     def of_others(self, queue: str, uid: str) -> Vector:
+        """Return the sum of a queue's reservations without that of the task `uid`."""
         total = self._totals.get(queue)
         if total is None:
             return EMPTY

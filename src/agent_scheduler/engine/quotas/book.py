@@ -1,8 +1,8 @@
-"""The one book of what queues hold, for all schedulers of a process.
+"""The book: the usage of all queues, for all schedulers of a process.
 
-A pod counts in its queue and in all of the queue's ancestors, from the moment it is let in until it is gone. What a
-queue may hold is what its object and those of its ancestors declare (`spec.capability`), whatever room the nodes have:
-a full cluster is not a full queue, and only the first is a reason to add nodes.
+A pod counts in its queue and in all ancestors of the queue, from its admission or placement until it is gone. The
+limits are those that the objects of the queue and its ancestors declare (`spec.capability`), independent of the
+capacity of the nodes: only a full cluster is a reason to add nodes, a full queue is not.
 """
 
 from __future__ import annotations
@@ -26,30 +26,30 @@ from .vector import EMPTY, Total, Vector, add_to
 
 
 class QuotaBook:
-    """Owner: the cluster's state, as of the ledger. Told of each pod that has a queue, and of each queue.
+    """The entries and sums of all queues. Owner: the cluster's state, like the ledger.
 
-    Invariants: each UID stands in one queue, at one standing; entries are in the order in which they came; a queue's
-    `used` is the sum over the entries of it and of the queues below it. `fallen` are the queues in which more may fit
-    since it was last cleared.
+    Invariants: each UID has one entry, in one queue with one standing; entries are in the order of their creation; a
+    queue's `used` is the sum of the entries in it and in its children. `fallen` are the queues in which more may fit
+    since the set was last cleared.
     """
 
     def __init__(self) -> None:
         self._queues: dict[str, QueueHeld] = {}
-        #: Queue -> those that name it as their parent.
+        #: Queue -> the queues that name it as their parent.
         self._children: dict[str, set[str]] = {}
         self._entries: dict[str, Entry] = {}
-        #: So many queues have an object.
+        #: The number of queues with an object.
         self._objects = 0
         self.fallen: set[str] = set()
 
     def __bool__(self) -> bool:
-        """Whether there is any queue. Without one nobody need ask."""
+        """Return whether any queue exists; otherwise no limits apply."""
         return self._objects > 0
 
     # -- queues
 
     def set_queue(self, info: QueueInfo) -> None:
-        """A queue was added or changed. Where it lies elsewhere than before, usage is rolled up anew below it."""
+        """Add or change a queue. If its parent changes, the sums of its former and new ancestors are updated."""
         queue = self._queue(info.name)
         before = queue.info
         if before == info:
@@ -62,7 +62,7 @@ class QuotaBook:
             self._lies_in(queue, before, info)
 
     def remove_queue(self, name: str) -> None:
-        """Unknown is fine. Its pods stay known, should it come back."""
+        """Remove a queue; an unknown one is ignored. Its pods keep their entries in case it is created again."""
         queue = self._queues.get(name)
         if queue is None or queue.info is None:
             return
@@ -102,7 +102,7 @@ class QuotaBook:
         return list(found.values())
 
     def _chain(self, queue: QueueHeld) -> tuple[QueueHeld, ...]:
-        """Up to the root, or to the last one before a parent that is missing, or that is in the chain already."""
+        """Return the queue and its ancestors, up to the root, a missing parent or a repetition."""
         chain = [queue]
         above: QueueHeld | None = queue
         while above is not None and above.info is not None:
@@ -133,7 +133,7 @@ class QuotaBook:
     def set(
         self, uid: str, queue: str, vector: Vector, standing: Standing, turn: tuple[Any, ...] = ()
     ) -> None:
-        """From now on the pod counts so, whatever it was before."""
+        """Set the entry of a pod, or of a promise; it replaces the former one."""
         entry = Entry(queue, vector, standing, turn)
         before = self._entries.get(uid)
         if before == entry:
@@ -153,7 +153,7 @@ class QuotaBook:
             count_in(each.used, vector, 1)
 
     def remove(self, uid: str) -> None:
-        """The pod counts no more; nothing if it did not."""
+        """Stop counting the pod; an unknown UID is ignored."""
         entry = self._entries.pop(uid, None)
         if entry is not None:
             self._uncount(entry)
@@ -172,40 +172,45 @@ class QuotaBook:
 
     # -- questions
 
-    def shortfall(self, queue: str, wanted: Vector, uid: str = "", group: str = "") -> Shortfall | None:
-        """The first queue, from `queue` up to the root, that cannot hold `wanted` more; None if all can.
+    def is_kept(self, uid: str) -> bool:
+        """Return whether room is kept for the pod, which has no node."""
+        entry = self._entries.get(uid)
+        return entry is not None and entry.standing in KEPT
 
-        Of what is wanted, each resource that a queue declares a limit for counts, but pods, which Volcano does not
-        limit by queues. The pod `uid` is not counted twice, and one that is not counted yet has what is promised to its
-        `group`; nor does what was kept after it count where that is kept. A queue that does not exist takes nothing.
+    def shortfall(self, queue: str, wanted: Vector, uid: str = "", group: str = "") -> Shortfall | None:
+        """Return the first queue, from `queue` up to the root, that cannot hold `wanted` in addition; None if all can.
+
+        Only resources with a declared limit count, without pods, which Volcano does not limit by queues. An entry of
+        the pod `uid` is not counted twice; a pod without an entry may use the promise to its `group`. If more is kept
+        than the limit allows, entries that come after the pod do not count. A missing queue can hold nothing.
         """
         return self.headroom().shortfall(queue, wanted, (uid,) if uid else (), group)
 
     def headroom(self, taken: Mapping[str, Vector] = NOTHING) -> Headroom:
-        """To be used before anything changes. `taken`: as that of another one."""
+        """Return a headroom, valid until the book changes. `taken` is the result of another one's `taken`."""
         return Headroom(self._queues, self._entries, taken)
 
     def reaches(self, queue: str, above: Collection[str]) -> bool:
-        """Whether the queue or an ancestor of it is among these."""
+        """Return whether the queue or one of its ancestors is in `above`."""
         at = self._queues.get(queue)
         return any(each.name in above for each in at.chain) if at is not None else queue in above
 
     def used(self, queue: str) -> Mapping[str, float]:
-        """What the queue's pods and those of the queues below it count as."""
+        """Return the usage of the queue including its children."""
         at = self._queues.get(queue)
         return MappingProxyType(at.used) if at is not None else EMPTY
 
     def names(self) -> Iterator[str]:
-        """Of all queues that there are, or in which pods count."""
+        """Yield the names of all queues that exist or have entries."""
         return iter(self._queues)
 
     def own(self, queue: str, standing: Standing) -> Mapping[str, float]:
-        """What the queue's own pods of that standing count as."""
+        """Return the sum of the queue's own entries with this standing."""
         at = self._queues.get(queue)
         return MappingProxyType(at.own[standing]) if at is not None else EMPTY
 
     def kept(self, queue: str) -> Vector:
-        """What is kept in the queue itself for those who have no node: groups that are let in, and pods."""
+        """Return the sum of the queue's own entries that are kept for admitted groups and pods without a node."""
         at = self._queues.get(queue)
         total: Total = {}
         if at is not None:
@@ -214,14 +219,14 @@ class QuotaBook:
         return total
 
     def could_hold(self, queue: str, wanted: Vector) -> bool:
-        """Whether the queue and all above it would have room for so much if they held nothing."""
+        """Return whether the queue and its ancestors could hold `wanted` if they were empty."""
         at = self._queues.get(queue)
         return at is not None and all(
             wanted.get(resource, 0) <= limit for each in at.chain for resource, limit in each.limits.items()
         )
 
     def upwards(self, queue: str) -> list[tuple[QueueInfo, Mapping[str, float]]]:
-        """The queue and those that it lies in, as far as there are any, each with the limits that it declares."""
+        """Return the queue and its ancestors, as far as they exist, each with its declared limits."""
         at = self._queues.get(queue)
         chain = () if at is None else at.chain
         return [(each.info, MappingProxyType(each.limits)) for each in chain if each.info is not None]
@@ -230,8 +235,10 @@ class QuotaBook:
         return iter(self._entries.items())
 
     def above_capability(self) -> Iterator[tuple[str, str, float]]:
-        """Queues, resources and by how much more is used than is declared: limits that were lowered, or pods that
-        somebody else bound."""
+        """Yield (queue, resource, amount) for each usage beyond the limit.
+
+        Causes are lowered limits, and pods that another scheduler bound.
+        """
         for name, queue in self._queues.items():
             for resource, limit in queue.limits.items():
                 if queue.used.get(resource, 0) > limit:

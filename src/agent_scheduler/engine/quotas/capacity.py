@@ -1,8 +1,8 @@
-"""The accounts of Volcano's plugin capacity: each queue says what it deserves, and how much it may hold at most.
+"""The accounts of Volcano's plugin capacity: each queue declares its deserved share and its limit.
 
-Flat, the queues share the cluster. In a hierarchy (`enableHierarchy`) a queue's limit is within its parent's as well,
-and only leaves hold jobs. One fault in the hierarchy stops it all: nothing is admitted, allocated or reclaimed until
-the tree is mended (`buildHierarchicalQueueAttrs` in `pkg/scheduler/plugins/capacity`).
+Without a hierarchy, the queues share the cluster. In a hierarchy (`enableHierarchy`), a queue's limit is also within
+that of its parent, and only leaves have jobs. One fault in the hierarchy stops all queues: nothing is admitted,
+allocated or reclaimed until the tree is valid (`buildHierarchicalQueueAttrs` in `pkg/scheduler/plugins/capacity`).
 """
 
 from __future__ import annotations
@@ -46,16 +46,15 @@ from .vector import (
 
 
 def _share(account: Account) -> float:
-    """A queue that deserves nothing comes after all that have less than they deserve, with or without jobs."""
+    """Return the queue's share; a queue that deserves nothing comes after all that have less than they deserve."""
     return 1.0 if is_empty(account.deserved) else account.allocated_part()
 
 
 class CapacityAccounts:
-    """What each queue holds and may hold in a session. Owner: the session's plugin.
+    """The usage and limits of queues in a session. Owner: the session's plugin.
 
-    `fault` says why nothing is done; then what queues hold is not known. In a flat session only queues
-    with jobs have an account. `ancestor_reclaim_level`: how many levels above a leaf are judged as well when room is
-    reclaimed.
+    `fault` is why all queues are stopped; then their usage is unknown. Without a hierarchy, only queues with jobs have
+    an account. `ancestor_reclaim_level` is the number of levels above a leaf that reclaiming also checks.
     """
 
     def __init__(
@@ -68,7 +67,7 @@ class CapacityAccounts:
         hierarchy: bool = False,
         ancestor_reclaim_level: int = 0,
     ) -> None:
-        """`others`: what pods in no job hold, in queues that need not exist, or be leaves."""
+        """Open the accounts; `others` is the usage of pods outside of jobs, in any queues, even missing ones."""
         self.tree = tree
         self.hierarchy = hierarchy
         self.ancestor_reclaim_level = ancestor_reclaim_level if hierarchy else 0
@@ -162,15 +161,15 @@ class CapacityAccounts:
         for child in children:
             self._limit_children(child.info.name)
 
-    # -- as a session goes
+    # -- during a session
 
     def allocate(self, queue: str, wanted: Vector, uid: str) -> None:
-        """A task of the queue was given room, or a claim on room that is about to be free."""
+        """Count a task of the queue that got room, or a claim on room that is about to be free."""
         self._change(queue, add_to, wanted)
         self.reservations.remove(uid)
 
     def deallocate(self, queue: str, wanted: Vector) -> None:
-        """A task of the queue lost its room."""
+        """Stop counting a task of the queue."""
         self._change(queue, take_from, wanted)
 
     def _change(self, queue: str, change: Callable[[Total, Vector], None], wanted: Vector) -> None:
@@ -192,15 +191,15 @@ class CapacityAccounts:
                 yield self.accounts[above]
 
     def takes_jobs(self, queue: str) -> bool:
-        """Whether anything may be admitted to or allocated in the queue at all."""
+        """Return whether the queue may admit or allocate any task: it is open and, in a hierarchy, a leaf."""
         if self.fault or not self.tree.queues[queue].open:
             return False
         return not self.hierarchy or self.tree.is_leaf(queue)
 
     def cannot_allocate(self, queue: str, wanted: Vector, uid: str) -> Refusal | None:
-        """The first queue from the task's own up to the root that would hold more than it may; None if it fits.
+        """Return the first queue, from the task's own up to the root, that would exceed its limit; None if it fits.
 
-        Only resources that the task wants count. What other tasks have reserved counts in their own queue alone.
+        Only resources that the task requests count. Reservations of other tasks count in their own queue only.
         """
         for account in self._upwards(queue):
             name = account.info.name
@@ -211,7 +210,7 @@ class CapacityAccounts:
         return None
 
     def cannot_admit(self, queue: str, minimum: Vector) -> Refusal | None:
-        """As `cannot_allocate`, for a job's minimum."""
+        """Return the first queue that would exceed its limit with a job's minimum; None if it fits."""
         for account in self._upwards(queue):
             lacking = insufficient(account.after_admitting(minimum), account.real_capability, minimum)
             if lacking:
@@ -224,15 +223,18 @@ class CapacityAccounts:
                 add_to(account.inqueue, minimum)
 
     def deserves(self, queue: str, wanted: Vector) -> bool:
-        """Whether the queue deserves, and may hold, all that it would hold of what is wanted."""
+        """Return whether the queue stays within its deserved share and its limit with `wanted` in addition."""
         account = self.accounts[queue]
         return not (
             account.lacking(wanted, account.deserved) or account.lacking(wanted, account.real_capability)
         )
 
     def may_reclaim(self, queue: str, wanted: Vector) -> bool:
-        """Whether the queue, with `wanted` more, is within what it deserves of anything that is wanted, and within its
-        limit of all of it. An ancestor's desert serves as well, where `ancestor_reclaim_level` says so."""
+        """Return whether the queue may reclaim room for `wanted`.
+
+        With it, the queue must stay within its limit of all requested resources, and within its deserved share of at
+        least one. The deserved share of an ancestor within `ancestor_reclaim_level` levels suffices as well.
+        """
         if self.fault or not self.tree.queues[queue].open:
             return False
         account = self.accounts[queue]
@@ -250,7 +252,7 @@ class CapacityAccounts:
     # -- order
 
     def compare(self, left: str, right: str) -> int:
-        """Which queue comes first: negative is `left`. With a fault there is no order."""
+        """Compare queues: negative if `left` comes first. With a fault all queues are equal."""
         if self.fault:
             return 0
         one, other = self.tree.queues[left].priority, self.tree.queues[right].priority
@@ -273,7 +275,7 @@ class CapacityAccounts:
         return is_empty(one.deserved) - is_empty(other.deserved)
 
     def compare_victims(self, left: str, right: str, preemptor: str) -> int:
-        """Which queue gives first: negative is `left`. Queues near the preemptor's in the tree do."""
+        """Compare queues of victims: negative if `left` comes first, that is, is nearer to the preemptor's queue."""
         if self.fault or not self.hierarchy:
             return 0
         return self.tree.common_levels(right, preemptor) - self.tree.common_levels(left, preemptor)
@@ -281,15 +283,15 @@ class CapacityAccounts:
     # -- closing
 
     def close(self) -> None:
-        """Sets the gauge of overused queues: those that hold more of anything than they deserve of it."""
+        """Set the gauge of overused queues: those that exceed their deserved share of any resource."""
         for name, account in self.accounts.items():
             self.gauges[name].overused = account.share > 1
 
 
 class Reclaiming:
-    """For one reclaimer, which tasks of other queues may go, asked in the order in which they would.
+    """Decides for one reclaimer which tasks of other queues may be evicted, in the order of eviction.
 
-    Each answer of yes counts in those that follow. `request` is the reclaimer's, of the queue `queue`.
+    Each allowed eviction counts in the following decisions. `queue` and `request` are those of the reclaimer.
     """
 
     def __init__(self, accounts: CapacityAccounts, queue: str, request: Vector) -> None:
@@ -297,10 +299,11 @@ class Reclaiming:
         self._queue = queue
         self._request = request
         self._wanted = {each for each in names(request) if each != PODS}
-        #: What would be left to each queue.
+        #: Queue -> its usage after the allowed evictions.
         self._allocated: dict[str, Total] = {}
 
     def may_go(self, queue: str, held: Vector) -> bool:
+        """Return whether a task of `queue` with these requests may be evicted."""
         accounts = self._accounts
         account = accounts.accounts.get(queue)
         if account is None or not any(each in self._wanted for each in names(held)):
@@ -329,8 +332,11 @@ class Reclaiming:
         return left
 
     def _spares_relatives(self, queue: str) -> bool:
-        """Whether both have an ancestor in common, within the levels that are judged, and the reclaimer's queue
-        deserves nothing of what it wants: then neither has more right to the room than the other."""
+        """Return whether the victim's queue must be spared as a relative of the reclaimer's.
+
+        This is the case if both have a common ancestor within the checked levels, and the reclaimer's queue deserves
+        none of the requested resources: then neither queue has a better claim to the room.
+        """
         level = self._accounts.ancestor_reclaim_level
         ancestors = self._accounts.tree.ancestors
         common = set(ancestors[self._queue][:level]) & set(ancestors[queue][:level])
@@ -338,7 +344,7 @@ class Reclaiming:
         return bool(common - {ROOT_QUEUE}) and _irrelevant(self._request, deserved)
 
     def _judged_ancestors(self, queue: str) -> list[str]:
-        """Ancestors of the victim's queue that are not the reclaimer's at the same level."""
+        """Return the ancestors of the victim's queue that differ from the reclaimer's at the same level."""
         level = self._accounts.ancestor_reclaim_level
         theirs = self._accounts.tree.ancestors[queue][:level]
         ours = self._accounts.tree.ancestors[self._queue]
@@ -350,13 +356,15 @@ class Reclaiming:
 
 
 def _irrelevant(wanted: Vector, deserved: Vector) -> bool:
-    """Whether nothing that is wanted is deserved at all."""
+    """Return whether none of the requested resources is deserved."""
     return not set(names(wanted)) & set(names(deserved))
 
 
 def _flat_limit(queue: QueueInfo, shared: Vector, *, unset: bool = True) -> Total:
-    """What the cluster has besides the guarantees of others, within the queue's capability. `unset`: whether a
-    capability without cpu or memory limits neither."""
+    """Return the limit of a queue: the cluster without the guarantees of others, within the queue's capability.
+
+    With `unset`, a capability without cpu or memory does not limit these; otherwise their limit is 0.
+    """
     own = plus(shared, queue.guarantee)
     if not queue.capability:
         return own
@@ -365,13 +373,13 @@ def _flat_limit(queue: QueueInfo, shared: Vector, *, unset: bool = True) -> Tota
 
 
 def _inherited(capability: Total, parent: Vector) -> Total:
-    """A queue's capability with its parent's, where it says nothing: of cpu and memory, 0 is nothing."""
+    """Return a queue's capability, with its parent's for unset resources; cpu and memory of 0 count as unset."""
     unset = [each for each in parent if each not in capability or (each in COMMON and capability[each] <= 0)]
     return {**capability, **{each: parent[each] for each in unset}}
 
 
 def _gauges(account: Account, allocated: Vector) -> Gauges:
-    """`allocated` is the account's own where the gauge is to follow it."""
+    """Return the gauges of an account; if `allocated` is the account's own vector, the gauge follows its changes."""
     return Gauges(
         allocated=allocated,
         request=dict(account.request),

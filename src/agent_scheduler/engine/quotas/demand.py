@@ -1,4 +1,4 @@
-"""What the jobs of a session hold and ask for, as the plugins of queues count it."""
+"""The amounts that jobs of a session hold and request, as the plugins of queues count them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .vector import COMMON, EMPTY, PODS, Total, Vector, add_to, exceeding, is_em
 
 
 class Demand(Protocol):
-    """A part in a queue's accounts, of one job or of several."""
+    """The part of one or several jobs in a queue's account."""
 
     @property
     def queue(self) -> str: ...
@@ -25,11 +25,11 @@ class Demand(Protocol):
 
 
 class JobDemand(Struct, frozen=True, kw_only=True):
-    """A job's part in its queue's accounts, when a session opens.
+    """The part of a job in its queue's account at the opening of a session.
 
-    `allocated`: what its tasks that hold room ask for (Allocated, Binding, Bound, Running), `holding` so many of them;
-    `pending`: what its pending ones ask for; `gated`: what those ask for that other gates hold than the queue's own.
-    `minimum` is its group's `minResources`, None where it names none.
+    `allocated` is the sum of the requests of tasks with room (Allocated, Binding, Bound, Running), `holding` their
+    number. `pending` is that of pending tasks, and `gated` that of pending tasks with other gates than the queue's.
+    `minimum` is the group's `minResources`; None if it sets none.
     """
 
     queue: str
@@ -43,23 +43,24 @@ class JobDemand(Struct, frozen=True, kw_only=True):
 
     @classmethod
     def of_others(cls, queue: str, held: Vector) -> JobDemand:
-        """Of pods that are in no job: they hold this, and nothing of it can be had back."""
+        """Return the demand of pods outside of jobs, of which nothing can be reclaimed."""
         return cls(queue=queue, phase="", minimum=held, allocated=held)
 
     def without_gated(self, wanted: Vector) -> Vector:
-        """`wanted` less what gates hold: nobody can tell when that will want room (`DeductSchGatedResources`)."""
+        """Return `wanted` without gated tasks, since it is unknown when they need room (`DeductSchGatedResources`)."""
         if is_empty(self.gated):
             return wanted
         return {resource: max(amount - self.gated.get(resource, 0), 0) for resource, amount in wanted.items()}
 
     def elastic(self) -> Total:
-        """What it holds above its group's minimum (`GetElasticResources`)."""
+        """Return what the job holds beyond its group's minimum (`GetElasticResources`)."""
         return exceeding(self.allocated, self.minimum or EMPTY)
 
     def admitted(self) -> Vector:
-        """What it was let in for and does not hold yet: of a group that is Inqueue, or Running with all its members.
+        """Return the part of the minimum that the job was admitted for and does not hold so far.
 
-        A group that runs with fewer has lost members that ended, and reserves nothing for them.
+        It is not empty only if the group is Inqueue, or Running with its minimum of members. A running group with fewer
+        has lost ended members, and reserves nothing for them.
         """
         if self.minimum is None:
             return EMPTY
@@ -68,14 +69,14 @@ class JobDemand(Struct, frozen=True, kw_only=True):
         return EMPTY
 
     def reserved(self) -> Vector:
-        """What it was let in for: whole while it is Inqueue, whatever its tasks hold already."""
+        """Return what the job was admitted for; while it is Inqueue, including what its tasks hold already."""
         if self.minimum is None:
             return EMPTY
         return self.without_gated(self.minimum) if self.phase == INQUEUE else self.admitted()
 
 
 class QueueDemand:
-    """The sum of what a queue's jobs demand. Owner: the session that adds them, while it opens."""
+    """The sum of the demands of a queue's jobs. Owner: the session, which adds them at its opening."""
 
     __slots__ = ("_admitted", "_elastic", "allocated", "pending", "queue", "reserved")
 
@@ -105,10 +106,10 @@ class QueueDemand:
 
 
 def _not_held(minimum: Vector, allocated: Vector) -> Total:
-    """What of `minimum` is not allocated (`GetInqueueResource`).
+    """Return the part of `minimum` that is not allocated (`GetInqueueResource`).
 
-    Volcano takes the minimum of resources other than cpu and memory in whole units there, and what is allocated in
-    thousandths. A thousandth of it counts, then, and nothing once any is held; queues admit by it.
+    For resources other than cpu and memory, Volcano compares the minimum in whole units with the allocated amount in
+    thousandths. So only a thousandth of the minimum counts, and nothing once any is held. Admission depends on this.
     """
     waiting: Total = dict.fromkeys(COMMON, 0)
     for resource, amount in minimum.items():

@@ -1,4 +1,4 @@
-"""What counts in queues: the entries of the book, and what they come to in each queue."""
+"""The entries of the book, and the sums of a queue."""
 
 from __future__ import annotations
 
@@ -11,27 +11,29 @@ from .vector import COMMON, EMPTY, PODS, Total, Vector, add_to
 
 
 class Standing(Enum):
-    """As what room of a queue is counted; `engine.quotas.standings` has how one follows the other.
+    """The kind of an entry; `engine.quotas.standings` has the moves between them."""
 
-    promised: of a group that was let into its queue, what it needs and none of its members holds. reserved: of a pod
-    that was let past its queue's gate and has no node. stands_by: of a pod whose stage has not come, which an earlier
-    process chose a node for. assumed: a node is chosen, the bind is not confirmed. bound: the cluster says that the pod
-    is on a node."""
-
+    #: What an admitted group needs and no member holds.
     PROMISED = "promised"
+    #: A pod without a node that was admitted past its queue's gate.
     RESERVED = "reserved"
+    #: A pod without a node for which an earlier process chose one, or for which pods are being evicted.
     STANDS_BY = "stands_by"
+    #: A pod with a chosen node whose bind is not confirmed.
     ASSUMED = "assumed"
+    #: A pod that the API server has on a node.
     BOUND = "bound"
 
 
-#: Room that is kept for somebody who has no node.
+#: The standings that keep room for a pod or group without a node.
 KEPT: Final = frozenset((Standing.PROMISED, Standing.RESERVED, Standing.STANDS_BY))
 
 
 class Entry(NamedTuple):
-    """What a pod, or the promise to a group, counts as. `queue` need not exist. `turn`: of what is kept, which is
-    first where more is kept than there is."""
+    """The entry of a pod, or of the promise to a group.
+
+    `queue` may not exist. `turn` orders entries with kept room: the first ones have it if more is kept than there is.
+    """
 
     queue: str
     vector: Vector
@@ -40,27 +42,30 @@ class Entry(NamedTuple):
 
 
 class QueueHeld:
-    """`limits` are the declared ones that are any. Invariant: `used` is the sum of the pods of this queue and of those
-    below it; amounts of 0 are left out."""
+    """The sums of one queue.
+
+    `limits` are the effective declared limits. Invariant: `used` is the sum of the entries of this queue and its
+    children, without amounts of 0.
+    """
 
     __slots__ = ("chain", "info", "limits", "name", "own", "pods", "used")
 
     def __init__(self, name: str) -> None:
         self.name = name
-        #: None while there is no such object; its pods are counted for when there is.
+        #: None while the object does not exist; its pods are counted in case it is created.
         self.info: QueueInfo | None = None
         self.limits: dict[str, float] = {}
-        #: Itself and its ancestors.
+        #: The queue itself and its ancestors.
         self.chain: tuple[QueueHeld, ...] = (self,)
         self.used: Total = {}
-        #: Its own pods, without those of queues below, by standing.
+        #: Standing -> sum of its own entries, without those of its children.
         self.own: dict[Standing, Total] = {standing: {} for standing in Standing}
-        #: How many of its own there are.
+        #: The number of its own entries.
         self.pods = 0
 
 
 def declared_limits(info: QueueInfo | None) -> dict[str, float]:
-    """The limits that an object declares: 0 of cpu or memory is none, and Volcano limits no pods by queues."""
+    """Return the declared limits of a queue, without 0 of cpu or memory, which is unset, and without pods."""
     if info is None or info.capability is None:
         return {}
     return {
@@ -71,7 +76,7 @@ def declared_limits(info: QueueInfo | None) -> dict[str, float]:
 
 
 def count_in(total: Total, vector: Vector, sign: int) -> None:
-    """Leaves out what comes to nothing, or a queue would keep the name of every resource that it ever held."""
+    """Add or subtract a vector, and remove zeros, so that a queue does not keep names of resources it once held."""
     for resource, amount in vector.items():
         new = total.get(resource, 0) + sign * amount
         if new:
@@ -81,8 +86,11 @@ def count_in(total: Total, vector: Vector, sign: int) -> None:
 
 
 def missing_of(queue: QueueHeld, wanted: Vector, counted: Vector, taken: Vector = EMPTY) -> dict[str, float]:
-    """By how much the queue would exceed its limits with `wanted` more, of which `counted` is in what it holds.
-    `taken`: what it is thought to hold besides; less than nothing if it is thought to hold less."""
+    """Return the amounts by which the queue would exceed its limits with `wanted` in addition.
+
+    `counted` is the part of `wanted` that its usage already includes. `taken` is hypothetical usage, negative for
+    hypothetical room.
+    """
     missing = {}
     for resource, amount in wanted.items():
         limit = queue.limits.get(resource)
@@ -101,11 +109,11 @@ def covers(reserved: Vector, wanted: Vector) -> bool:
 def kept_from_others(
     pods: Collection[str], queue: QueueHeld, entries: Mapping[str, Entry], queues: Mapping[str, QueueHeld]
 ) -> Vector:
-    """What is kept in a queue for these pods and promises, and for others after the last of them.
+    """Return the room that is kept in a queue for these pods and promises, and for others after the last of them.
 
-    Where more is kept than there is, since a limit was lowered or pods came without a gate, it is for those whose turn
-    is first: else all would wait for one another. Pods come before promises, as members behind a gate are let past when
-    all that pods hold leaves them room.
+    If more is kept than the limit allows, because it was lowered or pods were created without the gate, the first in
+    the order have the room; otherwise all would wait for each other. Pods come before promises, since gated members are
+    admitted by the room that all pods leave.
     """
     own: Total = {}
     later: Total = {}
@@ -127,7 +135,7 @@ def _in_turn(kept: tuple[str, Entry]) -> tuple[bool, tuple[Any, ...]]:
 
 
 def part_of(kept: Vector, wanted: Vector) -> Vector:
-    """What of `wanted` is in `kept`."""
+    """Return the part of `wanted` that is in `kept`."""
     return {
         resource: min(amount, kept[resource])
         for resource, amount in wanted.items()

@@ -1,4 +1,4 @@
-"""What is left in the queues, for several pods and groups beside one another."""
+"""The room that is left in queues, for several pods and groups together."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ NOTHING: Final[Mapping[str, Vector]] = MappingProxyType({})
 
 
 class Taken(NamedTuple):
-    """What a `Headroom` counts for somebody: so much of the queue, and so much of what was promised to a group."""
+    """The result of `Headroom.count`: an amount of a queue, and a part of the promise to a group."""
 
     queue: str
     amount: Vector
@@ -23,7 +23,7 @@ class Taken(NamedTuple):
 
 
 class Headroom:
-    """What is left in the queues while nothing changes, for several pods beside one another."""
+    """The room left in queues for several pods together, valid while the book does not change."""
 
     def __init__(
         self,
@@ -31,30 +31,32 @@ class Headroom:
         entries: Mapping[str, Entry],
         taken: Mapping[str, Vector] = NOTHING,
     ) -> None:
-        """`taken`: as `taken` of another one says."""
+        """Create a headroom; `taken` is the result of another one's `taken`."""
         self._queues = queues
         self._entries = entries
-        #: By queue, what was taken here, less what it counts in the queue for whom it was taken.
+        #: Queue -> what was counted here, without what its usage already includes for the same pods.
         self._taken: dict[str, Total] = {queue: dict(amount) for queue, amount in taken.items()}
-        #: By group, what was taken here of what is promised to it.
+        #: Group -> the part of its promise that was used here.
         self._promised: dict[str, Total] = {}
 
     def copy(self) -> Headroom:
-        """One in which as much is left; what is taken of either is not taken of the other."""
+        """Return an independent copy."""
         found = Headroom(self._queues, self._entries, self._taken)
         found._promised = {group: dict(taken) for group, taken in self._promised.items()}
         return found
 
     def taken(self) -> dict[str, Vector]:
-        """By queue, what was taken here of it and of those below it, of what it does not hold."""
+        """Return for each queue what was counted here in it and its children, in addition to its usage."""
         return {queue: dict(taken) for queue, taken in self._taken.items()}
 
     def shortfall(
         self, queue: str, wanted: Vector, uids: Iterable[str] = (), group: str = ""
     ) -> Shortfall | None:
-        """The first queue, from `queue` up to the root, in which there is not so much left; None if there is in all.
-        `uids`: of pods that it is for, whose own room may be kept there. `group`: theirs, to which room may be
-        promised."""
+        """Return the first queue, from `queue` up to the root, without room for `wanted`; None if all have room.
+
+        `uids` are the pods that request it, whose own kept room counts for them. `group` is their group, whose promise
+        counts for them.
+        """
         at = self._queues.get(queue)
         if at is None or at.info is None:
             return Shortfall(queue, {})
@@ -76,15 +78,14 @@ class Headroom:
         return None
 
     def take(self, queue: str, wanted: Vector, uids: Iterable[str] = (), group: str = "") -> Shortfall | None:
-        """Takes it where there is so much left in the queue and its ancestors; else what is short."""
+        """Count `wanted` if the queue and its ancestors have room for it. Returns what is missing, or None."""
         short = self.shortfall(queue, wanted, uids, group)
         if short is None:
             self.count(queue, wanted, uids, group)
         return short
 
     def count(self, queue: str, wanted: Vector, uids: Iterable[str] = (), group: str = "") -> Taken:
-        """Takes it, whether or not there is so much left: first what is kept for the pods, then what is promised to
-        their group."""
+        """Count `wanted`, even without room: first from the pods' kept room, then from the promise to their group."""
         more = minus(wanted, self._kept(queue, uids))
         promised = self._of_promise(queue, group, more)
         if promised:
@@ -94,13 +95,13 @@ class Headroom:
         return Taken(queue, more, group, promised)
 
     def give_back(self, taken: Taken) -> None:
-        """What was counted is free again, or the book counts it from now on."""
+        """Undo `count`, because the room is free again or the book counts it from now on."""
         self.give(taken.queue, taken.amount)
         if taken.promised:
             take_from(self._promised[taken.group], taken.promised)
 
     def give(self, queue: str, amount: Vector) -> None:
-        """So much of what the queue holds, or was taken, is free."""
+        """Add room: an amount of the queue's usage, or of what was counted here, is free."""
         self._add(queue, {resource: -each for resource, each in amount.items()})
 
     def _add(self, queue: str, amount: Vector) -> None:
@@ -117,19 +118,14 @@ class Headroom:
         return total
 
     def _of_promise(self, queue: str, group: str, wanted: Vector) -> Vector:
-        """So much of what is wanted is promised to the group, and not taken here."""
+        """Return the part of `wanted` that the group's promise covers and that was not used here."""
         entry = self._entries.get(group) if group else None
         if entry is None or entry.standing is not Standing.PROMISED or entry.queue != queue:
             return EMPTY
         taken = self._promised.get(group, EMPTY)
         return part_of(minus(entry.vector, taken), wanted)
 
-    def is_kept(self, uid: str) -> bool:
-        """Whether room is kept for the pod, which has no node."""
-        entry = self._entries.get(uid)
-        return entry is not None and entry.standing in KEPT
-
     def limits(self, queue: str) -> bool:
-        """Whether there is anything that the queue or one above it would refuse."""
+        """Return whether the queue or an ancestor has limits or takes no pods."""
         at = self._queues.get(queue)
         return at is None or at.info is None or not at.info.open or any(each.limits for each in at.chain)

@@ -1,9 +1,9 @@
-"""The accounts of Volcano's plugin proportion: the cluster is divided among the queues by their weights.
+"""The accounts of Volcano's plugin proportion, which divides the cluster among the queues by their weights.
 
-What a queue deserves is found as water finds its level: what is left is given out by weight, no queue gets more than it
-asks for or may hold, and what those leave is given out again (`pkg/scheduler/plugins/proportion`). Shares by weight are
-fractions, hence the only floats; they are added up in the order of the queues' names, so that a cluster gets the same
-shares each time.
+The deserved shares are computed by water filling: the rest is distributed by weight, no queue gets more than it
+requests or may hold, and what these queues leave is distributed again (`pkg/scheduler/plugins/proportion`). Shares by
+weight are fractions and therefore floats. They are added in the order of the queues' names, so the result is
+reproducible.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ from .vector import (
 
 
 class ProportionAccounts:
-    """What each queue with jobs deserves and holds in a session. Owner: the session's plugin."""
+    """The deserved shares and usage of the queues with jobs in a session. Owner: the session's plugin."""
 
     def __init__(
         self, tree: QueueTree, jobs: Sequence[Demand], total: Vector, *, others: Sequence[Demand] = ()
     ) -> None:
-        """`others`: what pods in no job hold; it counts in queues with jobs."""
+        """Open the accounts; `others` is the usage of pods outside of jobs, which counts in queues with jobs."""
         self.tree = tree
         self.accounts: dict[str, Account] = {}
         shared = exceeding(total, total_guarantee(tree.queues.values()))
@@ -71,11 +71,11 @@ class ProportionAccounts:
             )
 
     def allocate(self, queue: str, wanted: Vector) -> None:
-        """A task of the queue was given room, or a claim on room that is about to be free."""
+        """Count a task of the queue that got room, or a claim on room that is about to be free."""
         self._change(queue, add_to, wanted)
 
     def deallocate(self, queue: str, wanted: Vector) -> None:
-        """A task of the queue lost its room."""
+        """Stop counting a task of the queue."""
         self._change(queue, take_from, wanted)
 
     def _change(self, queue: str, change: Callable[[Total, Vector], None], wanted: Vector) -> None:
@@ -84,21 +84,23 @@ class ProportionAccounts:
         self.gauges[queue].share = account.share = account.allocated_part()
 
     def overused(self, queue: str) -> bool:
-        """Whether the queue holds all that it deserves, of each resource. Sets its gauge."""
+        """Return whether the queue holds its deserved share of each resource, and set its gauge."""
         account = self.accounts[queue]
         overused = less_equal(account.deserved, account.allocated)
         self.gauges[queue].overused = overused
         return overused
 
     def cannot_allocate(self, queue: str, wanted: Vector, *, lends: bool = False) -> Refusal | None:
-        """None if the queue is open and deserves what it would hold, of what is wanted;
-        `lends`: or may hold it at most."""
+        """Return why the queue cannot hold `wanted` in addition; None if it is open and stays within its share.
+
+        If room is lent (`lends`), the limit applies instead of the share.
+        """
         account = self.accounts[queue]
         lacking = account.lacking(wanted, account.real_capability if lends else account.deserved)
         return Refusal(queue, lacking) if lacking or not account.info.open else None
 
     def cannot_admit(self, queue: str, minimum: Vector) -> Refusal | None:
-        """None if the queue may hold what it holds and has admitted, and a job's minimum besides."""
+        """Return why the queue cannot admit a job's minimum beside what it holds and has admitted; None if it can."""
         account = self.accounts[queue]
         lacking = insufficient(account.after_admitting(minimum), account.real_capability, minimum)
         return Refusal(queue, lacking) if lacking else None
@@ -107,7 +109,7 @@ class ProportionAccounts:
         add_to(self.accounts[queue].inqueue, minimum)
 
     def compare(self, left: str, right: str) -> int:
-        """Which queue comes first: negative is `left`."""
+        """Compare queues: negative if `left` comes first."""
         one, other = self.accounts[left], self.accounts[right]
         if one.info.priority != other.info.priority:
             return other.info.priority - one.info.priority
@@ -115,14 +117,17 @@ class ProportionAccounts:
 
 
 class Reclaiming:
-    """Which tasks of queues may go, asked in the order in which they would: those of queues that hold more of anything
-    than they deserve. Each answer of yes counts in those that follow."""
+    """Decides which tasks may be evicted, in the order of eviction: those of queues beyond a deserved share.
+
+    Each allowed eviction counts in the following decisions.
+    """
 
     def __init__(self, accounts: ProportionAccounts) -> None:
         self._accounts = accounts.accounts
         self._allocated: dict[str, Total] = {}
 
     def may_go(self, queue: str, held: Vector) -> bool:
+        """Return whether a task of `queue` with these requests may be evicted."""
         account = self._accounts.get(queue)
         if account is None:
             return False
@@ -134,7 +139,7 @@ class Reclaiming:
 
 
 def _divide(accounts: Sequence[Account], total: Vector) -> None:
-    """Sets what each deserves: by weight, at most what it asks for or may hold, at least its guarantee."""
+    """Set the deserved shares: by weight, at most what a queue requests or may hold, at least its guarantee."""
     remaining = dict(total)
     unmet = list(accounts)
     while unmet:

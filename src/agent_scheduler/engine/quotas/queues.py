@@ -1,4 +1,4 @@
-"""Queues, and the tree that they form by `spec.parent` (scheduling.volcano.sh/v1beta1)."""
+"""Queues, and their tree by `spec.parent` (scheduling.volcano.sh/v1beta1)."""
 
 from __future__ import annotations
 
@@ -11,20 +11,22 @@ from agent_scheduler.objects.batch import ROOT_QUEUE, Queue
 
 from .vector import EMPTY, Vector, readable
 
-#: The one state in which a queue takes new pods.
+#: The only state in which a queue takes new pods.
 OPEN: Final = "Open"
 
 
 class QueueInfo(Struct, frozen=True, kw_only=True):
-    """A Queue object. `created`, then `uid`, order queues that nothing else does; `parent` is empty for the root's
-    children, too."""
+    """A Queue object.
+
+    Otherwise equal queues are ordered by `created`, then `uid`. `parent` may be empty for children of the root.
+    """
 
     name: str
     uid: str = ""
     created: str = ""
     weight: int = 1
     priority: int = 0
-    #: None where the object names no limit at all.
+    #: None if the object sets no limit.
     capability: Vector | None = None
     deserved: Vector = EMPTY
     guarantee: Vector = EMPTY
@@ -38,12 +40,12 @@ class QueueInfo(Struct, frozen=True, kw_only=True):
 
     @property
     def lies_in(self) -> str:
-        """Its parent's name; empty for the root."""
+        """The name of the parent; empty for the root."""
         return "" if self.name == ROOT_QUEUE else self.parent or ROOT_QUEUE
 
 
 def queue_info(queue: Queue, problems: list[str]) -> QueueInfo:
-    """What an object says; of amounts that cannot be read `problems` gets `spec.field[resource]: why` instead."""
+    """Compile a Queue; invalid amounts are left out and added to `problems` as `spec.field[resource]: reason`."""
     spec = queue.spec
     guarantee = spec.guarantee.resource if spec.guarantee is not None else None
     return QueueInfo(
@@ -62,17 +64,17 @@ def queue_info(queue: Queue, problems: list[str]) -> QueueInfo:
 
 
 class QueueFault(NamedTuple):
-    """Why a queue has no place in the tree."""
+    """A problem with a queue's place in the tree."""
 
     queue: str
     message: str
 
 
 class QueueTree:
-    """Which queue lies in which. It holds what it was made of, and does not change.
+    """The tree of queues. Immutable.
 
-    `ancestors` are from the parent up to the root. A queue with a fault has those that can be told: none if its parent
-    is missing, and those before the first one that repeats if it is its own ancestor.
+    `ancestors` are from the parent up to the root. For a queue with a fault they are incomplete: empty if its parent is
+    missing, and those before the first repetition if the queue is its own ancestor.
     """
 
     __slots__ = ("ancestors", "children", "faults", "queues")
@@ -84,7 +86,7 @@ class QueueTree:
         self.faults: list[QueueFault] = []
         if ROOT_QUEUE not in self.queues:
             self.faults.append(
-                QueueFault(ROOT_QUEUE, f"there is no queue {ROOT_QUEUE}, which all others lie in")
+                QueueFault(ROOT_QUEUE, f"queue {ROOT_QUEUE}, the ancestor of all others, does not exist")
             )
         for name, queue in self.queues.items():
             if queue.lies_in in self.children:
@@ -117,7 +119,7 @@ class QueueTree:
         return not self.children[name]
 
     def common_levels(self, left: str, right: str) -> int:
-        """How far down from the root the ancestors of both are the same; 0 is the root alone, or nothing at all."""
+        """Return the number of levels below the root at which the ancestors of both are equal."""
         level = 0
         for depth, (one, other) in enumerate(
             zip(reversed(self.ancestors[left]), reversed(self.ancestors[right]), strict=False)
@@ -128,6 +130,6 @@ class QueueTree:
         return level
 
     def branch_at(self, name: str, level: int) -> str:
-        """The ancestor that is `level` levels below the root, or the queue itself if it is no deeper than that."""
+        """Return the ancestor that is `level` levels below the root, or the queue itself if it is at most as deep."""
         above = self.ancestors[name]
         return above[-1 - level] if level < len(above) else name

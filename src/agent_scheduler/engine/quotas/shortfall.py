@@ -1,4 +1,4 @@
-"""What a queue that is full, or takes no pods, is short of."""
+"""The amounts that a queue lacks for a pod or group, or why the queue takes no pods."""
 
 from __future__ import annotations
 
@@ -7,13 +7,15 @@ from typing import Final, NamedTuple
 
 from .vector import shown
 
-#: What pods say whose queue is full, or takes none. No reason for autoscalers to add nodes.
+#: The reason of pods whose queue is full or takes no pods. Autoscalers add no nodes for it.
 QUEUE_FULL: Final = "QueueFull"
 
 
 class Shortfall(NamedTuple):
-    """The queue that cannot hold more: so much is `missing` of its capability; nothing if it takes no pods at all,
-    since there is none or it is in another `state` than Open."""
+    """A queue that cannot hold more, with the amounts `missing` in its capability.
+
+    `missing` is empty if the queue takes no pods: it does not exist, or its `state` is not Open.
+    """
 
     queue: str
     missing: Mapping[str, float]

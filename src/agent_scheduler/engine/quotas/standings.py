@@ -1,8 +1,8 @@
-"""Who has room of a queue, and how it is promised, taken and given back: one table.
+"""The states of pods and groups in the account of queues, and the moves between them: one table.
 
-`docs/gates.md` shows it, and tests hold that pods and groups move by it alone. What counts in a queue is what is
-promised, kept for one that is let in or stands by, or placed. Nothing is kept in a queue that takes no pods, as it is
-closed or not there, nor for a pod whose group is not there: nobody could be placed in that room.
+`docs/gates.md` prints the table, and tests check that pods and groups make no other moves. A queue's usage is what is
+promised, reserved for admitted pods and reserved stages, or placed. Nothing is reserved in a queue that accepts no pods
+(closed or missing), nor for a pod whose group does not exist, because no pod could be placed with that capacity.
 """
 
 from __future__ import annotations
@@ -12,26 +12,29 @@ from typing import Final, NamedTuple
 
 
 class State(Enum):
-    """Of a pod, but for PROMISED, which is of a group."""
+    """The state of a pod, except PROMISED, which is a state of a group."""
 
-    #: It has no room, and asks for it together with a node.
-    WAITS = "waits"
-    #: It is behind its queue's gate.
+    #: No capacity is reserved; the pod receives it together with a node.
+    WAITS = "waiting"
+    #: The pod has its queue's gate.
     GATED = "gated"
-    #: Its group is let into its queue, which keeps what the group needs and no member holds.
+    #: The group is admitted to its queue, which reserves what the group needs and no member has reserved.
     PROMISED = "promised"
-    #: It was let past its queue's gate, which keeps its room.
-    LET_IN = "let in"
-    #: A node is chosen for it, and the stage of its Job has not come.
-    STANDS_BY = "stands by"
-    #: A node is chosen for it, or it is on one.
+    #: The pod was admitted past its queue's gate, and its capacity is reserved.
+    LET_IN = "admitted"
+    #: The pod has a node, but the stage of its Job has not begun (a reserved stage).
+    STANDS_BY = "reserved stage"
+    #: The pod has a node, chosen or bound.
     PLACED = "placed"
-    #: It was let in, and its room is others': it had no node for too long, or cannot be placed.
-    GIVEN_BACK = "given back"
+    #: The pod was admitted, but its reservation has ended: it had no node for too long, or cannot be placed.
+    GIVEN_BACK = "released"
 
 
 class Move(NamedTuple):
-    """`before` None: it comes. What goes may do so from any state, and gives back what it has."""
+    """A move between two states, and its condition.
+
+    `before` is None for an object that appears. An object that is deleted leaves any state and releases its capacity.
+    """
 
     of: str
     before: State | None
@@ -43,73 +46,90 @@ _POD: Final = "pod"
 _GROUP: Final = "group"
 
 MOVES: Final = (
-    Move(_GROUP, None, State.WAITS, "It is made, or its phase is Pending."),
-    Move(_GROUP, None, State.PROMISED, "It is seen in phase Inqueue: an earlier process has let it in."),
+    Move(_GROUP, None, State.WAITS, "It is created, or its phase is Pending."),
+    Move(
+        _GROUP,
+        None,
+        State.PROMISED,
+        "It is observed in phase Inqueue: an earlier process admitted it. "
+        "If it reports QueueFull, it still waits for capacity.",
+    ),
     Move(
         _GROUP,
         State.WAITS,
         State.PROMISED,
-        "Its turn has come, and its queue has room for what it needs; where it comes last, beside all others who wait.",
+        "It is next in the order, and its queue has room for what it needs; for a group that comes last, in addition "
+        "to all others that wait.",
     ),
     Move(
         _GROUP,
         State.PROMISED,
         State.WAITS,
-        "It runs, and no stage of it waits; something else than its queue keeps it out; its queue has not the room for "
-        "what it needs and its members do not hold; or it gives way, as it lacks members.",
+        "It runs, and no stage of it waits; something other than its queue rejects it; its queue lacks room for what "
+        "it needs beyond its members' reservations; or it yields because it lacks members.",
     ),
-    Move(_POD, None, State.GATED, "It is made with the gate."),
-    Move(_POD, None, State.WAITS, "It is made without the gate."),
-    Move(_POD, None, State.LET_IN, "It is seen without its gate: an earlier process has let it in."),
-    Move(_POD, None, State.STANDS_BY, "Its stage has not come, and an earlier process chose a node for it."),
-    Move(_POD, None, State.PLACED, "It is seen on a node."),
+    Move(_POD, None, State.GATED, "It is created with the gate."),
+    Move(_POD, None, State.WAITS, "It is created without the gate."),
+    Move(_POD, None, State.LET_IN, "It is observed without its gate: an earlier process admitted it."),
+    Move(_POD, None, State.STANDS_BY, "Its stage has not begun, and an earlier process chose a node for it."),
+    Move(_POD, None, State.PLACED, "It is observed on a node."),
     Move(
         _POD,
         State.GATED,
         State.LET_IN,
-        "Its group is let in and was promised its room; or its turn has come, and its queue has room for it, and for "
-        "all with whom its gang has its minimum. Or somebody else has removed the gate.",
+        "Its group is admitted and its capacity was promised; or it is next in the order, and its queue has room for "
+        "it and for all members that its gang needs for its minimum; or another client has removed the gate.",
     ),
     Move(
         _POD,
         State.LET_IN,
         State.GATED,
-        "This process removes no gates any more, and the gate is still there.",
+        "This process stops removing gates, and the pod still has the gate.",
     ),
     Move(_POD, State.LET_IN, State.PLACED, "A node is chosen for it."),
-    Move(_POD, State.LET_IN, State.STANDS_BY, "A node is chosen for it, and its stage has not come."),
+    Move(_POD, State.LET_IN, State.STANDS_BY, "A node is chosen for it, and its stage has not begun."),
     Move(
         _POD,
         State.LET_IN,
         State.GIVEN_BACK,
-        "It has had no node for queueReservationTimeout; its queue takes no pods, or could not hold it if it were "
-        "empty; or its group is not there.",
+        "It has had no node for queueReservationTimeout; its queue accepts no pods, or is too small for it even when "
+        "empty; or its group does not exist.",
     ),
-    Move(_POD, State.GIVEN_BACK, State.LET_IN, "Its queue can take it again, or its group is there again."),
+    Move(_POD, State.GIVEN_BACK, State.LET_IN, "Its queue accepts it again, or its group exists again."),
     Move(_POD, State.GIVEN_BACK, State.PLACED, "A node is chosen for it, and its queue has room."),
     Move(_POD, State.WAITS, State.PLACED, "A node is chosen for it, and its queue has room."),
-    Move(_POD, State.WAITS, State.STANDS_BY, "The same, and its stage has not come."),
-    Move(_POD, State.STANDS_BY, State.PLACED, "Its stage has come."),
+    Move(
+        _POD,
+        State.WAITS,
+        State.STANDS_BY,
+        "A node is chosen for it, its queue has room, and its stage has not begun.",
+    ),
+    Move(_POD, State.STANDS_BY, State.PLACED, "Its stage begins."),
     Move(
         _POD,
         State.STANDS_BY,
         State.WAITS,
-        "Nobody who is to run before it has room; or it is to leave its node.",
+        "None of the pods that must run before it has capacity any longer; or it must leave its node.",
     ),
-    Move(_POD, State.STANDS_BY, State.LET_IN, "The same, of one that was let past a gate."),
-    Move(_POD, State.PLACED, State.LET_IN, "Its bind has failed, and it was let past a gate."),
+    Move(
+        _POD,
+        State.STANDS_BY,
+        State.LET_IN,
+        "As in the previous row, for a pod that was admitted past a gate.",
+    ),
+    Move(_POD, State.PLACED, State.LET_IN, "Its bind has failed, and it was admitted past a gate."),
     Move(
         _POD,
         State.PLACED,
         State.GIVEN_BACK,
-        "Its bind has failed, and it had given its room back, or cannot be placed any more.",
+        "Its bind has failed, and its reservation had ended before, or it can no longer be placed.",
     ),
     Move(_POD, State.PLACED, State.WAITS, "Its bind has failed, and it never had a gate."),
 )
 
 
 def table() -> str:
-    """As docs/gates.md shows it."""
+    """Return the table as docs/gates.md has it."""
     rows = [
         f"| {each.of} | {'' if each.before is None else each.before.value} | {each.after.value} | {each.when} |"
         for each in MOVES

@@ -1,7 +1,7 @@
-"""Whose turn comes first, of those that wait for room in a queue.
+"""The order of pods and groups that wait for room in a queue.
 
-Of higher priority, then who was created first. The API server tells whole seconds alone, and the order has to be the
-same after a restart: of those of one second it goes by the number that a controller gave them, then by name.
+Higher priority comes first, then earlier creation. The API server reports creation times in whole seconds, and the
+order must be the same after a restart, so within one second it is by the number in the name, then by the name.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ _NUMBER: Final = re.compile(r"([0-9]+)")
 
 
 class Turn(NamedTuple):
-    """Less comes first."""
+    """A sort key; lower comes first."""
 
     priority: int
     created: str
@@ -28,7 +28,7 @@ def turn(priority: int, created: str, name: str, uid: str) -> Turn:
 
 
 def number_of(name: str) -> int | None:
-    """The number behind the last dash of a name of three parts or more, which a controller gave it."""
+    """Return the number after the last dash of a name with at least three parts, which a controller assigned."""
     parts = name.split("-")
     last = parts[-1]
     digits = last[1:] if last[:1] in ("+", "-") else last
@@ -36,7 +36,7 @@ def number_of(name: str) -> int | None:
 
 
 def _by_number(name: str) -> tuple[str | int, ...]:
-    """Texts and numbers in turns, a text first, so that `a-2` comes before `a-10`."""
+    """Split a name into alternating strings and numbers, a string first, so that `a-2` comes before `a-10`."""
     parts: list[str | int] = [*_NUMBER.split(name)]
     parts[1::2] = [int(part) for part in parts[1::2]]
     return tuple(parts)

@@ -1,11 +1,11 @@
-"""Amounts of several resources, added and compared by Volcano's rules (`pkg/scheduler/api/resource_info.go`).
+"""Vectors: amounts of several resources, added and compared by Volcano's rules (`pkg/scheduler/api/resource_info.go`).
 
-A vector maps a resource's name to its amount: cpu in millicores, memory in bytes, pods in pods, any other resource in
-thousandths of its unit. Whoever holds a vector may rely on it not changing; `add_to` and `take_from` are for the totals
-of their owner. Amounts are ints and exact; only what proportion divides by weights is a float, and `UNLIMITED`.
+A vector maps the names of resources to amounts: cpu in millicores, memory in bytes, pods in pods, other resources in
+thousandths of their unit. A `Vector` does not change; `add_to` and `take_from` change a `Total`, which only its owner
+may do. Amounts are exact ints; only the shares of proportion, and `UNLIMITED`, are floats.
 
-cpu and memory are dimensions of every vector, 0 where they are missing. Any other resource is a dimension only of the
-vectors that name it, and each function says what it takes for the ones that do not.
+cpu and memory are dimensions of every vector, and count as 0 if missing. Other resources are dimensions only of vectors
+that name them; the functions document what they use otherwise.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Final
 
-from agent_scheduler.objects.quantity import QuantityError, milli_value, text_of, value
+from apimachinery.quantity import QuantityError, milli_value, text_of, value
 
 Vector = Mapping[str, float]
 #: A vector that its owner changes.
@@ -30,13 +30,16 @@ COMMON: Final = (CPU, MEMORY)
 UNLIMITED: Final = math.inf
 EMPTY: Final[Vector] = MappingProxyType({})
 
-#: Less than this is nothing, and amounts that differ by less are equal. Whole amounts are never that close.
+#: Smaller amounts count as 0, and amounts with a smaller difference as equal. Distinct ints always differ by more.
 NOTHING: Final = 0.1
 
 
 def counted(resource: str) -> bool:
-    """Whether a list of resources makes a dimension of it: no quota of objects, requests or limits (`count/pods`,
-    `requests.cpu`), nor a name that nodes do not have."""
+    """Return whether vectors contain the resource.
+
+    They contain neither quotas of objects, requests or limits (`count/pods`, `requests.cpu`), nor names that nodes
+    cannot have.
+    """
     if resource in (CPU, MEMORY, PODS, "ephemeral-storage"):
         return True
     if resource.startswith(("hugepages-", "attachable-volumes-")):
@@ -45,9 +48,9 @@ def counted(resource: str) -> bool:
 
 
 def of_resources(resources: Mapping[str, str | int | float] | None) -> Vector:
-    """The vector of a list of resources as objects have them (`capability`, `minResources`, `allocatable`).
+    """Return the vector of a field of an object (`capability`, `minResources`, `allocatable`).
 
-    Raises `QuantityError`.
+    Raises `QuantityError` for an invalid quantity.
     """
     if not resources:
         return EMPTY
@@ -59,7 +62,7 @@ def of_resources(resources: Mapping[str, str | int | float] | None) -> Vector:
 
 
 def of_requests(requests: Mapping[str, int]) -> Vector:
-    """The vector of a pod that asks for `requests`, in the ledger's units; every pod is one of pods."""
+    """Return the vector of a pod with these `requests` in the ledger's units, and 1 of the resource pods."""
     return {
         **{
             resource: amount if resource in COMMON else amount * 1000
@@ -71,7 +74,7 @@ def of_requests(requests: Mapping[str, int]) -> Vector:
 
 
 def readable(resources: Mapping[str, str | int | float] | None, place: str, problems: list[str]) -> Vector:
-    """As `of_resources`, without what cannot be read, which is added to `problems` as `place[resource]: why`."""
+    """Return `of_resources` without invalid quantities, which are added to `problems` as `place[resource]: reason`."""
     found: dict[str, float] = {}
     for resource, quantity in (resources or {}).items():
         try:
@@ -82,12 +85,12 @@ def readable(resources: Mapping[str, str | int | float] | None, place: str, prob
 
 
 def in_ledger_units(resource: str, amount: float) -> int:
-    """The amount of a vector in the ledger's units, rounded up: millicores for cpu, whole units for all else."""
+    """Convert an amount to the ledger's units, rounded up: millicores for cpu, whole units for all others."""
     return math.ceil(amount if resource in (CPU, MEMORY, PODS) else amount / 1000)
 
 
 def shown(vector: Vector) -> dict[str, str]:
-    """Each amount as people write it, but for those of nothing."""
+    """Return the amounts that are not zero as quantities."""
     return {
         resource: text_of(resource, in_ledger_units(resource, amount))
         for resource, amount in vector.items()
@@ -101,7 +104,7 @@ def add_to(total: Total, more: Vector) -> None:
 
 
 def take_from(total: Total, less: Vector) -> None:
-    """The dimension stays, with 0, where nothing is left."""
+    """Subtract from a total; a dimension with nothing left stays, with 0."""
     for resource, amount in less.items():
         total[resource] = total.get(resource, 0) - amount
 
@@ -113,14 +116,14 @@ def plus(left: Vector, right: Vector) -> Total:
 
 
 def minus(left: Vector, right: Vector) -> Total:
-    """May go below 0."""
+    """Return the difference, which may be negative."""
     total = dict(left)
     take_from(total, right)
     return total
 
 
 def rest(wanted: Vector, held: Vector) -> Total:
-    """What of `wanted` is not in `held`; resources of which nothing is left are left out."""
+    """Return the part of `wanted` that is not in `held`, without resources of which nothing is left."""
     return {
         resource: amount - held.get(resource, 0)
         for resource, amount in wanted.items()
@@ -129,12 +132,12 @@ def rest(wanted: Vector, held: Vector) -> Total:
 
 
 def names(vector: Vector) -> Iterator[str]:
-    """The resources of which there is any."""
+    """Yield the resources with an amount that is not zero."""
     return (resource for resource, amount in vector.items() if amount >= NOTHING)
 
 
 def is_empty(vector: Vector) -> bool:
-    """Whether there is nothing but pods in it."""
+    """Return whether the vector contains nothing except pods."""
     return all(amount < NOTHING or resource == PODS for resource, amount in vector.items())
 
 
@@ -143,14 +146,14 @@ def _at_most(left: float, right: float) -> bool:
 
 
 def less_equal(left: Vector, right: Vector) -> bool:
-    """In each dimension of `left`, cpu and memory; what `right` misses is 0."""
+    """Return whether `left` is at most `right` in all its dimensions; missing dimensions of `right` are 0."""
     return all(_at_most(amount, right.get(resource, 0)) for resource, amount in left.items()) and all(
         _at_most(0, right.get(resource, 0)) for resource in COMMON if resource not in left
     )
 
 
 def exceeding(left: Vector, right: Vector) -> Total:
-    """What is in `left` above `right`; a dimension other than cpu and memory only where there is something."""
+    """Return the part of `left` above `right`; dimensions other than cpu and memory only if they are not 0."""
     over: Total = dict.fromkeys(COMMON, 0)
     for resource, amount in left.items():
         limit = right.get(resource, 0)
@@ -160,8 +163,10 @@ def exceeding(left: Vector, right: Vector) -> Total:
 
 
 def at_most(vector: Vector, limit: Vector, *, missing: float) -> Total:
-    """The lesser of both in each dimension of `vector`. `missing`: what counts for a dimension other than cpu and
-    memory that `limit` does not have, 0 or `UNLIMITED`."""
+    """Return the minimum of both in each dimension of `vector`.
+
+    `missing`, 0 or `UNLIMITED`, is the limit of other resources than cpu and memory that `limit` does not have.
+    """
     return {
         resource: min(amount, limit.get(resource, 0 if resource in COMMON else missing))
         for resource, amount in vector.items()
@@ -169,7 +174,7 @@ def at_most(vector: Vector, limit: Vector, *, missing: float) -> Total:
 
 
 def at_least(left: Vector, right: Vector) -> Total:
-    """The greater of both in each dimension of either, without dimensions other than cpu and memory that are 0."""
+    """Return the maximum of both in all dimensions, without zeros of other resources than cpu and memory."""
     greater: Total = {resource: max(left.get(resource, 0), right.get(resource, 0)) for resource in COMMON}
     for each in (left, right):
         for resource, amount in each.items():
@@ -179,14 +184,14 @@ def at_least(left: Vector, right: Vector) -> Total:
 
 
 def in_order(resources: Iterable[str]) -> list[str]:
-    """cpu, memory, then by name."""
+    """Return the resources in order: cpu, memory, then by name."""
     return sorted(resources, key=lambda resource: (resource != CPU, resource != MEMORY, resource))
 
 
 def insufficient(used: Vector, limit: Vector, wanted: Vector) -> list[str]:
-    """Of what is `wanted`, the resources of which `used` is above `limit`, in order.
+    """Return the `wanted` resources of which `used` is above `limit`, in order.
 
-    Pods are not limited by queues. What `limit` misses is 0.
+    Pods are not limited. Missing dimensions of `limit` are 0.
     """
     return in_order(
         resource
@@ -196,7 +201,10 @@ def insufficient(used: Vector, limit: Vector, wanted: Vector) -> list[str]:
 
 
 def any_within(used: Vector, limit: Vector, wanted: Vector) -> bool:
-    """Whether of anything that is `wanted` `used` is at most `limit`, pods and what neither has left aside."""
+    """Return whether `used` is within `limit` for any `wanted` resource.
+
+    Pods, and resources with zero in both, are ignored.
+    """
     for resource, amount in wanted.items():
         if amount <= 0 or resource == PODS:
             continue
@@ -207,7 +215,10 @@ def any_within(used: Vector, limit: Vector, wanted: Vector) -> bool:
 
 
 def any_above(used: Vector, limit: Vector, wanted: Vector) -> bool:
-    """Whether of anything that is `wanted` `used` is above `limit`, but for pods and what `limit` says nothing of."""
+    """Return whether `used` is above `limit` for any `wanted` resource.
+
+    Pods, and resources that `limit` does not set, are ignored.
+    """
     for resource, amount in wanted.items():
         if amount <= 0 or resource == PODS or resource not in limit:
             continue

@@ -1,4 +1,4 @@
-"""Pods that wait because their queue is full, and who of them may try again when more fits into it."""
+"""Pods that wait because their queue is full, and the selection of those that may try again when there is room."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from .shortfall import Shortfall
 from .turns import Turn
 from .vector import Vector
 
-#: By queue, what there has to be room for. A gang whose members name several waits for all of these at once.
+#: Queue -> the required room. A gang whose members name several queues waits for all of them together.
 Wanted = Mapping[str, Vector]
 
 
 def take_all(headroom: Headroom, wanted: Wanted) -> Shortfall | None:
-    """Takes it where there is so much left in all of these queues; else what the first one is short of."""
+    """Count `wanted` if all of its queues have room for it. Returns the shortfall of the first one without, or None."""
     taken: list[str] = []
     for queue, vector in wanted.items():
         short = headroom.take(queue, vector)
@@ -30,7 +30,7 @@ def take_all(headroom: Headroom, wanted: Wanted) -> Shortfall | None:
 
 
 class _Kind(NamedTuple):
-    """What is alike to a full queue: of the pods of one kind all are refused if one is."""
+    """The requirements of a pod for queues: if one pod of a kind is refused, all are."""
 
     wanted: tuple[tuple[str, tuple[tuple[str, float], ...]], ...]
 
@@ -39,7 +39,7 @@ class _Kind(NamedTuple):
 
 
 class _Line:
-    """The pods of one kind. Those that have left are in the heap until they are its first."""
+    """The pods of one kind. Removed pods stay in the heap until they are its first entry."""
 
     __slots__ = ("heap", "turns", "wanted")
 
@@ -56,7 +56,7 @@ class _Line:
 
 
 class WaitingPods:
-    """Owner of who waits for a queue. Invariant: a pod is in one line, that of its queues and of what it asks for."""
+    """Owner of the pods that wait for a queue. Invariant: a pod is in one line, that of its kind."""
 
     def __init__(self) -> None:
         self._kinds: dict[str, _Kind] = {}
@@ -69,21 +69,20 @@ class WaitingPods:
         return uid in self._kinds
 
     def queue_of(self, uid: str) -> str:
-        """The queue that the pod waits for, the first of several; empty if it does not."""
+        """Return the queue that the pod waits for, the first of several; empty if it does not wait."""
         kind = self._kinds.get(uid)
         return "" if kind is None else kind.wanted[0][0]
 
     def in_line(self, queue: str) -> list[str]:
-        """Those that wait for this queue."""
+        """Return the pods that wait for this queue."""
         return [uid for uid, kind in self._kinds.items() if any(name == queue for name, _ in kind.wanted)]
 
     def wanted(self, uid: str) -> Wanted:
-        """What the pod waits for room for."""
+        """Return the room that the pod waits for."""
         return self._lines[self._kinds[uid]].wanted
 
     def add(self, uid: str, wanted: Wanted, own: Turn) -> None:
-        """The pod waits for these queues from now on, one at least, as it may have done already. `own`: its turn, in
-        which it has this UID."""
+        """Let a pod wait for these queues, at least one; a waiting pod is updated. `own` is its turn with this UID."""
         kind = _Kind(tuple((queue, tuple(sorted(each.items()))) for queue, each in wanted.items()))
         if self._kinds.get(uid) == kind and self._lines[kind].turns[uid] == own:
             return
@@ -96,7 +95,7 @@ class WaitingPods:
         heapq.heappush(line.heap, own)
 
     def remove(self, uid: str) -> None:
-        """The pod waits no more; nothing if it did not."""
+        """Remove a pod; an unknown one is ignored."""
         kind = self._kinds.pop(uid, None)
         if kind is None:
             return
@@ -108,7 +107,7 @@ class WaitingPods:
             line.heap = sorted(line.turns.values())
 
     def before(self, uid: str, book: QuotaBook, queue: str) -> list[str]:
-        """Whose turn comes before, of those that wait for `queue` or one below it."""
+        """Return the pods with an earlier turn, of those that wait for `queue` or one of its children."""
         kind = self._kinds[uid]
         own = self._lines[kind].turns[uid]
         turns = (
@@ -121,21 +120,21 @@ class WaitingPods:
         return [other.uid for other in sorted(turns)]
 
     def all(self) -> list[str]:
-        """Takes them all out."""
+        """Remove and return all pods."""
         uids = list(self._kinds)
         self._kinds.clear()
         self._lines.clear()
         return uids
 
     def would_fit(self, headroom: Headroom) -> bool:
-        """Whether there is room for one of those that wait. Takes it from `headroom`."""
+        """Return whether there is room for any waiting pod; if so, count it in `headroom`."""
         return any(take_all(headroom, line.wanted) is None for line in self._lines.values())
 
     def fitting(self, book: QuotaBook, fallen: Collection[str]) -> list[tuple[str, str]]:
-        """Takes out those that fit beside one another now, in their turn, of queues among `fallen` or below one; each
-        with the queue that it waited for.
+        """Remove and return the pods that fit together now, in the order of turns, each with the queue it waited for.
 
-        Costs what it finds, and the kinds of pods that wait, but not how many do.
+        Only pods of the queues in `fallen` and of their children are considered. The cost depends on the number of
+        kinds and of returned pods, not on the number of waiting pods.
         """
         headroom, found = book.headroom(), []
         lines = [

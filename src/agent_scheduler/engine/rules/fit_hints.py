@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Final
 
-from agent_scheduler.objects.quantity import MAX_INT64
+from apimachinery.quantity import MAX_INT64
 
 from ..dra.catalogue import Devices
 from ..dra.records import DeviceClassInfo

@@ -1,5 +1,7 @@
-"""What a session leaves behind: phases and conditions of groups, conditions of pods, events, what queues hold
-(`job_updater.go`, `updateQueueStatus` and the cache's `RecordJobStatusEvent`)."""
+"""Computes the results of a session: statuses of groups and queues, conditions of pods, and events.
+
+The rules are those of Volcano's `job_updater.go`, `updateQueueStatus` and the cache's `RecordJobStatusEvent`.
+"""
 
 from __future__ import annotations
 
@@ -47,22 +49,22 @@ from .written import NOBODY, Told, holds, of_group, of_task
 _SCHEDULED: Final = (TaskStatus.BOUND, TaskStatus.RUNNING, TaskStatus.SUCCEEDED, TaskStatus.FAILED)
 _COMPLETED: Final = (TaskStatus.SUCCEEDED, TaskStatus.FAILED)
 _INCOMPLETE: Final = (UNKNOWN, PENDING, INQUEUE)
-#: What keeps a group out of its queue that has no pods yet, and is told.
+#: The reasons against admission that are reported for a group without pods.
 _KEEPING_OUT: Final = (Wait.QUOTA, Wait.QUEUE)
-#: Statuses of the tasks that are told why they wait.
+#: Statuses of the tasks that report why they wait.
 _WAITING: Final = (TaskStatus.ALLOCATED, TaskStatus.PENDING, TaskStatus.PIPELINED)
 
 
 class GroupResult(Struct, frozen=True, kw_only=True):
     group: Group
     status: PodGroupStatus
-    #: Whether it differs from what the object has.
+    #: Whether the status differs from that of the object.
     write: bool
-    #: Status -> tasks.
+    #: Status -> number of tasks.
     tasks: Mapping[str, int]
     #: None for a group that has its minimum.
     verdict: Verdict | None
-    #: Whether others were chosen to leave for it, and have not left.
+    #: Whether victims were selected for it that have not left so far.
     preempts: bool = False
 
     @property
@@ -72,7 +74,7 @@ class GroupResult(Struct, frozen=True, kw_only=True):
 
 
 class PodResult(Struct, frozen=True, kw_only=True):
-    """A PodScheduled condition, status False, that the pod does not have yet; `nominated` is empty for no node."""
+    """A PodScheduled condition with status False that the pod does not have; `nominated` is empty for no node."""
 
     pod: PodInfo
     reason: str
@@ -81,12 +83,15 @@ class PodResult(Struct, frozen=True, kw_only=True):
 
 
 class QueueResult(Struct, frozen=True, kw_only=True):
-    """What the pods of a queue and of those below it hold: with the book of queues all that have a node, else those of
-    the session's jobs that Volcano counts."""
+    """The usage of a queue and its children.
+
+    With the book of queues it counts all pods with a node, otherwise the pods of the session's jobs that Volcano
+    counts.
+    """
 
     queue: QueueInfo
     allocated: Total
-    #: Whether its status says otherwise.
+    #: Whether the status of the object differs.
     write: bool
 
 
@@ -94,32 +99,33 @@ class Result(Struct, frozen=True, kw_only=True):
     groups: Sequence[GroupResult]
     pods: Sequence[PodResult]
     queues: Sequence[QueueResult]
-    #: Groups that pods name and that are not there.
+    #: The missing or invalid groups that pods name.
     lost: Mapping[GroupKey, Verdict]
-    #: In the order in which they came.
+    #: The events in the order of their occurrence.
     events: Sequence[Event]
-    #: Pods that are to lose the gate of their queue's capacity.
+    #: The pods from which the gate of their queue is to be removed.
     ungated: Sequence[PodInfo]
-    #: Job -> dominant share, where drf is configured.
+    #: Job -> dominant share, if drf is configured.
     shares: Mapping[str, float]
     #: Queue -> name -> value.
     gauges: Mapping[str, Mapping[str, float]]
-    #: UID -> what keeps a pod back that no node would help; empty where the book was not asked.
+    #: UID -> why a pod waits that no node would help; empty without a book.
     held: Mapping[str, Verdict]
-    #: By queue, what pods that are not held want there and in queues below it, for which no room is kept.
+    #: Queue -> what the pods that are not held want in it and its children, without those for which room is kept.
     wanted: Mapping[str, Vector]
-    #: Jobs that later sessions need not look at while nothing about them changes; none where no book was asked.
+    #: The jobs that later sessions may reuse while nothing about them changes; empty without a book.
     settled: Mapping[GroupKey, Settled]
-    #: When a session would come to something else though nothing else had changed, in seconds of the epoch.
+    #: The time at which a session would have another result without any event, in seconds of the epoch.
     turns_at: float
 
 
 def close(
     session: Session, book: QuotaBook | None = None, given_back: Mapping[str, str] = NOBODY
 ) -> Generator[None, None, Result]:
-    """To be run when `Session.run` has come to its end, one step at a time, too.
+    """Compute the results after `Session.run` has ended, in steps.
 
-    With the book of queues all is said by what is waited for (`written`), else as Volcano says it.
+    With the book of queues, phases, conditions and reasons follow from the verdicts of `written`, otherwise they
+    are those of Volcano.
     """
     mapped = book is not None
     held, wanted = ({}, {}) if book is None else (yield from holds(session, book, given_back))
@@ -141,12 +147,12 @@ def close(
                 yield
             continue
         if kept is not None:
-            # Its queue holds it back from now on: what it says was said of another session.
+            # The queue of the settled job holds it back now, so its conditions must be updated for this session.
             for closed in closings:
                 closed(job)
         job.phase = _phase(session, job, mapped=mapped)
         verdict = of_group(session, job, held, told)
-        # Only of a job that waits anything is said for which this is needed.
+        # The message is needed only for waiting jobs.
         waits = job.phase in _INCOMPLETE or (mapped and verdict is not None) or job.in_statuses(_WAITING)
         message = fit_error(job) if waits else ""
         if mapped:
@@ -213,7 +219,7 @@ def _group_result(job: Job, verdict: Verdict | None) -> GroupResult:
 
 
 def _set_conditions(session: Session, job: Job, verdict: Verdict | None, message: str) -> None:
-    """What is true, in words of the verdict, and of what was true before that it is so no more."""
+    """Set the condition that applies by the verdict, and set the opposite condition to False if it exists."""
     if verdict is not None and not job.tasks:
         _set_conditions_without_pods(session, job, verdict, message)
         return
@@ -231,8 +237,12 @@ def _set_conditions(session: Session, job: Job, verdict: Verdict | None, message
 
 
 def _set_conditions_without_pods(session: Session, job: Job, verdict: Verdict, message: str) -> None:
-    """Pods of a Job are made when its group is let in, so what keeps that out is said of the group. It is told once,
-    and not again as the numbers change, for there may be many of them. That pods are to come is nothing to be told."""
+    """Set the conditions of a group without pods.
+
+    The pods of a Job are created after its group is admitted, so the reason against admission is reported by the group.
+    It is written once and not again when only its numbers change, since there may be many such groups. That pods do not
+    exist so far is not reported.
+    """
     job.conditions = _with(job.conditions, SCHEDULED, "False", verdict.group_reason, session)
     waits = [each for each in job.conditions if each.type == UNSCHEDULABLE and each.status == "True"]
     is_told = any(each.reason == verdict.group_reason for each in waits)
@@ -242,7 +252,7 @@ def _set_conditions_without_pods(session: Session, job: Job, verdict: Verdict, m
 
 
 def _said_of(job: Job, verdict: Verdict, message: str) -> str:
-    """`message`: of `fit_error`."""
+    """Return the message of a waiting gang's condition; `message` is that of `fit_error`."""
     if verdict.wait is Wait.GATES:
         gated = sum(task.gated for task in job.by_status[TaskStatus.PENDING].values())
         return f"{gated}/{len(job.tasks)} tasks in gang have scheduling gates: {message}"
@@ -263,7 +273,7 @@ def _condition(session: Session, kind: str, status: str, reason: str, message: s
 def _with(
     conditions: Sequence[PodGroupCondition], kind: str, status: str, reason: str, session: Session
 ) -> list[PodGroupCondition]:
-    """A condition of this kind that is there is so from now on; where there is none nothing is said."""
+    """Return the conditions with this status and reason for an existing condition of this kind; none is added."""
     return [
         _condition(session, kind, status, reason)
         if each.type == kind and (each.status, each.reason) != (status, reason)
@@ -275,7 +285,7 @@ def _with(
 def _without_queue(
     session: Session, group: Group, waiting: Sequence[PodInfo]
 ) -> tuple[GroupResult, list[PodResult]]:
-    """Of one that names a queue which there is not. No session looks at it."""
+    """Return the results of a group whose queue does not exist; sessions do not evaluate it."""
     verdict, old = by_queue(Shortfall(group.queue, {})), group.status
     conditions = _with(old.conditions or (), SCHEDULED, "False", verdict.group_reason, session)
     said = _condition(session, UNSCHEDULABLE, "True", verdict.group_reason, verdict.message)
@@ -301,7 +311,10 @@ def _of_missing(pods: Iterable[PodInfo], verdict: Verdict) -> list[PodResult]:
 
 
 def _pod_result(pod: PodInfo, verdict: Verdict, nominated: str = "") -> PodResult | None:
-    """None where the pod says so already; of one with gates the API server has said so itself as it was created."""
+    """Return the condition to write; None if the pod has it already.
+
+    The API server itself sets the condition SchedulingGated when it creates a pod with gates.
+    """
     known, reason, message = pod.condition, verdict.reason, verdict.message
     if known is None:
         is_said = reason == SCHEDULING_GATED
@@ -330,13 +343,13 @@ def _phase(session: Session, job: Job, *, mapped: bool) -> str:
         if not mapped or (ended and len(job.tasks) == ended):
             return COMPLETED
         if ended:
-            # It has its minimum by those that have ended, and others are to run yet.
+            # The minimum consists of ended members, and other members still have to run.
             return RUNNING
     return INQUEUE if job.phase == INQUEUE else PENDING
 
 
 def differ(new: PodGroupStatus, old: PodGroupStatus) -> bool:
-    """Whether there is anything to write: not when a condition was found to hold, or in which session."""
+    """Return whether the statuses differ; times and session IDs of conditions are not compared."""
     numbers = ("phase", "running", "succeeded", "failed")
     if any(getattr(new, name) != getattr(old, name) for name in numbers):
         return True
@@ -351,7 +364,7 @@ def _events(job: Job, result: GroupResult, message: str, *, mapped: bool) -> lis
     if job.phase in _INCOMPLETE:
         pending = len(job.by_status[TaskStatus.PENDING])
         if mapped and not pending:
-            # Its members are not there yet, or on their way. Volcano warns that `0/10 tasks` are unschedulable.
+            # Its members do not exist so far or are being bound. Volcano warns that `0/10 tasks` are unschedulable.
             return []
         verdict = result.verdict
         if mapped and verdict is not None and not verdict.wants_nodes:
@@ -366,7 +379,7 @@ def _events(job: Job, result: GroupResult, message: str, *, mapped: bool) -> lis
 def _pod_results(
     job: Job, job_message: str, held: Mapping[str, Verdict], group: Verdict | None, *, mapped: bool
 ) -> list[PodResult]:
-    """Of a gated pod the API server has said so itself."""
+    """Return the conditions of waiting tasks; for gated pods the API server has set the condition already."""
     found = []
     for status in _WAITING:
         for task in job.by_status[status].values():
@@ -399,7 +412,7 @@ def _queue_results(session: Session, book: QuotaBook | None) -> Generator[None, 
 
 
 def placed_in(book: QuotaBook) -> dict[str, Total]:
-    """By queue, what its own pods hold that have a node, whichever scheduler they are of."""
+    """Return the usage of each queue's own pods with a node, of all schedulers."""
     return {
         name: plus(book.own(name, Standing.ASSUMED), book.own(name, Standing.BOUND)) for name in book.names()
     }
@@ -408,7 +421,10 @@ def placed_in(book: QuotaBook) -> dict[str, Total]:
 def queue_results(
     queues: Mapping[str, QueueInfo], own: Mapping[str, Vector], said: Mapping[str, Vector]
 ) -> list[QueueResult]:
-    """`own`: by queue, what its own pods hold; `said`: what the statuses say that is held."""
+    """Return the usage of each queue including its children.
+
+    `own` is the usage of each queue's own pods, `said` the usage in the statuses of the objects.
+    """
     held = {name: zero() for name in queues}
     for queue, total in own.items():
         for name in _upwards(queues, queue):
@@ -420,7 +436,7 @@ def queue_results(
 
 
 def _upwards(queues: Mapping[str, QueueInfo], name: str) -> list[str]:
-    """A queue and those that it lies in, as far as there are any."""
+    """Return a queue and its ancestors, up to the first that does not exist."""
     found: list[str] = []
     while name in queues and name not in found:
         found.append(name)
@@ -429,5 +445,5 @@ def _upwards(queues: Mapping[str, QueueInfo], name: str) -> list[str]:
 
 
 def _rid_of_nothing(vector: Vector) -> Vector:
-    """Without resources of which tasks held something earlier."""
+    """Return the vector without zeros, which remain from tasks that no longer hold anything."""
     return {resource: amount for resource, amount in vector.items() if amount}

@@ -1,4 +1,4 @@
-"""What a session is told to do: actions, and plugins in tiers with their switches and arguments (Volcano's `conf`)."""
+"""The configuration of sessions: actions, and plugins in tiers with switches and arguments (Volcano's `conf`)."""
 
 from __future__ import annotations
 
@@ -8,22 +8,22 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-#: A plugin's switches that are off where nobody sets them; all others are on.
+#: The switches of plugins that are off by default; all others are on.
 _OFF: Final = frozenset(("enableHierarchy",))
 
 _NOTHING: Final[Mapping[str, Any]] = MappingProxyType({})
 
-#: The feature gate under which pods lose the gate of their queue's capacity.
+#: The feature gate that enables sessions to remove queue gates of pods.
 QUEUE_ADMISSION_GATES: Final = "SchedulingGatesQueueAdmission"
 
 
-#: How groups are let into their queues: by what these declare alone, or by the room of the cluster, too, as in Volcano.
+#: How groups are admitted to queues: by declared limits only, or also by the capacity of the cluster, as in Volcano.
 QUEUE: Final = "queue"
 CLUSTER: Final = "cluster"
 
 
 class PluginOption(Struct, frozen=True):
-    """`switches` are by their key in Volcano's file, such as `enableJobOrder`."""
+    """A configured plugin. `switches` are by their key in Volcano's file, such as `enableJobOrder`."""
 
     name: str
     arguments: Mapping[str, Any] = _NOTHING
@@ -33,7 +33,7 @@ class PluginOption(Struct, frozen=True):
         return self.switches.get(switch, switch not in _OFF)
 
 
-#: Plugins that vote together.
+#: Plugins whose votes are combined.
 Tier = tuple[PluginOption, ...]
 
 
@@ -45,9 +45,9 @@ class SessionConf(Struct, frozen=True, kw_only=True):
     features: frozenset[str] = frozenset()
     #: QUEUE or CLUSTER.
     enqueue_by: str = QUEUE
-    #: Whether queues may hold more than their shares of what no job within its queue's share waits for (`lending`).
+    #: Whether queues may exceed their shares with resources that no job within its queue's share needs (`lending`).
     work_conserving: bool = False
 
     def option(self, plugin: str) -> PluginOption | None:
-        """The first of its name."""
+        """Return the first plugin of this name; None if it is not configured."""
         return next((each for tier in self.tiers for each in tier if each.name == plugin), None)

@@ -1,4 +1,4 @@
-"""What the jobs of a session hold and ask for, for the plugins of queues, and what these have to say."""
+"""Converts between jobs of a session and the accounts of queues: demands, refusals and gauges."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 
 def demand_of(job: Job) -> JobDemand:
+    """Return what a job holds and requests."""
     return JobDemand(
         queue=job.queue,
         phase=job.phase,
@@ -29,7 +30,7 @@ def demand_of(job: Job) -> JobDemand:
 
 
 def requests_of(tasks: Iterable[Task]) -> Total:
-    """Tasks of one class share one vector, so that a large job costs little more than its classes."""
+    """Return the sum of the tasks' requests. Tasks of one class share a vector, so the cost is one step per class."""
     numbers: dict[int, int] = {}
     vectors: dict[int, Vector] = {}
     for task in tasks:
@@ -44,7 +45,7 @@ def requests_of(tasks: Iterable[Task]) -> Total:
 
 
 def admitted_minimum(job: Job) -> Vector | None:
-    """What an Inqueue job reserves in its queue: its minimum, less what is gated."""
+    """Return what an Inqueue job reserves in its queue: its minimum without gated tasks; None if it sets none."""
     if job.min_resources is None:
         return None
     gated = JobDemand(queue=job.queue, phase=job.phase, gated=job.gated_request())
@@ -52,12 +53,13 @@ def admitted_minimum(job: Job) -> Vector | None:
 
 
 def record_refusal(session: Session, job: Job, refusal: Refusal) -> None:
+    """Record an event that a queue refuses the job."""
     lacking = ", ".join(f"insufficient {resource}" for resource in refusal.resources)
     session.record(job, "Normal", UNSCHEDULABLE, f"queue resource quota insufficient: {lacking}")
 
 
 def gauges(found: Mapping[str, Gauges]) -> dict[str, dict[str, float]]:
-    """Queue -> name -> value; `Scalar` and a resource's name for others than cpu and memory."""
+    """Return the gauges as queue -> name -> value; names of other resources than cpu and memory contain `Scalar`."""
     return {queue: _named(each) for queue, each in found.items()}
 
 

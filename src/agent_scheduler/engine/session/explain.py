@@ -1,6 +1,6 @@
-"""Why a gang waits: which of its minimums is short, on what, how near it is, and whose turn comes before.
+"""Explains why a gang waits: its minimums, the rejections of nodes, its queues, and its position among other gangs.
 
-Of a session that is over, and of its result. It costs nothing until somebody asks.
+The explanation is computed on request from an ended session and its result.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
 
-from agent_scheduler.objects.quantity import text_of
+from apimachinery.quantity import text_of
 
 from ..quotas.book import QuotaBook
 from ..quotas.vector import CPU, MEMORY, PODS, Vector, in_ledger_units
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
     from .close import Result
     from .session import Session
 
-#: Different refusals of nodes that are shown.
+#: The maximum number of distinct rejections in an explanation.
 _SHOWN: Final = 3
 
 
 class Minimum(Struct, frozen=True, kw_only=True):
-    """`of` is the group, a role or a kind of sub-groups; `has` are those that have a node, or succeeded."""
+    """A minimum of the group, a role or a kind of sub-groups; `has` counts those with a node and succeeded ones."""
 
     of: str
     needs: int
@@ -39,9 +39,12 @@ class Minimum(Struct, frozen=True, kw_only=True):
 
 
 class QueueStanding(Struct, frozen=True, kw_only=True):
-    """Amounts as Kubernetes writes them: what the queue declares, what it deserved of the cluster in the session, where
-    a plugin says so, and what the pods in and below it hold, those of the fast path, too. `missing`: by how much the
-    gang would exceed what is declared."""
+    """The amounts of a queue as Kubernetes quantities.
+
+    `capability` is the declared limit, `deserved` its share in the session if a plugin computes one, `used` the usage
+    of all pods in the queue and its children, including those of the fast path. `missing` is the amount by which the
+    gang would exceed the limit.
+    """
 
     name: str
     state: str
@@ -52,7 +55,7 @@ class QueueStanding(Struct, frozen=True, kw_only=True):
 
 
 class Refusal(Struct, frozen=True, kw_only=True):
-    """What so many pods were told by the nodes; `pod` is one of them."""
+    """A message of rejection with the number of pods that it concerns; `pod` is one of them."""
 
     pods: int
     pod: str
@@ -63,26 +66,26 @@ class GangExplanation(Struct, frozen=True, kw_only=True):
     group: str
     phase: str
     priority: int
-    #: Empty where it has all that it needs.
+    #: Empty if the gang does not wait.
     waits_for: str
     why: str
     minimums: tuple[Minimum, ...]
-    #: Members that the last session found room for and gave up, since the others had none.
+    #: The number of members for which the last session found nodes, but which it did not place without the others.
     would_fit: int
-    #: Status -> members.
+    #: Status -> number of members.
     members: Mapping[str, int]
-    #: Its own first, then those that it lies in.
+    #: Its own queue first, then the parents.
     queues: tuple[QueueStanding, ...]
-    #: Its place, from 1, among the gangs of its queue that wait, and how many these are; 0 for one that does not wait.
+    #: Its position, from 1, among the waiting gangs of its queue, and their number; 0 if it does not wait.
     place: int
     waiting: int
     refusals: tuple[Refusal, ...]
-    #: What the session said of the group in events: reason and message.
+    #: (reason, message) of the events about the group in the session.
     said: tuple[tuple[str, str], ...]
 
 
 def explain_gang(session: Session, result: Result, job: Job, book: QuotaBook) -> GangExplanation:
-    """`result`: what the session has left behind; `book` may have changed since."""
+    """Explain a gang by the session and its `result`; `book` is current and may have changed since."""
     verdicts = {each.group.name: each.verdict for each in result.groups if each.verdict is not None}
     verdict = verdicts.get(job.uid)
     place, waiting = _place(session, job, verdicts) if verdict is not None else (0, 0)
@@ -108,7 +111,7 @@ def explain_gang(session: Session, result: Result, job: Job, book: QuotaBook) ->
 
 
 def minimums(job: Job) -> tuple[Minimum, ...]:
-    """The group's own, those of its roles, where they count, and of its sub-groups."""
+    """Return the minimums of the group, of its roles if they count, and of its sub-groups."""
     found = [Minimum(of="group", needs=job.minimum, has=job.ready + job.best_effort)]
     found += [
         Minimum(of=f"role {role}", needs=least, has=job.in_role(role, READY, best_effort=True))
@@ -124,7 +127,7 @@ def minimums(job: Job) -> tuple[Minimum, ...]:
 
 
 def _place(session: Session, job: Job, waiting: Mapping[str, Verdict]) -> tuple[int, int]:
-    """Those come first that are let in."""
+    """Return the job's position among the waiting jobs of its queue, and their number; admitted jobs come first."""
     key_of = session.tiers.job_key
     rivals = [each for each in session.jobs.values() if each.queue == job.queue and each.uid in waiting]
     rivals.sort(key=lambda each: (each.is_pending, key_of(each)))
@@ -150,7 +153,7 @@ def _queues(job: Job, result: Result, verdict: Verdict | None, book: QuotaBook) 
 
 
 def _deserved(gauges: Mapping[str, float]) -> Vector:
-    """Of which there is any."""
+    """Return the deserved amounts that are not zero."""
     named = {
         {"MilliCPU": CPU, "Memory": MEMORY}.get(name) or name.removeprefix("Scalar "): amount
         for gauge, amount in gauges.items()
@@ -160,7 +163,7 @@ def _deserved(gauges: Mapping[str, float]) -> Vector:
 
 
 def amounts(vector: Vector) -> dict[str, str]:
-    """As Kubernetes writes quantities; pods, which no queue limits, are left out."""
+    """Return the amounts as Kubernetes quantities, without pods, which no queue limits."""
     return {
         resource: text_of(resource, in_ledger_units(resource, amount))
         for resource, amount in vector.items()
@@ -169,7 +172,7 @@ def amounts(vector: Vector) -> dict[str, str]:
 
 
 def _refusals(job: Job) -> tuple[Refusal, ...]:
-    """The most frequent first."""
+    """Return the distinct rejections, the most frequent first."""
     pods: dict[str, list[str]] = {}
     for uid, task in job.tasks.items():
         error = job.fit_errors.get(uid)

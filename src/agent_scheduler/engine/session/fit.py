@@ -1,4 +1,4 @@
-"""Why no node would do for a task, in Volcano's words (`unschedule_info.go`)."""
+"""Builds the message why no node is feasible for a task, with Volcano's wording (`unschedule_info.go`)."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from ..state.columns import Columns, Rows
 
 
 class FitErrors(NamedTuple):
-    """`plugins`: those that refused."""
+    """The reason why no node is feasible for a task; `plugins` are those that rejected nodes."""
 
     message: str
     plugins: frozenset[str] = frozenset()
 
 
 def histogram(counts: Mapping[str, int]) -> str:
-    """Each reason behind how often it holds, sorted as texts."""
+    """Return each reason with its count before it, sorted as strings."""
     return ", ".join(sorted(f"{count} {reason}" for reason, count in counts.items()))
 
 
@@ -30,7 +30,7 @@ def fit_message(nodes: int, counts: Mapping[str, int]) -> str:
 
 
 def first_short(wanted: Wanted, columns: Columns, rows: Rows) -> dict[str, int]:
-    """Of how many rows, none of which has room, which resource is the first that is short."""
+    """Count for rows without enough resources which resource is the first insufficient one."""
     counts: dict[str, int] = {}
     at = {name: each[:2] for name, each in zip(wanted.resolved, wanted.resolve(columns).each, strict=True)}
     for name in in_order((*at, *wanted.missing)):

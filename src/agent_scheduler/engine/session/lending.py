@@ -1,8 +1,8 @@
-"""What jobs want next, and whether it is within their queue's share: what is beyond is lent, and may be taken back.
+"""Lending: which tasks a job needs next, and whether its queue may hold them within its share.
 
-Shares of queues are fractions of the cluster, and jobs are not: each of two gangs may need a little more than its
-queue's share, so that neither would ever run beside idle nodes. Room that no job within its queue's share waits for is
-therefore lent to jobs beyond it (docs/decisions/0057).
+Shares of queues are fractions of the cluster, but jobs are not divisible: if each of two gangs needs slightly more than
+its queue's share, neither would ever run although nodes are idle. Therefore capacity that no job within its queue's
+share needs is lent to jobs beyond it, and may be reclaimed (docs/decisions/0057).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _PLACED = (*READY, TaskStatus.PIPELINED)
 
 @contextmanager
 def lent(session: Session) -> Iterator[None]:
-    """Queues may hold more than their shares; what limits them otherwise does still."""
+    """Return a context in which queues may exceed their shares, but no other limits."""
     plugins = session.tiers.every("lending")
     for told in plugins:
         told(True)
@@ -34,22 +34,27 @@ def lent(session: Session) -> Iterator[None]:
 
 
 def has_nominated(job: Job) -> bool:
-    """Whether others were evicted for the sake of tasks that wait."""
+    """Return whether pods were evicted for waiting tasks of the job."""
     return any(task.pod.nominated_node_name for task in job.by_status[TaskStatus.PENDING].values())
 
 
 def wanted_next(session: Session, job: Job) -> Sequence[Task]:
-    """The pending tasks that are of use to a job only together: those that it, or its next sub-group, lacks of its
-    minimums, or else its next one. None with another gate than that of its queue, and none that asks for nothing."""
+    """Return the pending tasks that the job can only use together.
+
+    They are the tasks missing for the minimums of the job or of its next sub-group, otherwise the next single task.
+    Tasks with other gates than the queue's, and tasks without requests, are left out.
+    """
     tiers = session.tiers
     may_be_lent = [
         task
         for task in job.by_status[TaskStatus.PENDING].values()
         if not task.best_effort and (not task.gated or task.only_queue_gate)
     ]
-    # Before members behind the gate of their queue come those without a gate: their room in the queue is kept for them.
+    # Members without a gate come before members with the gate of their queue, and in both sets those with room kept in
+    # the queue come first, since the queue may refuse the others.
     pending = sorted(
-        tiers.in_pending_order(job, may_be_lent), key=lambda task: (task.pod.stands_by, task.gated)
+        tiers.in_pending_order(job, may_be_lent),
+        key=lambda task: (task.pod.stands_by, task.gated, not session.is_kept_for(task)),
     )
     if tiers.job_ready(job):
         sub_job = pending[0].sub_job if pending else None
@@ -67,8 +72,10 @@ def wanted_next(session: Session, job: Job) -> Sequence[Task]:
 
 
 def may_hold(session: Session, job: Job, tasks: Sequence[Task]) -> bool:
-    """Whether the job's queue would hold no more than its share, nor than it may hold at most, with these of its tasks.
-    While queues are lent room it is the latter alone."""
+    """Return whether the job's queue stays within its share and its limits with these tasks.
+
+    While room is lent, only the limits count.
+    """
     uids = [task.uid for task in tasks]
     return session.tiers.may_hold(job, requests_of(tasks), uids)
 
@@ -76,11 +83,11 @@ def may_hold(session: Session, job: Job, tasks: Sequence[Task]) -> bool:
 def with_gangs(
     session: Session, reclaimer: Task, tasks: Sequence[Task], beyond: Sequence[Task]
 ) -> Sequence[Task]:
-    """Of `tasks` those that may go for the reclaimer: those that a queue holds `beyond` its share, and, where a gang
-    has one of these and can do without none, all of that gang, as it was lent room as a whole.
+    """Return the tasks that may be evicted for the reclaimer.
 
-    Only for a job that is then within its queue's share: two jobs beyond theirs would be evicted for one another in
-    turns.
+    They are the tasks that a queue holds `beyond` its share. If one of these belongs to a gang that can spare no
+    member, all of the gang are included, since room was lent to the gang as a whole. This applies only if the
+    reclaimer's job stays within its queue's share: two jobs beyond theirs would evict each other in turns.
     """
     job = reclaimer.job
     if not (beyond and session.conf.work_conserving):

@@ -1,4 +1,4 @@
-"""What is said of jobs and tasks that wait, in Volcano's words (`job_info.go`)."""
+"""Builds the messages about waiting jobs and tasks, with Volcano's wording (`job_info.go`)."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from .model import HOLDING, Job, Task, TaskStatus
 GROUP_READY: Final = "pod group is ready"
 GROUP_NOT_READY: Final = "pod group is not ready"
 
-#: What the condition `Scheduled` says of a group that has its minimum.
+#: The message of the condition `Scheduled` of a group that has its minimum.
 GANG_READY: Final = "tasks in gang are ready to be scheduled"
 SCHEDULABLE: Final = "Schedulable"
 _WITHOUT_ROOM: Final = (TaskStatus.PENDING, TaskStatus.PIPELINED)
 
 
 def fit_error(job: Job) -> str:
-    """How its tasks stand, why those that are pending are so, and what one of them lacks (`FitError`)."""
+    """Return the counts of tasks by status, the reasons of pending ones, and what one of them lacks (`FitError`)."""
     counts = job.counts
     counts["minAvailable"] = job.minimum
     text = f"{GROUP_READY if job.is_ready else GROUP_NOT_READY}, {histogram(counts)}"
@@ -39,15 +39,17 @@ def fit_error(job: Job) -> str:
 
 
 def gang_unschedulable(job: Job, message: str) -> str:
-    """Of its condition, how many are missing that found no room. `message`: of `fit_error`."""
+    """Return the message of a gang's condition: the number of unplaced tasks, and `message` from `fit_error`."""
     placed = sum(task.attempt[0] in HOLDING for task in job.by_status[TaskStatus.PENDING].values())
     missing = job.minimum - job.ready - placed
     return f"{missing}/{len(job.tasks)} tasks in gang unschedulable: {message}"
 
 
 def scheduling_reason(task: Task) -> tuple[str, str, str]:
-    """(reason, message, node that the pod is nominated to) (`TaskSchedulingReason`); an empty message for what the job
-    says of itself."""
+    """Return (reason, message, nominated node) of a task (`TaskSchedulingReason`).
+
+    An empty message means that the message of the job applies.
+    """
     job = task.job
     status, node, evicting = task.attempt
     reason = _reason(status)

@@ -1,6 +1,6 @@
-"""Jobs and tasks as a session sees them: Volcano's `JobInfo` and `TaskInfo` (`pkg/scheduler/api`).
+"""The jobs and tasks of a session: Volcano's `JobInfo` and `TaskInfo` (`pkg/scheduler/api`).
 
-A job is a group with its pods, a task one of these. Both are made anew for each session and changed by it alone.
+A job is a group with its pods, a task one of these pods. Each session creates its own, and only it changes them.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from .fit import FitErrors
 
 class TaskStatus(IntEnum):
     PENDING = 0
-    #: Placed, in a gang that is not complete yet.
+    #: Placed, in a gang that is not complete so far.
     ALLOCATED = 1
-    #: Placed where room is about to be free.
+    #: Placed on room that is about to be free.
     PIPELINED = 2
     BINDING = 3
     BOUND = 4
@@ -43,14 +43,14 @@ _TEXTS: Final = tuple(each.name.capitalize() for each in TaskStatus)
 NO_ERRORS: Final[Mapping[str, FitErrors]] = MappingProxyType({})
 
 PENDING_TASKS: Final = TaskStatus.PENDING
-#: In these a task has room of its own (`AllocatedStatus`).
+#: Statuses in which a task has room (`AllocatedStatus`).
 HOLDING: Final = frozenset((TaskStatus.BOUND, TaskStatus.BINDING, TaskStatus.RUNNING, TaskStatus.ALLOCATED))
-#: In these a task counts for its gang (`ReadyTaskNum`).
+#: Statuses in which a task counts for the minimum of its gang (`ReadyTaskNum`).
 READY: Final = (*HOLDING, TaskStatus.SUCCEEDED)
 _IS_READY: Final = tuple(status in READY for status in TaskStatus)
 _IS_HOLDING: Final = tuple(status in HOLDING for status in TaskStatus)
 
-#: What a pod's phase means for one that has a node, and is not being deleted.
+#: Phase -> status, of a pod that has a node and is not terminating.
 _BY_PHASE: Final[Mapping[str, TaskStatus]] = {
     "Running": TaskStatus.RUNNING,
     "Pending": TaskStatus.BOUND,
@@ -61,7 +61,7 @@ _BY_PHASE: Final[Mapping[str, TaskStatus]] = {
 
 
 def status_of(pod: PodInfo) -> TaskStatus:
-    """Of a pod as the API server has it (`getTaskStatus`)."""
+    """Return the status of a pod by its object (`getTaskStatus`)."""
     status = _BY_PHASE.get(pod.batch.phase if pod.batch is not None else "", TaskStatus.UNKNOWN)
     if status in (TaskStatus.RUNNING, TaskStatus.BOUND):
         if pod.deleting:
@@ -102,42 +102,42 @@ class Task:
         self.role = batch.role if batch is not None else ""
         self.status = status_of(pod)
         self.priority = pod.priority if batch is None or batch.priority is None else batch.priority
-        #: What it asks for; every pod is one of pods.
+        #: The requests, including 1 of the resource pods.
         self.request = request
-        #: Whether it asks for nothing else.
+        #: Whether it requests nothing else.
         self.best_effort = best_effort
-        #: Where it is, or is to go; empty and -1 for nowhere.
+        #: Its node and row, chosen or actual; empty and -1 if there is none.
         self.node_name = pod.node_name
         self.row = -1
-        #: Whether others are evicted for it.
+        #: Whether pods are evicted for it.
         self.evicting = False
-        #: Those that let it pass where it is allocated.
+        #: The filters that accepted the node on which it is allocated.
         self.filters: Sequence[CompiledFilter] = ()
-        #: (status, node) of what was last tried for it and taken back.
+        #: (status, node, evicting) of the last attempt that was undone.
         self.last: tuple[TaskStatus, str, bool] | None = None
         gates = pod.closed_gates if pod.gates else ()
         self.gated = bool(gates)
-        #: Whether its one gate is that of its queue's capacity.
+        #: Whether its only closed gate is that of its queue.
         self.only_queue_gate = gates == (QUEUE_ALLOCATION_GATE,)
 
     @property
     def gate_managed(self) -> bool:
-        """Whether it asks for the queue's gate to be taken off it."""
+        """Whether the scheduler may remove the queue's gate from it."""
         return self.pod.batch is not None and self.pod.batch.gate_managed
 
     @property
     def preemptable(self) -> bool:
-        """Whether other jobs may have it evicted."""
+        """Whether it may be evicted for other jobs."""
         return self.pod.batch is None or self.pod.batch.preemptable
 
     @property
     def attempt(self) -> tuple[TaskStatus, str, bool]:
-        """(status, node, whether others are evicted for it), of the last try that was taken back if there was one."""
+        """(status, node, evicting) of the last attempt that was undone, or else the current ones."""
         return self.last or (self.status, self.node_name, self.evicting)
 
 
 class _Counts:
-    """Tasks by status, and by status and role where roles count."""
+    """Tasks by status, with counts for the minimum."""
 
     __slots__ = ("best_effort", "by_status", "minimum", "ready", "tasks")
 
@@ -146,9 +146,9 @@ class _Counts:
         self.tasks: dict[str, Task] = {}
         #: [status] UID -> task.
         self.by_status: tuple[dict[str, Task], ...] = tuple({} for _ in _TEXTS)
-        #: Tasks in a status of `READY`: that hold room, or succeeded (`ReadyTaskNum`).
+        #: The number of tasks in a status of `READY`: those that hold room or succeeded (`ReadyTaskNum`).
         self.ready = 0
-        #: Pending tasks that ask for nothing.
+        #: The number of pending best-effort tasks.
         self.best_effort = 0
 
     def _enter(self, task: Task) -> None:
@@ -176,12 +176,12 @@ class _Counts:
 
     @property
     def is_ready(self) -> bool:
-        """Enough have room, or need none."""
+        """Whether enough tasks have room or need none."""
         return self.ready + self.best_effort >= self.minimum
 
     @property
     def is_pipelined(self) -> bool:
-        """Enough have room, or will have."""
+        """Whether enough tasks have room, need none, or have a claim on room."""
         return self.waiting + self.ready + self.best_effort >= self.minimum
 
     @property
@@ -190,14 +190,14 @@ class _Counts:
 
 
 class SubJob(_Counts):
-    """A sub-group, or the members of a job that are in none. Only jobs with policies for sub-groups have them."""
+    """A sub-group, or all members of a job without a sub-group. Only jobs with policies for sub-groups have them."""
 
     __slots__ = ("index", "policy", "priority", "uid")
 
     def __init__(self, uid: str, policy: SubGroup | None, values: tuple[str, ...]) -> None:
         super().__init__(1 if policy is None else policy.size)
         self.uid = uid
-        #: Whose sub-group it is; empty for the members in none.
+        #: The name of its policy; empty for the members without a sub-group.
         self.policy = policy.name if policy is not None else ""
         self.index = int(values[0]) if values and values[0].lstrip("+-").isdecimal() else 0
         self.priority = 0
@@ -209,7 +209,7 @@ class SubJob(_Counts):
 
 
 class Job(_Counts):
-    """A group in a session. Invariant: `allocated` is what its tasks in a status of `HOLDING` ask for."""
+    """A group in a session. Invariant: `allocated` is the sum of its tasks' requests in a status of `HOLDING`."""
 
     __slots__ = (
         "_failed_roles",
@@ -234,10 +234,10 @@ class Job(_Counts):
     )
 
     def __init__(self, group: Group, *, priority: int = 0, roles: Collection[str] = ()) -> None:
-        """`roles`: those that its pods have."""
+        """Create a job without tasks; `roles` are those of its pods."""
         minimum, self.role_minimums = effective_minimum(group, roles)
         super().__init__(minimum)
-        #: The minimum of those of its roles that have run.
+        #: The minimum with only those of its roles that have run.
         self.begun_minimum = effective_minimum(group)[0]
         self.group = group
         #: Its group's `namespace/name`.
@@ -249,20 +249,20 @@ class Job(_Counts):
         self.phase = group.status.phase
         self.conditions: list[PodGroupCondition] = list(group.status.conditions or ())
         self.allocated: Total = {}
-        #: Why the job as a whole waits.
+        #: The reason why the job as a whole waits.
         self.job_fit_error = ""
-        #: Why a quota of its namespace kept it from being let in.
+        #: The reason why a quota of its namespace kept it from admission.
         self.quota_refusal = ""
-        #: UID -> why no node would do.
+        #: UID -> the reason why no node is feasible.
         self.fit_errors: dict[str, FitErrors] = {}
-        #: Sub-group -> roles of the tasks in `fit_errors`; None where there are no sub-groups.
+        #: Sub-group -> roles of the tasks in `fit_errors`; the key is None without sub-groups.
         self._failed_roles: dict[SubJob | None, set[str]] = {}
-        #: [status] role -> tasks, pending ones that ask for nothing apart; empty where roles do not count.
+        #: [status] role -> number of tasks, with pending best-effort ones at the end; empty if roles do not count.
         self._roles: tuple[dict[str, int], ...] = ()
         if group.role_minimums:
             self._roles = tuple({} for _ in range(len(TaskStatus) + 1))
         self.sub_jobs: dict[str, SubJob] = {}
-        #: Policy -> ready sub-groups that are needed.
+        #: Policy -> required number of ready sub-groups.
         self.sub_minimums = {policy.name: policy.minimum for policy in group.sub_groups}
 
     # ---- tasks
@@ -278,7 +278,7 @@ class Job(_Counts):
             add_to(self.allocated, task.request)
 
     def set_status(self, task: Task, status: TaskStatus) -> None:
-        """All counts follow."""
+        """Change a task's status, and all counts that depend on it."""
         held, holds = _IS_HOLDING[task.status], _IS_HOLDING[status]
         if held and not holds:
             take_from(self.allocated, task.request)
@@ -318,14 +318,13 @@ class Job(_Counts):
             counts[task.role] = counts.get(task.role, 0) + sign
 
     def in_role(self, role: str, statuses: Iterable[int], *, best_effort: bool = False) -> int:
-        """Tasks of a role in these statuses; with `best_effort` also the pending ones that ask for nothing."""
+        """Return the number of a role's tasks in these statuses; with `best_effort` also pending best-effort ones."""
         counts = self._roles
         number = sum(counts[status].get(role, 0) for status in statuses)
         return number + counts[len(TaskStatus)].get(role, 0) if best_effort else number
 
     def roles_have(self, statuses: tuple[int, ...]) -> bool:
-        """Whether each role has its minimum in these statuses, where roles count, with the pending ones that ask for
-        nothing."""
+        """Return whether each role has its minimum in these statuses, including pending best-effort tasks."""
         return all(
             self.in_role(role, statuses, best_effort=True) >= least
             for role, least in self.role_minimums.items()
@@ -343,13 +342,12 @@ class Job(_Counts):
 
     @property
     def earlier_stage_waits(self) -> bool:
-        """Whether any of its pending tasks is to run before those that stand by."""
+        """Whether any pending task belongs to an earlier stage than the tasks that are reserved for theirs."""
         return not all(task.pod.stands_by for task in self.by_status[PENDING_TASKS].values())
 
     @property
     def is_leaving(self) -> bool:
-        """Whether it has its minimum with the pods that are being evicted: it lacks nothing that it waits for. One
-        that is deleted before it has a node leaves nothing."""
+        """Whether it has its minimum if terminating pods with a node count: then it does not wait for nodes."""
         leaving = sum(bool(task.node_name) for task in self.by_status[TaskStatus.RELEASING].values())
         return self.ready + self.best_effort + leaving >= self.minimum
 
@@ -358,7 +356,7 @@ class Job(_Counts):
         return self.group.min_resources
 
     def gated_request(self) -> Total:
-        """What its tasks ask for that a gate holds which is not the queue's own alone (`GetSchGatedPodResources`)."""
+        """Return the requests of tasks with other gates than only the queue's (`GetSchGatedPodResources`)."""
         total: Total = {}
         for task in self.tasks.values():
             if task.gated and not task.only_queue_gate:
@@ -366,7 +364,7 @@ class Job(_Counts):
         return total
 
     def set_condition(self, condition: PodGroupCondition) -> None:
-        """In the place of the one of its type."""
+        """Set a condition; it replaces the one of its type."""
         for index, each in enumerate(self.conditions):
             if each.type == condition.type:
                 self.conditions[index] = condition
@@ -380,7 +378,7 @@ class Job(_Counts):
         self._failed_roles.setdefault(task.sub_job, set()).add(task.role)
 
     def forget_errors(self, tasks: Iterable[Task]) -> None:
-        """They found a node after all."""
+        """Remove the errors of tasks for which a node was found later."""
         for task in tasks:
             self.fit_errors.pop(task.uid, None)
         self._failed_roles.clear()
@@ -389,11 +387,11 @@ class Job(_Counts):
             self._failed_roles.setdefault(failed.sub_job, set()).add(failed.role)
 
     def failed_roles(self, sub_job: SubJob | None) -> Collection[str]:
-        """Roles of the tasks that found no node."""
+        """Return the roles of the tasks for which no node is feasible."""
         return self._failed_roles.get(sub_job, ())
 
     def reset_fit_errors(self, sub_job: SubJob | None = None) -> None:
-        """Those of a sub-group, or all."""
+        """Remove the errors of a sub-group; None removes all."""
         if sub_job is None:
             self.job_fit_error = ""
             self.fit_errors.clear()
@@ -404,7 +402,7 @@ class Job(_Counts):
             del self.fit_errors[uid]
 
     def take_fit_errors(self, others: Mapping[str, FitErrors] = NO_ERRORS) -> Mapping[str, FitErrors]:
-        """Those that there are; from now on there are the others."""
+        """Replace all errors by `others`, and return the former ones."""
         found = dict(self.fit_errors)
         self.reset_fit_errors()
         for uid, error in others.items():
@@ -412,7 +410,7 @@ class Job(_Counts):
         return found
 
     def pipelined_tasks(self) -> Collection[Task]:
-        """Those that have a claim on room which is about to be free."""
+        """Return the tasks with a claim on room that is about to be free."""
         return self.by_status[TaskStatus.PIPELINED].values()
 
     def in_statuses(self, statuses: Iterable[int]) -> int:
@@ -420,5 +418,5 @@ class Job(_Counts):
 
     @property
     def counts(self) -> dict[str, int]:
-        """Status -> tasks, of statuses that some have."""
+        """Status -> number of tasks, for statuses with tasks."""
         return {text: len(tasks) for text, tasks in zip(_TEXTS, self.by_status, strict=True) if tasks}

@@ -1,8 +1,8 @@
-"""Where a task can go: nodes as the plugins of the fast path judge them, on the batch scheduler's own snapshot.
+"""Finds nodes for tasks by the plugins of the fast path, on the batch scheduler's own snapshot.
 
-The snapshot's columns show the room that there will be, Volcano's FutureIdle: pods that are placed or have a claim on a
-node take room, and pods that leave take none. On rows where no pod leaves and none has a claim, that is the room that
-there is. For the others it is kept how the two differ.
+The snapshot's columns have the future room, Volcano's FutureIdle: pods that are placed or have a claim on a node count,
+and terminating pods do not. On rows without terminating pods and claims, this is also the current room. For the other
+rows, the difference of the two is stored.
 """
 
 from __future__ import annotations
@@ -34,22 +34,22 @@ from .model import Job, Task, TaskStatus
 from .nominated import Nominated
 from .sparing import Spared
 
-#: Of a search for devices, until it is given up: no other task has a turn meanwhile.
+#: The maximum number of portions of a search for devices; no other task can run meanwhile.
 _PORTIONS: Final = 8
 
-#: Volcano's reason for a node that is full of pods, where it looks at nothing else of its room.
+#: Volcano's reason for a node that is full of pods, for tasks for which it checks no other capacity.
 _TOO_MANY_PODS = "node(s) pod number exceeded"
 
 
-#: What is said of a node that has room for those alone who are within the share of their queue.
+#: The reason for a node whose room is kept for pods within the share of their queue.
 _KEPT: Final = "node(s) kept for pods within the share of their queue"
 
 
 class SessionNodes:
-    """Owner: the session. Nobody else writes to the trial's snapshot until it is over.
+    """The nodes of a session. Owner: the session; only it writes to the trial's snapshot until it ends.
 
-    Invariant: `_waiting` has, for each row on which pods leave or have claims, what they take by resource: more than 0
-    where the room that there is, is less than the one to come.
+    Invariant: `_waiting` has, for each row with terminating pods or claims, the future room minus the current room, by
+    resource.
     """
 
     def __init__(
@@ -61,38 +61,40 @@ class SessionNodes:
         nominations: Nominations | None = None,
         scheduler_name: str = "",
     ) -> None:
-        """`trial` is one of `snapshot`, and has been reset. `shared`: which nodes alone may be used, as the filter
-        NodeShard of the views says, too, or come first; None: all are alike. `nominations` are read beside it: those of
-        pods that are not of `scheduler_name`."""
+        """Evaluate the nodes of `snapshot`, on `trial`, which belongs to it and has been reset.
+
+        `shared` are the nodes to use exclusively (the filter NodeShard rejects others) or to prefer; None if all are
+        equal. `nominations` of pods of other schedulers than `scheduler_name` are respected.
+        """
         self._snapshot = snapshot
         self._trial = trial
         self._devices = snapshot.handle.devices
-        #: Whether a task was refused nodes that nobody knows of whether they would do: searches were given up.
+        #: Whether a search was given up, so that a task found no node although an undecided node may be feasible.
         self.is_partial = False
         self.columns = snapshot.columns
         self._rows = {node.name: row for row, node in enumerate(self.columns.nodes) if node is not None}
         mine = None if shared is None else shared.membership.nodes
         elsewhere = [] if mine is None else [row for name, row in self._rows.items() if name not in mine]
         only = shared is not None and shared.mode is ShardingMode.HARD
-        #: Rows that are taken where no other will do.
+        #: Rows that are used only if no other is feasible.
         self._elsewhere = [] if only else elsewhere
-        #: They add nothing to what there is to share. That nobody is placed there is the matter of their taints.
+        #: Rows of nodes that are not ready. They do not count in totals; their taints prevent placements there.
         self._unready = [row for row in self._rows.values() if not is_ready(self._node(row))]
         self._nominated = Nominated(nominations, self._rows, scheduler_name)
-        #: They, and those that may not be used at all.
+        #: The unready rows and those that may not be used.
         self._useless = sorted({*self._unready, *elsewhere}) if only else self._unready
-        #: Row -> resource -> what leaves less what has a claim; and how many pods these are.
+        #: Row -> resource -> amount of terminating pods minus amount of claims; and the number of these pods.
         self._waiting: dict[int, dict[str, int]] = {}
         self._waiting_pods: dict[int, int] = {}
-        #: Row -> UID -> task of a job that is there, or has a claim there; None until it is asked for.
+        #: Row -> UID -> task of a job that is there or has a claim there; None until it is first needed.
         self._tasks: dict[int, dict[str, Task]] | None = None
-        #: Room that nobody is given for the time being.
+        #: The room that is currently kept from tasks.
         self._spared: Sequence[Spared] = ()
-        #: Resources that they ask for.
+        #: The resources that jobs request.
         self.asked: Collection[str] = ()
-        #: Jobs of the session by name, as it has them.
+        #: The session's jobs by name.
         self.jobs: Mapping[str, Job] = {}
-        #: (class, whether room was looked at) -> why no node would do, as of this change of the snapshot.
+        #: (class, whether capacity was checked) -> why no node is feasible, valid for one version of the snapshot.
         self._kept: dict[tuple[PodClass, bool], FitErrors] = {}
         self._kept_at = -1
 
@@ -105,7 +107,7 @@ class SessionNodes:
         return node
 
     def row(self, name: str) -> int:
-        """-1 for a node that there is not."""
+        """Return the row of a node; -1 if it is unknown."""
         return self._rows.get(name, -1)
 
     @property
@@ -113,20 +115,22 @@ class SessionNodes:
         return len(self._rows)
 
     def total(self) -> Total:
-        """What all nodes offer that are ready: what queues share, whoever places their pods."""
+        """Return the allocatable amounts of all ready nodes, which queues share; all schedulers' pods count in it."""
         return {**self._by_devices(), **self._sum(self.columns.allocatable, self._unready)}
 
     def usable(self) -> Total:
-        """What those offer that may be used."""
+        """Return the allocatable amounts of the usable nodes."""
         return {**self._by_devices(), **self._sum(self.columns.allocatable, self._useless)}
 
     def used(self) -> Total:
-        """What pods on these ask for of what any node offers."""
+        """Return the requests of pods on the usable nodes, of resources that any node has."""
         return self._sum(self.columns.requested, self._useless)
 
     def _by_devices(self) -> Total:
-        """Of extended resources that devices stand for, and jobs ask for, no more than there can be: as many as there
-        are devices. Which of them are meant is found out by searches."""
+        """Return an upper bound of requested extended resources that devices provide: the number of all devices.
+
+        Only a search finds the devices that match.
+        """
         named = [each for each in self._devices.resources() if each in self.asked]
         number = sum(len(each.devices) for each in self._devices.pools.slices.values()) if named else 0
         return dict.fromkeys(named, number * 1000)
@@ -147,7 +151,7 @@ class SessionNodes:
     # ---- what the session does
 
     def tasks_on(self, row: int) -> Collection[Task]:
-        """Those on a row, and those that have a claim there."""
+        """Return the tasks on a row, and those with a claim there."""
         if self._tasks is None:
             self._tasks = {}
             for job in self.jobs.values():
@@ -157,16 +161,18 @@ class SessionNodes:
         return self._tasks.get(row, {}).values()
 
     def leave(self, task: Task) -> None:
-        """A pod is being deleted: the room that it has is about to be free. Not counted of a pod with host ports or
-        terms about others, which are in the way for as long as it is there."""
+        """Count the room of a terminating pod as future room.
+
+        Pods with host ports or with terms about other pods are left out: these block other pods until the pod is gone.
+        """
         if task.row >= 0 and not task.pod.cls.host_ports and not task.pod.cls.existing:
             self.release(task)
 
     def place(self, task: Task, view: ClassView | None = None) -> Mark | None:
-        """Where the trial stood before; None, and nothing is changed, where a plugin has not what the pod needs there.
+        """Place a task on its row. Returns the trial's mark from before.
 
-        `view`: what the task was decided in; without it nothing is reserved, as for a claim on room that is still
-        taken.
+        `view` is the view that the decision used. Without it nothing is reserved, as for a claim on room that is still
+        used. Returns None and changes nothing if a plugin cannot reserve what the pod needs there.
         """
         mark = self._trial.mark()
         if view is None:
@@ -181,14 +187,18 @@ class SessionNodes:
         return mark
 
     def let_go(self, tasks: Iterable[Task]) -> None:
-        """The tasks stay where they are, but what plugins have reserved for them is for others: they are not sent now,
-        and nobody else has a turn while anything is reserved."""
+        """Release the reservations of plugins for tasks that keep their places but are not committed now.
+
+        No other task runs on the event loop while there are reservations.
+        """
         for task in tasks:
             self._trial.give_back(task.pod)
 
     def unplace(self, task: Task, mark: Mark | None = None) -> None:
-        """`task` has the status that it was placed in. `mark`: what `place` gave, if that is known; with it, what was
-        reserved for the pod is given back."""
+        """Undo the placement of a task, which still has the status of the placement.
+
+        With `mark`, the result of `place`, the pod's reservations are released too.
+        """
         if mark is not None and self._trial.mark() == mark + 1:
             self._trial.rollback(mark)
         else:
@@ -200,7 +210,7 @@ class SessionNodes:
             self._wait(task, 1, -1)
 
     def release(self, task: Task) -> Mark:
-        """The task's room is about to be free."""
+        """Count the room of a task, which is about to be free, as future room. Returns the mark from before."""
         mark = self._trial.mark()
         if task.row >= 0:
             self._trial.remove(task.pod, task.row)
@@ -230,14 +240,14 @@ class SessionNodes:
     # ---- what it asks
 
     def view(self, task: Task) -> ClassView:
-        """What plugins say of the nodes for a task, as things stand."""
+        """Return the current view of the nodes for a task."""
         if _asks_devices(task):
             self._devices.budget.left = PORTION
             self._look_again()
         return self._trial.view_of(task.pod)
 
     def best(self, task: Task, view: ClassView) -> int | None:
-        """The row that a task is to go to: of those that have room now the best, else of those that will have it."""
+        """Return the best row for a task: among those with current room, or else among those with future room."""
         row = self._best(task, view)
         if row is None and _asks_devices(task):
             for _ in range(_PORTIONS):
@@ -249,25 +259,24 @@ class SessionNodes:
         return row
 
     def placing(self, pods: Sequence[PodInfo], needed: int) -> GangPlacing:
-        """The search for places for so many of these, all of which have room there now."""
+        """Return a search that places at least `needed` of the pods together on current room."""
         return GangPlacing(self._trial, self._snapshot, pods, needed, self._not_now)
 
     def as_found(
         self, task: Task, found: Placement, allocate: Callable[[Task, int, ClassView], bool]
     ) -> bool:
-        """Have a task allocated as such a search found it; False, and nothing is changed, where that can no longer
-        be."""
+        """Allocate a task as such a search found it. Returns False and changes nothing if this is impossible now."""
         view, row = self.view(task), self.row(found.node.name)
         with given(found, view, self._devices):
             return allocate(task, row, view)
 
     def _not_now(self, pod: PodInfo, view: ClassView) -> Sequence[int]:
-        """Rows that are others' by nomination, or only will have room."""
+        """Return the rows that have future room only, or whose room belongs to nominated pods."""
         later = [row for row in self._waiting if not self._has_room(pod, row)]
         return [*later, *self._nominated.taken(pod, view, self.columns)]
 
     def _look_again(self) -> None:
-        """Have the nodes asked about again that searches came to no end for."""
+        """Evaluate the nodes again whose search for devices is incomplete."""
         before = self._trial.sequence
         if self._devices.again():
             self._trial.follow(before)
@@ -280,7 +289,7 @@ class SessionNodes:
         return self._best_beside(task, view, self._left_out(task))
 
     def _best_beside(self, task: Task, view: ClassView, left_out: Sequence[int]) -> int | None:
-        """Of the rows that are not `left_out`, nor are others' by nomination."""
+        """Return the best row that is not in `left_out` and whose room does not belong to nominated pods."""
         columns, waiting = self.columns, self._waiting
         taken = [*left_out, *self._nominated.taken(task.pod, view, columns)]
         nominated = task.pod.nominated_node_name
@@ -297,12 +306,12 @@ class SessionNodes:
         later = [each for each in waiting if not self.has_room(task, each)]
         if not later:
             return row
-        # Volcano ranks among themselves those that have room now.
+        # Like Volcano, rank the rows with current room among themselves.
         now = best_of(view.ranked(columns, [*later, *taken]), 1, 0)
         return now[0] if now else row
 
     def has_room(self, task: Task, row: int) -> bool:
-        """Whether a row that has room to come has it now."""
+        """Return whether a row with future room for the task has current room for it."""
         return self._has_room(task.pod, row)
 
     def _has_room(self, pod: PodInfo, row: int) -> bool:
@@ -313,8 +322,10 @@ class SessionNodes:
         return self._fits(pod, row, now) and _fits_gpus(pod, lambda: self._trial.gpus_now(row))
 
     def fits_without(self, task: Task, row: int, leaving: Sequence[Task] = ()) -> bool:
-        """Whether there is the room to come for a task on a row once others have left, too. GPUs are looked at one by
-        one when they have."""
+        """Return whether a row has future room for a task after the `leaving` tasks have left as well.
+
+        Single GPUs are compared only without `leaving` tasks.
+        """
         freed: dict[str, int] = {}
         if not leaving and not _fits_gpus(task.pod, lambda: self.columns.gpus.get(row, NO_GPUS)):
             return False
@@ -324,7 +335,7 @@ class SessionNodes:
         return self._fits(task.pod, row, freed)
 
     def _fits(self, pod: PodInfo, row: int, freed: Mapping[str, int]) -> bool:
-        """Whether a row has the room to come for a pod and those nominated there, with so much more of it."""
+        """Return whether a row has future room, plus `freed`, for a pod beside the pods nominated there."""
         columns, nominated = self.columns, self._nominated
         known, offers, taken = columns.interns.resources, columns.offers[row], columns.taken[row]
         for resource, amount in pod.cls.requests.items():
@@ -336,7 +347,7 @@ class SessionNodes:
         return True
 
     def in_score_order(self, view: ClassView) -> list[int]:
-        """Rows that no filter refuses for what would stay if pods left, the best first; of equals the first."""
+        """Return the rows that are feasible if pods leave, in descending order of scores, then ascending by row."""
         columns, rows = self.columns, self._if_pods_left(view)
         if not rows.size:
             return []
@@ -349,7 +360,7 @@ class SessionNodes:
         return found
 
     def of_use(self, task: Task) -> Collection[int]:
-        """Rows on which the task would have room if enough pods left."""
+        """Return the rows on which the task would have room if enough pods left."""
         columns = self.columns
         rows = self._if_pods_left(self.view(task))
         for resource, amount in task.pod.cls.requests.items():
@@ -364,18 +375,18 @@ class SessionNodes:
         return bool(self._spared)
 
     def keep(self, room: Sequence[Spared]) -> None:
-        """From now on nobody is given this, until other room is named."""
+        """Keep this room from tasks until the next call."""
         self._spared = room
 
     def _left_out(self, task: Task) -> Sequence[int]:
-        """Rows on which it would take of what is kept."""
+        """Return the rows on which the task would use kept room."""
         found: set[int] = set()
         for each in self._spared:
             found.update(each.hindered_by(task, self.columns).tolist())
         return sorted(found)
 
     def _if_pods_left(self, view: ClassView) -> Rows:
-        """Rows that no filter refuses for what would stay if pods left; room is not looked at."""
+        """Return the rows that filters reject only for reasons that end when pods leave; capacity is not checked."""
         columns = self.columns
         rows = np.flatnonzero(columns.present[: columns.size])
         if view.rejection is not None:
@@ -391,7 +402,7 @@ class SessionNodes:
         return rows
 
     def why_not(self, task: Task, view: ClassView, *, room: bool = True) -> FitErrors:
-        """Why no node would do. `room`: whether the room of nodes is looked at for anything but pods."""
+        """Return why no node is feasible. Without `room`, only the number of pods is checked of the nodes' capacity."""
         with_nominated = self._nominated.why_not(task.pod, view, self.columns)
         if with_nominated is not None:
             return with_nominated
@@ -416,7 +427,7 @@ class SessionNodes:
             return FitErrors(fit_message(rows.size, counts), frozenset((view.rejection.plugin,)))
         late = np.isin(rows, self._unready)
         self._ask(view.filters, rows[~late], counts, plugins, room=room)
-        # Their taints say why nobody goes there, as in the fast path's words; whether there would be room does not.
+        # For unready nodes the reason is their taint, as in the fast path, so the check of capacity comes last.
         self._ask(sorted(view.filters, key=_is_room), rows[late], counts, plugins, room=room)
         if left_out:
             kept = int(np.count_nonzero(view.ranked(columns)[left_out] != REFUSED))
@@ -432,7 +443,7 @@ class SessionNodes:
         *,
         room: bool,
     ) -> None:
-        """Adds to `counts`, reason -> nodes, and to the `plugins` that refused."""
+        """Add rejections to `counts`, reason -> number of nodes, and the rejecting plugins to `plugins`."""
         columns = self.columns
         for entry in filters:
             if not rows.size:
@@ -445,7 +456,7 @@ class SessionNodes:
                 reasons: Mapping[str, int] = {_TOO_MANY_PODS: refused.size}
                 if room:
                     reasons = first_short(entry.state, columns, refused)
-                # Nothing else is asked of a node that lacks room, but for one that is full of pods.
+                # A node without room is not evaluated further, unless it is only full of pods.
                 settled = refused if room else refused[:0]
             else:
                 reasons = entry.plugin.reasons(entry.state, columns, refused)

@@ -1,8 +1,8 @@
-"""Room that a session leaves to pods of other schedulers which are nominated to nodes, as others leave for them.
+"""The room that a session leaves to nominated pods of other schedulers.
 
-As the fast path does it (`engine.preemption.nominated`), and the binder that has the last word: a task leaves room to
-those of its own priority and above. What the session's own pods have a claim on is the session's to decide, but for
-pods that stand by, for which an earlier process kept room.
+The rule is that of the fast path (`engine.preemption.nominated`) and of the binder's final check: a task leaves room to
+nominated pods of its own or higher priority. Claims of the session's own pods do not count here, except those of pods
+in reserved stages, for which an earlier process kept room.
 """
 
 from __future__ import annotations
@@ -19,12 +19,15 @@ from .fit import FitErrors, fit_message
 
 
 class Nominated:
-    """As it was when the session was opened. Owner: the session's nodes."""
+    """The nominated pods at the opening of the session, by row. Owner: the session's nodes."""
 
     def __init__(self, nominations: Nominations | None, rows: Mapping[str, int], scheduler_name: str) -> None:
-        """`rows` by node; `scheduler_name` is that of the session's own pods. Without `nominations` there are none."""
+        """Read `nominations`; without them no room is left. `rows` maps nodes to rows.
+
+        `scheduler_name` is that of the session's own pods.
+        """
         self._nominations = nominations
-        #: UIDs of those that the session has placed itself.
+        #: The UIDs of nominated pods that the session has placed itself.
         self.placed: set[str] = set()
         self._by_row: dict[int, NominatedPods] = {}
         if nominations is not None:
@@ -33,7 +36,7 @@ class Nominated:
                     self._by_row[rows[node_name]] = pods
 
     def on(self, row: int, pod: PodInfo) -> NominatedPods:
-        """Those on one row that `pod` has to leave room for."""
+        """Return the nominated pods on a row to which `pod` has to leave room."""
         if not self._by_row:
             return ()
         return tuple(
@@ -43,16 +46,16 @@ class Nominated:
         )
 
     def amount(self, row: int, pod: PodInfo, resource: str) -> int:
-        """What these ask for."""
+        """Return the amount of a resource that these pods request."""
         return sum(other.cls.requests.get(resource, 0) for other in self.on(row, pod))
 
     def taken(self, pod: PodInfo, view: ClassView, columns: Columns) -> Sequence[int]:
-        """The rows that no filter refuses, and that would be too small for all of them."""
+        """Return the rows that all filters accept, but that have no room beside the nominated pods."""
         against = self._against(pod)
         return self._nominations.taken(pod, view, columns, against) if against and self._nominations else ()
 
     def why_not(self, pod: PodInfo, view: ClassView, columns: Columns) -> FitErrors | None:
-        """Why no node would do, with them in place; None where they have no part in it."""
+        """Return why no node is feasible beside the nominated pods; None if they are not the reason."""
         if self._nominations is None or view.rejection is not None or not self.taken(pod, view, columns):
             return None
         found = self._nominations.refused(pod, view, columns, self._against(pod))

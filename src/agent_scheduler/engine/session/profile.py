@@ -1,7 +1,7 @@
-"""The fast path's own plugins, as a session's configuration arranges them.
+"""Builds the profile of a session from the plugins of the fast path and the session's configuration.
 
-Volcano's predicates, nodeorder and binpack run kube-scheduler's plugins with weights of their own
-(`pkg/scheduler/plugins/predicates`, `nodeorder`, `binpack`). Room is always looked at, whatever is configured.
+Volcano's predicates, nodeorder and binpack run kube-scheduler's plugins with their own weights
+(`pkg/scheduler/plugins/predicates`, `nodeorder`, `binpack`). NodeResourcesFit is always enabled.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from ..profiles.profiles import REGISTRY
 from .conf import PluginOption, SessionConf
 from .registry import READS
 
-#: Of nodeorder, with Volcano's defaults.
+#: The weights of nodeorder, with Volcano's defaults.
 WEIGHTS: Final[Mapping[str, int]] = {
     "leastrequested.weight": 1,
     "mostrequested.weight": 0,
@@ -47,6 +47,7 @@ _BALANCED: Final = ("cpu", "memory", "nvidia.com/gpu")
 
 
 def profile_of(conf: SessionConf, scheduler_name: str) -> Profile:
+    """Return the profile for a session's configuration."""
     filters: list[Filter] = [NodeResourcesFit()]
     scores: list[WeightedScore] = []
     reserves: list[Reserve] = []
@@ -77,7 +78,7 @@ def profile_of(conf: SessionConf, scheduler_name: str) -> Profile:
 
 
 def _filters(option: PluginOption) -> list[Filter]:
-    """In Volcano's order, which says what is told of a node that several refuse."""
+    """Return the filters in Volcano's order; the first that rejects a node determines its message."""
     switched: tuple[tuple[str, Filter], ...] = (
         ("", NodeUnschedulable()),
         ("NodeAffinityEnable", NodeAffinity(narrows=False)),
@@ -95,7 +96,7 @@ def _filters(option: PluginOption) -> list[Filter]:
 
 
 def _volume_binding() -> Any:
-    """One object filters, reserves and prepares binds."""
+    """Return the plugin VolumeBinding; one object is its filter, Reserve and PreBind."""
     return REGISTRY["VolumeBinding"].points["filter"](VolumeBindingArgs())
 
 

@@ -1,8 +1,8 @@
-"""What the book of all schedulers says of a queue, asked by a session beside its plugins.
+"""Checks the limits of queues in a session by the book of all schedulers, in addition to the session's plugins.
 
-The plugins of a session count the batch scheduler's pods, against what is declared or against the cluster, as Volcano's
-do. The book counts all pods, those that were let past a gate and have no node yet among them, and is asked once more at
-the commit: what it would refuse there is not tried.
+The plugins count the batch scheduler's pods against the declared limits or the cluster, as Volcano's do. The book
+counts all pods, including those whose gate was removed and that have no node yet. It is checked again at the commit, so
+a session does not try what the book would refuse there.
 """
 
 from __future__ import annotations
@@ -17,23 +17,23 @@ from ..quotas.vector import Vector
 from .hooks import Hooks
 from .model import Job, Task, TaskStatus
 
-#: Of what stands for it among the plugins.
+#: The name of the pseudo-plugin with these hooks.
 QUOTA: Final = "quota"
 
 
 class QueueQuota:
-    """Owner: a session. Counts on top of the book what the session has placed and not committed.
+    """Counts the session's uncommitted placements in addition to the book. Owner: a session.
 
-    What pods hold that are leaving, or that it is about to evict, is room to come, as on nodes: nobody else needs to be
-    evicted for who claims it.
+    The usage of terminating pods, and of pods that the session evicts, is future room, as it is on nodes. A pod that
+    claims it needs no further evictions.
     """
 
     def __init__(self, book: QuotaBook, leaving: Iterable[Task] = ()) -> None:
         self._book = book
         self._headroom: Headroom = book.headroom()
-        #: The same without the room to come; None while there is none.
+        #: The headroom without future room; None while there is no future room.
         self._now: Headroom | None = None
-        #: By UID, what was taken for tasks that the book does not count yet.
+        #: UID -> what was counted for a task that the book does not count yet.
         self._taken: dict[str, tuple[Taken, Taken | None]] = {}
         for task in leaving if book else ():
             self.deallocated(task)
@@ -60,7 +60,7 @@ class QueueQuota:
         if task.status is TaskStatus.RELEASING:
             self._now = self._now or self._headroom.copy()
         elif self._now is not None and taken is not None:
-            # What was taken before there was room to come was taken there, too.
+            # A count from before there was future room is part of both headrooms.
             self._now.give_back(now or taken)
         if taken is None:
             self._headroom.give(task.job.queue, task.request)
@@ -68,7 +68,7 @@ class QueueQuota:
             self._headroom.give_back(taken)
 
     def committed(self, task: Task) -> None:
-        """The book counts it from now on."""
+        """Stop counting a task that the book counts from now on."""
         taken, now = self._taken.pop(task.uid, (None, None))
         if taken is not None:
             self._headroom.give_back(taken)
@@ -76,11 +76,12 @@ class QueueQuota:
                 self._now.give_back(now or taken)
 
 
-#: In these a task has been given room by the session.
+#: Statuses of tasks that the session has placed.
 _PLACED: Final = (TaskStatus.ALLOCATED, TaskStatus.PIPELINED)
 
 
 def hooks_of(quota: QueueQuota) -> Hooks:
+    """Return the hooks of a queue quota."""
     return Hooks(
         allocatable=quota.allocatable,
         allocatable_now=quota.allocatable_now,

@@ -1,4 +1,4 @@
-"""Which actions and plugins there are, by their names in a configuration."""
+"""The available actions and plugins, by their names in a configuration."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from .plugins.sla import sla
 if TYPE_CHECKING:
     from .session import Session
 
-#: Each is a generator that pauses between small steps.
+#: The actions; each is a generator that pauses between small steps.
 ACTIONS: Final[Mapping[str, Callable[[Session], Iterator[None]]]] = MappingProxyType(
     {
         "enqueue": enqueue,
@@ -41,7 +41,7 @@ ACTIONS: Final[Mapping[str, Callable[[Session], Iterator[None]]]] = MappingProxy
 
 
 def _of_nodes(session: Session, option: PluginOption) -> Hooks:
-    """A plugin that filters or ranks nodes: what it has is in the session's profile (`profile`)."""
+    """Return no hooks, for a plugin that filters or scores nodes: it is part of the session's profile (`profile`)."""
     return Hooks()
 
 
@@ -63,5 +63,5 @@ PLUGINS: Final[Mapping[str, Plugin]] = MappingProxyType(
     }
 )
 
-#: What a plugin reads of the view that is only there where it is configured.
+#: Plugin -> the parts of the view that are built only if it is configured.
 READS: Final[Mapping[str, frozenset[Reads]]] = MappingProxyType({"resourcequota": frozenset((Reads.QUOTAS,))})

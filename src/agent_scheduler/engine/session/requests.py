@@ -1,4 +1,4 @@
-"""What pods ask for, as sessions count it."""
+"""The requests of pods as vectors of sessions."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from ..state.podinfo import PodInfo
 
 
 class Requests:
-    """The vectors of what pods ask for, once for all pods of a class."""
+    """A cache of request vectors, one for all pods of a class."""
 
     def __init__(self) -> None:
         self._kept: dict[int, tuple[Mapping[str, int], Vector, bool]] = {}
 
     def of(self, pod: PodInfo) -> tuple[Vector, bool]:
-        """What `pod` asks for, and whether that is nothing, devices counted."""
+        """Return the pod's requests, and whether it is best-effort, that is, requests nothing and no devices."""
         requests = pod.cls.requests
         found = self._kept.get(id(requests))
         if found is None:
             vector = of_requests(requests)
-            # The requests are held, so that no others get their identity.
+            # The reference to the requests prevents that another object gets the same id.
             found = self._kept[id(requests)] = (requests, vector, is_empty(vector))
         return found[1], found[2] and not pod.claims

@@ -1,7 +1,7 @@
 """One session, from its opening to its closing (`pkg/scheduler/framework/session.go`).
 
-`run` is a generator that pauses between small steps, so that whoever drives it may do other things in between; what it
-decides does not depend on where. The session sees the cluster as it was when it was opened.
+`run` is a generator that pauses between small steps, so that the caller can do other work in between; the decisions do
+not depend on the pauses. The session uses the state of the cluster at its opening.
 """
 
 from __future__ import annotations
@@ -39,37 +39,37 @@ from .tiers import Tiers
 
 
 class View(Struct, frozen=True, kw_only=True):
-    """The cluster but for its nodes."""
+    """The input of a session: the state of the cluster without its nodes."""
 
     groups: Iterable[Group]
-    #: The pods of each group, those that have ended, too.
+    #: The pods of each group, including ended ones.
     pods: Mapping[GroupKey, Collection[PodInfo]]
     queues: Iterable[QueueInfo]
-    #: Queue -> what its status says that is held; none where it says nothing.
+    #: Queue -> usage in its status; without queues whose status has none.
     held: Mapping[str, Vector] = {}
-    #: What pods hold in queues that are in no job: those of other schedulers.
+    #: The usage of queues by pods outside of jobs, such as those of other schedulers.
     others: Sequence[JobDemand] = ()
-    #: Namespace -> its quotas; none where no plugin reads them.
+    #: Namespace -> its quotas; empty if no plugin reads them.
     quotas: Mapping[str, Sequence[ResourceQuota]] = {}
     #: PriorityClass -> its value.
     priorities: Mapping[str, int] = {}
-    #: Of a group that names no class, or one that there is not.
+    #: The priority of a group without a PriorityClass, or with one that does not exist.
     default_priority: int = 0
-    #: None: nobody asks.
+    #: None if no plugin needs them.
     pdbs: PDBs | None = None
-    #: Groups that pods name and that are not there, or cannot be read: why, and the pods that have no node.
+    #: Missing or invalid groups that pods name -> the reason, and the pods without a node.
     lost: Mapping[GroupKey, tuple[str, Sequence[PodInfo]]] = {}
-    #: Of some of the groups, which are not looked at anew.
+    #: The settled jobs of some groups, which are not evaluated again.
     settled: Mapping[GroupKey, Settled] = {}
-    #: Why no node may be used, where that has nothing to do with room; else empty.
+    #: Why no node may be used, for a reason other than capacity; empty if nodes may be used.
     unready: str = ""
-    #: For people, why pods for which nodes that may be used have no room, all of them together, need no more nodes;
-    #: empty if they do. None: all nodes may be used.
+    #: Returns a message why pods that do not fit on the usable nodes need no more nodes; empty if they do. It is None
+    #: if all nodes may be used.
     shard_full: Callable[[Sequence[PodInfo]], str] | None = None
 
 
 class Event(NamedTuple):
-    """Of a group. `type` is Normal or Warning."""
+    """An event about a group. `type` is Normal or Warning."""
 
     group: GroupKey
     type: str
@@ -78,20 +78,20 @@ class Event(NamedTuple):
 
 
 class Stage(NamedTuple):
-    """What a session is at: opening the plugin, doing the action of that name, or closing, which has no name."""
+    """The stage of a session: opening a plugin or running an action, with its name, or closing, without a name."""
 
     kind: str
     name: str
 
 
-#: Kinds of stages.
+#: The kinds of stages.
 OPENING: Final = "plugin"
 ACTING: Final = "action"
 CLOSING: Final = "close"
 
 
 class Session:
-    """Owner: the batch scheduler, until `retire`."""
+    """The state of one session: its jobs, queues, plugins and results. Owner: the batch scheduler, until `retire`."""
 
     def __init__(
         self,
@@ -106,9 +106,12 @@ class Session:
         book: QuotaBook | None = None,
         promises: Promises | None = None,
     ) -> None:
-        """`uid` names the session in conditions; `now` is the time of what it writes, RFC 3339. `book`: of all
-        schedulers; None: the plugins alone say what queues hold. `promises`: by which groups are let in; None: the
-        plugins alone say which are."""
+        """Create a session; `run` opens it.
+
+        `uid` identifies the session in conditions, and `now` is the time of its conditions, RFC 3339. `book` counts the
+        queues for all schedulers; if None, only plugins limit queues. `promises` decide which groups are admitted; if
+        None, only plugins do.
+        """
         self.conf = conf
         self.nodes = nodes
         self.view = view
@@ -120,37 +123,38 @@ class Session:
         self._evictor = evictor
         self.queues: dict[str, QueueInfo] = {queue.name: queue for queue in view.queues}
         self.total: Vector = nodes.total()
-        #: By the group's `namespace/name`; those whose queue there is.
+        #: `namespace/name` of a group -> its job, for groups whose queue exists.
         self.jobs: dict[str, Job] = {}
         nodes.jobs = self.jobs
-        #: Those that are looked at; the others are settled.
+        #: The jobs that this session evaluates; the others are settled.
         self.fresh: list[Job] = []
-        #: Groups whose queue there is not.
+        #: The groups whose queue does not exist.
         self.without_queue: list[Group] = []
-        #: Queues of settled jobs that wait.
+        #: The queues of waiting settled jobs.
         self.settled_queues: set[str] = set()
-        #: Jobs of which tasks were passed over for something else than that no node would do.
+        #: The jobs with a task skipped for a reason other than that no node is feasible.
         self.held_back: set[str] = set()
-        #: Why queues are given no room, whatever they hold; empty if they are.
+        #: Why all queues refuse tasks; empty if they do not.
         self.queue_fault = ""
-        #: Whether any job is left with a claim that ends with the session.
+        #: Whether any job has a claim that ends with the session.
         self.claims = False
-        #: What each of them held and asked for when the session was opened.
+        #: What each job held and requested at the opening, in the order of `jobs`.
         self.demands: list[JobDemand] = []
-        #: The same of the jobs of each queue that has any.
+        #: Queue -> the sum of its jobs' demands, for queues with jobs.
         self.queue_demands: dict[str, QueueDemand] = {}
-        #: Each once.
+        #: The distinct events.
         self.events: list[Event] = []
         self._recorded: set[Event] = set()
-        #: Job -> its dominant share of the cluster, when the actions are done; empty without drf.
+        #: Job -> its dominant share of the cluster after the actions; empty without drf.
         self.shares: dict[str, float] = {}
-        #: Pods that are to lose the gate of their queue's capacity, in the order in which they were let in.
+        #: The pods from which the gate of their queue is to be removed, in the order of the decisions.
         self.gates_removed: dict[str, Task] = {}
         self.admits_gated = QUEUE_ADMISSION_GATES in conf.features
-        #: Job -> tasks that were sent to be bound, and tasks that were evicted.
+        #: Job -> tasks that were passed to the binder.
         self.bound: dict[str, list[Task]] = {}
+        #: The evicted tasks, with the reason.
         self.evicted: list[tuple[Task, str]] = []
-        #: How often members that were sent were refused, and how often pods were chosen to make room for another.
+        #: The number of members that the binder refused, and of tasks for which victims were selected.
         self.refused = 0
         self.preemptions = 0
         self.stage = Stage(OPENING, "")
@@ -158,7 +162,7 @@ class Session:
         self._take_hooks()
 
     def run(self) -> Iterator[None]:
-        """Open, do all actions, and have the plugins close, one step at a time."""
+        """Open the session, run all actions, and close the plugins, in steps."""
         yield from self._open()
         for name in self.conf.actions:
             self.stage = Stage(ACTING, name)
@@ -215,30 +219,33 @@ class Session:
 
     @property
     def asks_cluster(self) -> bool:
-        """Whether groups are let in only as far as the cluster has room for them, too."""
+        """Whether groups are admitted only if the cluster has room for them."""
         return self.promises is None or self.conf.enqueue_by == CLUSTER
 
     @property
     def moment(self) -> float:
-        """When it was opened, in whole seconds of the epoch; its beginning where no time was given."""
+        """The time of the opening, in whole seconds of the epoch; 0 if no time was given."""
         return datetime.fromisoformat(self.now).timestamp() if self.now else 0.0
 
     @property
     def asks_book(self) -> bool:
-        """Whether queues are asked for what they declare, beside Volcano's plugins, and waiting is told accordingly."""
+        """Whether declared limits of queues are checked beside Volcano's plugins, and waiting pods report them."""
         return self._book is not None
+
+    def is_kept_for(self, task: Task) -> bool:
+        """Return whether room in its queue is kept for the task, which has no node."""
+        return self._book is not None and self._book.is_kept(task.uid)
 
     @property
     def let_in_late(self) -> bool:
-        """Whether jobs with pods were let into their queues when other actions, which have not looked at them, were
-        done already."""
+        """Whether jobs with pods were admitted after actions that therefore did not evaluate them."""
         return "enqueue" in self.conf.actions[1:] and any(
             job.tasks and job.group.is_object and job.phase == INQUEUE != job.group.status.phase
             for job in self.fresh
         )
 
     def _take_hooks(self) -> None:
-        """Those that are told of each placement."""
+        """Read the hooks that are called for each placement."""
         self.allocated = self.tiers.every("allocated")
         self.deallocated = self.tiers.every("deallocated")
         self.cleanup_reservations = self.tiers.every("cleanup_reservations")
@@ -257,7 +264,7 @@ class Session:
             roles={pod.batch.role for pod in pods if pod.batch is not None} if group.waiting_roles else (),
         )
         if self.promises is not None and not group.is_object and job.is_pending:
-            # Nothing of it lasts that could be let in.
+            # Without an object there is no persistent phase, so the group is always admitted.
             job.phase = INQUEUE
         for pod in pods:
             request, best_effort = requests.of(pod)
@@ -272,9 +279,9 @@ class Session:
     # ---- what statements do, and actions beside them
 
     def allocate(self, task: Task, row: int, view: ClassView | None = None) -> Mark | None:
-        """Place a pending task on a row: as Allocated with the view that it was decided in, as Pipelined without.
+        """Place a pending task on a row: as Allocated with the view of the decision, as Pipelined without a view.
 
-        None where a plugin has not what the pod needs there; then the task is as it was.
+        Returns None and changes nothing if a plugin cannot reserve what the pod needs there.
         """
         task.job.set_status(task, TaskStatus.PIPELINED if view is None else TaskStatus.ALLOCATED)
         task.row, task.node_name = row, self.nodes.name(row)
@@ -289,7 +296,7 @@ class Session:
         return mark
 
     def unplace(self, task: Task, mark: Mark | None = None) -> None:
-        """Take back what was placed. `mark`: what `allocate` gave."""
+        """Undo a placement. `mark` is the result of `allocate`."""
         self.nodes.unplace(task, mark)
         task.job.set_status(task, TaskStatus.PENDING)
         for told in self.deallocated:
@@ -297,7 +304,7 @@ class Session:
         task.row, task.node_name = -1, ""
 
     def bind(self, tasks: Sequence[Task]) -> None:
-        """Have allocated tasks of one job bound; those that cannot be are pending again."""
+        """Pass allocated tasks of one job to the binder; those that it refuses become pending again."""
         job = tasks[0].job
         missing = job.minimum - (job.ready + job.best_effort - len(tasks))
         refused = self._committer.commit(job, tasks, max(missing, 0))
@@ -312,6 +319,7 @@ class Session:
                 self.bound.setdefault(job.uid, []).append(task)
 
     def evict(self, task: Task, reason: str) -> bool:
+        """Start the eviction of a task's pod. Returns whether it was started."""
         if not self._evictor.evict(task, reason):
             return False
         self.evicted.append((task, reason))
@@ -319,13 +327,15 @@ class Session:
         return True
 
     def admit_gated(self, task: Task) -> None:
-        """Have the gate taken off a pod, in time for a later session."""
+        """Let the queue's gate be removed from a pod, so that a later session can place it."""
         if task.only_queue_gate:
             self.gates_removed[task.uid] = task
 
     def retire(self, later: Session) -> Generator[None, None, None]:
-        """Nobody asks about it any more. It goes, and its jobs but for those that `later` has, too: by their counts of
-        references, which cycles of job and task, and of session and plugins, would keep up until a full collection."""
+        """Break the reference cycles of an unused session, in steps, except in jobs that `later` reuses.
+
+        Otherwise the cycles of jobs and tasks, and of session and plugins, would stay until a full garbage collection.
+        """
         self.tiers = Tiers(())
         self._take_hooks()
         for number, (name, job) in enumerate(self.jobs.items()):

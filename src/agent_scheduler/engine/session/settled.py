@@ -1,9 +1,9 @@
-"""Jobs that stand for themselves in later sessions.
+"""Settled jobs: jobs that later sessions reuse without evaluating them again.
 
-A job at rest is as the session before found it: all is written that there was to say, nothing of it is under way, and
-what is pending was refused by nodes alone. As long as its group and its pods are the same objects, and no event has
-helped one of its pods, a session would come to the same again, or could only find less room. So it counts in shares and
-queues with what it holds and asks for, and no action looks at it.
+A job is at rest if its status is written, none of its tasks is in progress, and its pending tasks were rejected by
+nodes only. While its group and pods are the same objects and no event has helped one of its pods, another session would
+have the same result, or find less room. So a settled job counts in shares and queues with what it holds and requests,
+and no action evaluates it.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
     from .close import GroupResult
     from .session import Session
 
-#: Jobs that are in one step where each takes a microsecond or two.
+#: The number of jobs per step, if each takes a microsecond or two.
 STRIDE: Final = 32
 
-#: These make room for jobs, and so may help one though no room has come free.
+#: Actions that evict, and so may help a job without any event.
 _MAKING_ROOM: Final = frozenset(("preempt", "reclaim"))
-#: It lets jobs have claims as time goes by, without an event.
+#: A plugin that gives claims to jobs after some time, without an event.
 _BY_TIME: Final = "sla"
 _AT_REST: Final = (
     TaskStatus.PENDING,
@@ -38,8 +38,11 @@ _HAVING_CLAIMS: Final = (TaskStatus.ALLOCATED, TaskStatus.PIPELINED)
 
 
 class Settled(Struct, frozen=True, kw_only=True):
-    """`job`: not changed any more. `demand` is what it held and asked for at the opening. `share` is None without a
-    plugin that has shares of jobs."""
+    """A settled job, which no longer changes.
+
+    `demand` is what it held and requested at the opening. `share` is None without a plugin that computes shares of
+    jobs.
+    """
 
     job: Job
     demand: JobDemand
@@ -48,16 +51,17 @@ class Settled(Struct, frozen=True, kw_only=True):
 
 
 def settles(conf: SessionConf) -> bool:
-    """Whether jobs may stand for themselves under these actions and plugins."""
+    """Return whether jobs may be settled with these actions and plugins."""
     return _MAKING_ROOM.isdisjoint(conf.actions) and conf.option(_BY_TIME) is None
 
 
 def has_claims(job: Job) -> bool:
-    """Whether it keeps room from others for no longer than the session: nobody tells these when it is free."""
+    """Return whether the job claims room until the session ends; no event reports when that room is free again."""
     return job.in_statuses(_HAVING_CLAIMS) > 0
 
 
 def at_rest(session: Session, job: Job) -> bool:
+    """Return whether the job may be settled after this session."""
     if job.is_pending or job.in_statuses(_AT_REST) != len(job.tasks):
         return False
     pending = job.by_status[TaskStatus.PENDING]

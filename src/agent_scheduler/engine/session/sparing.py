@@ -1,7 +1,8 @@
-"""Room on nodes that is kept for jobs within their queue's share while others are lent what is left (decision 0057).
+"""Keeps room on nodes for jobs within their queue's share while the rest is lent to other jobs (decision 0057).
 
-Who waits may have no use for a node yet, as devices, a volume, or room for the rest of its gang are missing. So no node
-is kept as a whole, but what such a job needs there: others may have as much as leaves it all that it finds now.
+A waiting job may be unable to use a node so far, because devices, a volume, or room for the rest of its gang are
+missing. So whole nodes are not kept, only what such a job needs there: other jobs may use a node as long as this leaves
+the waiting job the room that it finds there now.
 """
 
 from __future__ import annotations
@@ -18,8 +19,11 @@ from .model import Task
 
 
 class Spared(NamedTuple):
-    """What jobs need on each of these rows. `scarce`: something that room says nothing of, as `_is_scarce` has it;
-    `about_pods`: they say with which pods they share a node."""
+    """The needs of waiting jobs on each of these rows.
+
+    `scarce` is whether they need devices, volumes or ports (`_is_scarce`), `about_pods` whether they have terms about
+    other pods.
+    """
 
     rows: Rows
     wanted: Vector
@@ -27,7 +31,7 @@ class Spared(NamedTuple):
     about_pods: bool
 
     def hindered_by(self, task: Task, columns: Columns) -> Rows:
-        """Rows on which they would find less than they need, or less of what they lack already, beside the task."""
+        """Return the rows on which the task would leave the jobs less than they need, or than they find now."""
         if (self.scarce and _is_scarce(task)) or self.about_pods or _says_of_pods(task):
             return self.rows
         hindered = np.zeros(self.rows.size, dtype=bool)
@@ -40,13 +44,13 @@ class Spared(NamedTuple):
 
 
 class Keeping:
-    """Gathers what is to be kept, in as few parts as there are sets of rows. Owner: the action that lends."""
+    """Collects the needs of jobs, merged by equal sets of rows. Owner: the action that lends."""
 
     def __init__(self) -> None:
         self._parts: dict[tuple[bytes, bool, bool], Spared] = {}
 
     def add(self, rows: Iterable[int], tasks: Sequence[Task]) -> None:
-        """A job waits for room for all of these tasks, on some of these rows."""
+        """Add a job that waits for room for all of these tasks on some of these rows."""
         array = np.array(sorted(rows), dtype=np.intp)
         if not array.size:
             return
@@ -63,7 +67,7 @@ class Keeping:
 
 
 def _is_scarce(task: Task) -> bool:
-    """Whether it asks for what is not told apart here: devices, volumes or ports."""
+    """Return whether the task needs devices, volumes or ports, which are not compared in detail here."""
     pod, cls = task.pod, task.pod.cls
     return bool(pod.claims or pod.extended_claim or cls.extended or cls.volumes or cls.host_ports)
 

@@ -1,7 +1,7 @@
-"""What is tried for a job, to be kept or taken back as a whole: Volcano's `framework.Statement`.
+"""A transaction of placements and evictions for a job: Volcano's `framework.Statement`.
 
-Each step takes effect in the session at once. Nothing is sent before `commit`: binds then go to the session's committer
-in one call, evictions to its evictor one by one.
+Each step takes effect in the session immediately. `commit` passes binds to the session's committer in one call, and
+evictions to its evictor one by one; `discard` undoes all steps.
 """
 
 from __future__ import annotations
@@ -27,28 +27,28 @@ class Kind(Enum):
 class Operation(NamedTuple):
     kind: Kind
     task: Task
-    #: Where the trial stood before.
+    #: The position of the trial before the operation.
     mark: Mark
     reason: str = ""
-    #: What an evicted task was before.
+    #: The status of an evicted task before the eviction.
     status: TaskStatus = TaskStatus.RUNNING
 
 
 class Committer(Protocol):
     def commit(self, job: Job, tasks: Sequence[Task], minimum: int) -> Collection[str]:
-        """Have these tasks bound to their nodes, if at least `minimum` still can be. UIDs of those that are not.
+        """Bind these tasks to their nodes, if at least `minimum` still can be. Returns the UIDs of those that cannot.
 
-        What plugins reserved for them is the committer's from now on (`Trial.hand_over`).
+        The committer owns the reservations of plugins for the others from now on (`Trial.hand_over`).
         """
 
 
 class Evictor(Protocol):
     def evict(self, task: Task, reason: str) -> bool:
-        """Have a task's pod evicted; False where it is not."""
+        """Start the eviction of a task's pod. Returns whether it was started."""
 
 
 class Statement:
-    """Owner: the action that made it. Once discarded or committed it is empty and may be used again."""
+    """The steps of one transaction. Owner: the action that created it. After discard or commit it is empty."""
 
     __slots__ = ("operations", "session")
 
@@ -57,12 +57,14 @@ class Statement:
         self.operations: list[Operation] = []
 
     def allocate(self, task: Task, row: int, view: ClassView) -> bool:
-        """Place a pending task where there is room for it now. `view` is what it was decided in. False, and nothing is
-        changed, where a plugin has not what the pod needs there."""
+        """Place a pending task on a row with room for it, as decided in `view`.
+
+        Returns False and changes nothing if a plugin cannot reserve what the pod needs there.
+        """
         return self._place(Kind.ALLOCATE, task, row, view)
 
     def pipeline(self, task: Task, row: int, *, evicting: bool = False) -> None:
-        """Give a pending task a claim on room that is about to be free; `evicting` if it is freed for its sake."""
+        """Give a pending task a claim on room that is about to be free; `evicting` if pods are evicted for the task."""
         task.evicting = evicting
         self._place(Kind.PIPELINE, task, row, None)
 
@@ -74,7 +76,7 @@ class Statement:
         return True
 
     def evict(self, task: Task, reason: str) -> None:
-        """The task's room is about to be free."""
+        """Evict a task, so that its room is about to be free."""
         session, status = self.session, task.status
         task.job.set_status(task, TaskStatus.RELEASING)
         mark = session.nodes.release(task)
@@ -83,7 +85,7 @@ class Statement:
         self.operations.append(Operation(Kind.EVICT, task, mark, reason, status))
 
     def discard(self) -> None:
-        """Take all back, the last step first. Each task remembers what was tried for it."""
+        """Undo all steps, the last one first. Each task records what was tried in `last`."""
         while self.operations:
             operation = self.operations.pop()
             task = operation.task
@@ -95,14 +97,14 @@ class Statement:
 
     def _unevict(self, operation: Operation) -> None:
         session, task = self.session, operation.task
-        # Volcano takes it for a running one, and writes that so many of its group run.
+        # Volcano sets the task to Running instead, and so writes a wrong number of running members.
         task.job.set_status(task, operation.status)
         session.nodes.take_back_release(task, operation.mark)
         for told in session.allocated:
             told(task)
 
     def commit(self) -> None:
-        """Send it. What the committer refuses is taken back; the rest stands."""
+        """Execute the steps. Those that the committer or evictor refuses are undone; the others remain."""
         session, operations = self.session, self.operations
         for told in session.cleanup_reservations:
             told(self)
@@ -119,6 +121,6 @@ class Statement:
             session.bind(binding)
 
     def merge(self, other: Statement) -> None:
-        """Take over the steps of another statement, which is empty afterwards."""
+        """Move the steps of another statement to this one."""
         self.operations += other.operations
         other.operations = []

@@ -1,4 +1,4 @@
-"""How the answers of plugins become one: by tiers, as in Volcano's `session_plugins.go`."""
+"""Combines the results of plugins by tiers, as in Volcano's `session_plugins.go`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .model import READY, Job, SubJob, Task, TaskStatus
 T = TypeVar("T")
 Hook = TypeVar("Hook", bound=Callable[..., Any])
 
-#: Hook -> the switch that a plugin has for it; the others are always asked.
+#: Hook -> the switch of plugins that enables it; the other hooks are always called.
 SWITCHES = {
     "job_order": "enableJobOrder",
     "sub_job_order": "enableSubJobOrder",
@@ -38,7 +38,7 @@ SWITCHES = {
     "reclaimable": "enableReclaimable",
 }
 
-#: In these a task has its place, now or soon.
+#: Statuses in which a task has room, or a claim on room.
 _PLACED: Final = (*READY, TaskStatus.PIPELINED)
 
 Opened = Sequence[Sequence[tuple[PluginOption, Hooks]]]
@@ -55,13 +55,13 @@ class Tiers:
         self._queue_orders = self._flat("queue_order")
         self._victim_queue_orders = self._flat("victim_queue_order")
         self._job_valid = self._flat("job_valid")
-        #: Whether a job's gang is complete.
+        #: Returns whether a job's gang is complete.
         self.job_ready: Callable[[Job], bool] = _all(self._flat("job_ready"))
         self._sub_job_ready: Callable[[SubJob], bool] = _all(self._flat("sub_job_ready"))
-        #: Whether a queue may hold a task, too.
+        #: Returns whether a queue may hold a task in addition.
         self.allocatable: Callable[[QueueInfo, Task], bool] = _all(self._flat("allocatable"))
         self.allocatable_now: Callable[[QueueInfo, Task], bool] = _all(self._flat("allocatable_now"))
-        #: Whether a queue would be within its share, and all limits, with so much more for tasks of these UIDs.
+        #: Returns whether a queue stays within its share and limits with a vector more, for tasks of these UIDs.
         self.may_hold: Callable[[Job, Vector, Sequence[str]], bool] = _all(self._flat("may_hold"))
         self._overused = self._flat("overused")
         self._preemptive = self._flat("preemptive")
@@ -96,14 +96,14 @@ class Tiers:
     # ---- orders
 
     def job_key(self, job: Job) -> tuple[Any, ...]:
-        """What is less comes first; last by creation and name."""
+        """Return the sort key of a job: the keys of plugins, then creation time and name."""
         return (*[order(job) for order in self._job_orders], job.created, job.uid)
 
     def sub_job_key(self, sub_job: SubJob) -> tuple[Any, ...]:
         return (*[order(sub_job) for order in self._sub_job_orders], sub_job.index, sub_job.uid)
 
     def in_task_order(self, tasks: Iterable[Task]) -> list[Task]:
-        """By the plugins, then by the number at the end of their names, creation and UID (`CompareTask`)."""
+        """Return the tasks sorted by plugins, the number at the end of the name, creation and UID (`CompareTask`)."""
         keyed = [
             ([order(task) for order in self._task_orders], number_of(task.pod.name), task) for task in tasks
         ]
@@ -116,9 +116,12 @@ class Tiers:
         return [task for _, _, task in keyed]
 
     def in_pending_order(self, job: Job, tasks: Iterable[Task]) -> list[Task]:
-        """Tasks of the job that wait: first those with which each role has its minimum, then those beyond. One role's
-        surplus would take the room without which another has no minimum, and the gang none. Of both, those come last
-        that stand by: with room that is missing to who runs before them they would wait for ever."""
+        """Return the job's waiting tasks in the order of placement.
+
+        First are those that each role needs for its minimum, since the surplus of one role would otherwise use the room
+        that another role, and therefore the gang, needs. In both parts pods of reserved stages come last, since with
+        the room that an earlier stage lacks they would wait forever.
+        """
         ordered = sorted(self.in_task_order(tasks), key=lambda task: task.pod.stands_by)
         if not job.role_minimums:
             return ordered
@@ -127,12 +130,12 @@ class Tiers:
         return first + others
 
     def queue_first(self, left: QueueInfo, right: QueueInfo) -> bool:
-        """Whether `left` comes before `right`."""
+        """Return whether `left` comes before `right`."""
         found = self.compare_queues(left, right)
         return found < 0 if found else (left.created, left.name) < (right.created, right.name)
 
     def compare_queues(self, left: QueueInfo, right: QueueInfo) -> int:
-        """By the plugins alone: negative where `left` comes first, 0 where they are alike."""
+        """Compare by the plugins only: negative if `left` comes first, 0 if they are equal."""
         return next((found for order in self._queue_orders if (found := order(left, right))), 0)
 
     def victim_queue_first(self, left: QueueInfo, right: QueueInfo, preemptor: QueueInfo) -> bool:
@@ -145,7 +148,7 @@ class Tiers:
     # ---- all have to agree
 
     def invalid(self, job: Job) -> Invalid | None:
-        """What the first plugin says that finds something wrong with a job."""
+        """Return the result of the first plugin that finds the job invalid; None if it is valid."""
         for valid in self._job_valid:
             found: Invalid | None = valid(job)
             if found is not None:
@@ -153,7 +156,7 @@ class Tiers:
         return None
 
     def sub_job_ready(self, job: Job, sub_job: SubJob | None) -> bool:
-        """A job without sub-groups is its own."""
+        """Return whether a sub-group is ready; without one, whether the job is."""
         if sub_job is None:
             return self.job_ready(job)
         return self._sub_job_ready(sub_job)
@@ -182,7 +185,7 @@ class Tiers:
             told(job)
 
     def starving(self, job: Job) -> bool:
-        """The first tier that has an opinion decides; without one nobody starves."""
+        """Return whether the job starves: the first tier with a vote decides; without any vote it does not."""
         for tier in self._starving:
             if not all(starves(job) for starves in tier):
                 return False
@@ -196,26 +199,29 @@ class Tiers:
     def reclaimable(
         self, reclaimer: Task, tasks: Sequence[Task], *, beyond_share: bool = False
     ) -> list[Task]:
-        """`beyond_share`: those alone that the plugins of shares name, whatever tier they are in."""
+        """Return the tasks that may be evicted for the reclaimer.
+
+        With `beyond_share`, plugins of shares in all tiers must agree.
+        """
         found = _victims(self._reclaimable, reclaimer, tasks)
         for vote in self._beyond_share if beyond_share else ():
             found = list(vote(reclaimer, found) or ())
         return found
 
-    # ---- all are told
+    # ---- all are called
 
     def every(self, name: str) -> tuple[Any, ...]:
-        """The hooks of a name, in the order of their plugins."""
+        """Return the hooks of a name, in the order of their plugins."""
         return self._flat(name)
 
 
 def _all(hooks: Sequence[Callable[..., bool]]) -> Callable[..., bool]:
-    """One that says whether all agree. Mostly there is one, which is asked for each task."""
+    """Return a function that returns whether all hooks agree; a single hook is returned itself, which is faster."""
     return hooks[0] if len(hooks) == 1 else lambda *about: all(hook(*about) for hook in hooks)
 
 
 def _permitted(tiers: Sequence[Sequence[Callable[[T], int]]], about: T) -> bool:
-    """A rejection is final; a tier that permits keeps the later ones from being asked; nobody's vote is a permit."""
+    """Return whether the votes permit: a rejection is final, a permitting tier ends the vote, no vote permits."""
     for tier in tiers:
         permitted = False
         for vote in tier:
@@ -229,8 +235,10 @@ def _permitted(tiers: Sequence[Sequence[Callable[[T], int]]], about: T) -> bool:
 
 
 def _victims(tiers: Sequence[Sequence[Victims]], preemptor: Task, tasks: Sequence[Task]) -> list[Task]:
-    """Those that all plugins of the first tier name that finds any. Where a plugin names none, or none that the others
-    name, its tier has ended, and the next one decides as if it had not been there."""
+    """Return the tasks that all plugins of a tier name, in the first tier that has any.
+
+    If a plugin names none, or none of those that the others name, the tier has no result, and the next one decides.
+    """
     for tier in tiers:
         victims: list[Task] | None = None
         for vote in tier:
@@ -246,7 +254,7 @@ def _victims(tiers: Sequence[Sequence[Victims]], preemptor: Task, tasks: Sequenc
                 named = {task.uid for task in candidates}
                 victims = [task for task in victims if task.uid in named]
             if not victims:
-                # Volcano takes this for no vote at all, and the next plugin of the tier then names whom it likes.
+                # Volcano treats this as no vote, so the next plugin of the tier would name any tasks.
                 victims = None
                 break
         if victims is not None:

@@ -1,5 +1,4 @@
-"""Members of a gang that are placed together where devices did not suffice for one after the other
-(`decide.gang_placing`)."""
+"""Places members of a gang together if devices did not suffice for one after the other (`decide.gang_placing`)."""
 
 from __future__ import annotations
 
@@ -13,10 +12,10 @@ from .statement import Statement
 def place_together(
     statement: Statement, job: Job, sub_job: SubJob | None, placed: Sequence[Task], left: Sequence[Task]
 ) -> Generator[None, None, Sequence[Task]]:
-    """Those that have places now, in a statement that was discarded and holds them: with them the job, or its
-    sub-group, is ready. Else nobody.
+    """Search nodes for a gang's members together, in steps. Returns the placed members; empty if there is no solution.
 
-    `placed`: those that it held. `left`: those that it did not, and that may be placed.
+    With these members, which are in `statement` then, the job or its sub-group is ready. `placed` are the members that
+    the discarded statement had placed before, `left` the others that may be placed.
     """
     session = statement.session
     errors = job.fit_errors
@@ -27,7 +26,7 @@ def place_together(
     needed = counts.minimum - counts.ready - counts.best_effort
     members = session.tiers.in_pending_order(job, [*placed, *left])
     if job.role_minimums:
-        # With those that come first each role has its minimum.
+        # The first `needed` members include the minimum of each role.
         members = members[:needed]
     if not 1 < needed <= len(members):
         return ()

@@ -1,8 +1,8 @@
-"""Whom a node has to lose so that a task fits there: what preempt and reclaim have in common.
+"""Selects victims on a node so that a task fits there, for the actions preempt and reclaim.
 
-Victims are chosen by Volcano's votes and in its order (`BuildVictimsPriorityQueue`). Beyond Volcano a gang loses what
-it has above its minimums, or all of its pods: members without which the others are no gang go last, and together with
-these (volcano-sh/volcano#4535, #5805).
+Victims are selected by Volcano's votes, in its order (`BuildVictimsPriorityQueue`). Unlike in Volcano, a gang loses
+either its surplus over its minimums or all of its pods: members of the minimum are evicted last, and only together
+with all other members (volcano-sh/volcano#4535, #5805).
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ EVICTABLE: Final = (TaskStatus.BOUND, TaskStatus.RUNNING)
 
 _ON_THEIR_WAY: Final = (TaskStatus.BINDING, TaskStatus.ALLOCATED)
 
-#: Which of the tasks on a node are asked about.
+#: Returns whether a task on the node is a candidate.
 Which = Callable[[Task], bool]
-#: Whom of some tasks the plugins let go for the first.
+#: Returns the candidates that plugins allow to be evicted for the first argument.
 Vote = Callable[[Task, Sequence[Task]], list[Task]]
 
 
 def make_room(statement: Statement, task: Task, row: int, *, which: Which, vote: Vote, reason: str) -> bool:
-    """Have pods of a node evicted until `task` fits and its queue allows it, and give it a claim on the room.
+    """Evict pods of a node until `task` fits and its queue allows it, and give the task a claim on the room.
 
-    All in `statement`; where it is not enough, nothing is done.
+    The steps are added to `statement`. Returns False and changes nothing if the evictions are not sufficient.
     """
     session = statement.session
     nodes, tiers = session.nodes, session.tiers
     queue = session.queues[task.job.queue]
-    # Plugins that count, as gang does, let the first ones go.
+    # The order matters to plugins that count, such as gang: they allow the first candidates.
     candidates = in_victim_order(session, task, [each for each in nodes.tasks_on(row) if which(each)])
     victims = vote(task, candidates)
     if not nodes.fits_without(task, row, victims):
@@ -59,7 +59,10 @@ def make_room(statement: Statement, task: Task, row: int, *, which: Which, vote:
 
 
 def _may_claim(session: Session, task: Task) -> bool:
-    """Others that its queue has been lent room for meanwhile do not keep a task from the room that it had evicted."""
+    """Return whether the task's queue may hold it.
+
+    If pods were evicted for the job, tasks that were lent room in the queue meanwhile do not count against it.
+    """
     queue, allocatable = session.queues[task.job.queue], session.tiers.allocatable
     if allocatable(queue, task) or not has_nominated(task.job):
         return allocatable(queue, task)
@@ -68,8 +71,10 @@ def _may_claim(session: Session, task: Task) -> bool:
 
 
 def takes_free_room(statement: Statement, task: Task) -> bool:
-    """Give the task a claim where there is room for it, or is about to be, that its queue may hold: for it nobody needs
-    to be evicted. Volcano looks at the best node, and has pods evicted there."""
+    """Give the task a claim on room that is free or about to be free, if its queue may hold it.
+
+    Returns whether it has one, so that no pod must be evicted. Volcano only tries the best node and evicts pods there.
+    """
     session = statement.session
     if not (session.conf.work_conserving and _may_claim(session, task)):
         return False
@@ -80,9 +85,9 @@ def takes_free_room(statement: Statement, task: Task) -> bool:
 
 
 def rows_for(session: Session, task: Task) -> list[int]:
-    """Nodes on which evictions may help, the best by the plugins' scores first.
+    """Return the rows on which evictions may help, in descending order of scores.
 
-    Those that a plugin refuses for what no eviction changes are left out; room is not looked at.
+    Rows that a plugin rejects for reasons that no eviction changes are left out; capacity is not checked.
     """
     nodes = session.nodes
     return nodes.in_score_order(nodes.view(task))
@@ -91,7 +96,7 @@ def rows_for(session: Session, task: Task) -> list[int]:
 def _bundles(
     session: Session, task: Task, victims: Sequence[Task], *, which: Which, vote: Vote
 ) -> Iterable[Sequence[Task]]:
-    """Who is evicted together, in order."""
+    """Yield the sets of victims that are evicted together, in order."""
     spare = _Spare()
     breaking: dict[str, Job] = {}
     for victim in in_victim_order(session, task, victims):
@@ -100,7 +105,7 @@ def _bundles(
         else:
             breaking.setdefault(victim.job.uid, victim.job)
     for job in breaking.values():
-        # Those that are about to be evicted anyway are no longer among them.
+        # Tasks that are already evicted in the statement have another status, and are not included.
         rest = [each for status in EVICTABLE for each in job.by_status[status].values()]
         whole = not any(job.by_status[status] for status in _ON_THEIR_WAY)
         if whole and all(map(which, rest)) and len(vote(task, rest)) == len(rest):
@@ -108,14 +113,14 @@ def _bundles(
 
 
 class _Spare:
-    """How many pods of each job, and of each role of it, can go before it is no gang any more."""
+    """Counts how many pods each job, and each of its roles, can lose before it is below its minimum."""
 
     def __init__(self) -> None:
         self._left: dict[str, int] = {}
         self._roles: dict[tuple[str, str], int] = {}
 
     def take(self, task: Task) -> bool:
-        """Whether the job is as good without the task, which then goes."""
+        """Return whether the job keeps its minimums without the task; if so, count it as lost."""
         job = task.job
         left = self._left.setdefault(job.uid, job.ready - job.minimum)
         least = job.role_minimums.get(task.role)
@@ -132,7 +137,10 @@ class _Spare:
 
 
 def in_victim_order(session: Session, preemptor: Task, victims: Sequence[Task]) -> list[Task]:
-    """Of one job the last in its order first; of two jobs of a queue that of the later job; of two queues as these."""
+    """Return the victims in the order of eviction.
+
+    Queues are in the order of victim queues, the jobs of a queue and the tasks of a job in reverse order.
+    """
     tiers, queues = session.tiers, session.queues
     preemptor_queue = queues[preemptor.job.queue]
     by_job: dict[str, list[Task]] = {}

@@ -1,4 +1,4 @@
-"""Queues and jobs in the order in which an action takes them."""
+"""Heaps of queues and jobs, in the order in which an action processes them."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from .tiers import Tiers
 
 
 class QueueHeap:
-    """Queues, the first by the session's order on top.
+    """A heap of queues in the session's order.
 
-    A binary heap as Go's `container/heap`, since shares change while queues lie in it: which comes out then depends on
-    how the heap was built.
+    It is a binary heap like Go's `container/heap`, because shares change while queues are in it, and then the result
+    of `pop` depends on the algorithm.
     """
 
     def __init__(self, tiers: Tiers) -> None:
@@ -51,7 +51,7 @@ class QueueHeap:
 
 
 class JobHeap:
-    """Jobs of one queue. The key of a job is taken when it is pushed, and does not change before it is popped."""
+    """A heap of the jobs of one queue. A job's key is computed when it is pushed and does not change in the heap."""
 
     def __init__(self, tiers: Tiers) -> None:
         self._key_of = tiers.job_key
@@ -68,7 +68,7 @@ class JobHeap:
 
 
 class Worklist:
-    """Jobs by queue; queues come again for as long as they are put back."""
+    """Jobs by queue, and a heap of the queues; an action pushes a queue again to continue with it."""
 
     def __init__(self, tiers: Tiers, queues: dict[str, QueueInfo]) -> None:
         self._tiers = tiers
@@ -77,7 +77,7 @@ class Worklist:
         self._jobs: dict[str, JobHeap] = {}
 
     def know(self, queue: str) -> JobHeap:
-        """The queue's jobs; the queue is in the list from now on."""
+        """Return the heap of the queue's jobs; add the queue if it is new."""
         jobs = self._jobs.get(queue)
         if jobs is None:
             jobs = self._jobs[queue] = JobHeap(self._tiers)

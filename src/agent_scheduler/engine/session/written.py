@@ -1,8 +1,8 @@
-"""What each group of a session waits for, and each of its pods.
+"""Determines what each group of a session, and each of its pods, waits for.
 
-A gang that has not its minimum waits as a whole: a member that would fit says what keeps the others back, and asks for
-nodes only if these would help the gang. What limits a queue here is what it declares: one that waits since all of the
-cluster is in use does want nodes (docs/decisions/0032, 0060).
+A gang without its minimum waits as a whole: a member that would fit reports why the others wait, and requests nodes
+only if they would help the gang. Only the declared limits of a queue count here: a gang that waits because the cluster
+is in use does want nodes (docs/decisions/0032, 0060).
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ if TYPE_CHECKING:
 NOBODY: Final[Mapping[str, str]] = MappingProxyType({})
 
 _WAITING: Final = (TaskStatus.PENDING, TaskStatus.ALLOCATED)
-#: Tasks that run, or still may.
+#: Statuses of tasks that run, have succeeded or may still run.
 _VALID: Final = (*READY, TaskStatus.PIPELINED, TaskStatus.PENDING)
 
-#: What the session said of groups that it did not let into their queue.
+#: Group -> the session's message why it did not admit the group to its queue.
 Told = Mapping[GroupKey, str]
 
 
 def of_group(session: Session, job: Job, held: Mapping[str, Verdict], told: Told) -> Verdict | None:
-    """None for a gang that has its minimum, or has ended. `held`: as of `holds`."""
+    """Return what a gang waits for; None if it has its minimum or has ended. `held` is a result of `holds`."""
     tiers = session.tiers
     hold = _hold_of(job, held) if job.is_pending else None
     if hold is not None and hold.wait in (Wait.QUEUE, Wait.QUOTA):
@@ -50,7 +50,7 @@ def of_group(session: Session, job: Job, held: Mapping[str, Verdict], told: Told
         return None
     not_let_in = told.get(job.group.key, "its turn to be let into the queue has not come")
     if not job.tasks and job.is_pending:
-        # No pods are made of a Job before its group is let in.
+        # The pods of a Job are created after its group is admitted.
         return _hold_of_coming(session, job) or Verdict(Wait.ADMISSION, not_let_in)
     hold = hold or _hold_of(job, held)
     if hold is not None and hold.is_closed:
@@ -70,10 +70,11 @@ def of_group(session: Session, job: Job, held: Mapping[str, Verdict], told: Told
 
 
 def of_task(task: Task, group: Verdict | None, held: Mapping[str, Verdict], message: str) -> Verdict:
-    """Of one that has no node. `group`: what its gang waits for; `message`: what the session says of the task.
+    """Return what a task without a node waits for.
 
-    One that stands by until others of its Job have run is given a node with these (docs/decisions/0047): as long as it
-    has none, and a node would help, it says so.
+    `group` is what its gang waits for, `message` the session's message about the task. A task of a later stage of a Job
+    is reserved on a node together with the earlier stages (docs/decisions/0047): without a reservation it reports that
+    it wants a node, if a node would help.
     """
     if task.gated:
         return of_own_gates(stands_by=False)
@@ -85,8 +86,10 @@ def of_task(task: Task, group: Verdict | None, held: Mapping[str, Verdict], mess
 
 
 def _has_others_first(job: Job) -> bool:
-    """Whether any of its tasks that run, or still may, is bound before those that stand by: without it these are given
-    no nodes."""
+    """Return whether any task that runs or may run belongs to an earlier stage than the reserved ones.
+
+    Without such a task, those of later stages are not reserved on nodes.
+    """
     return any(not task.pod.stands_by for status in _VALID for task in job.by_status[status].values())
 
 
@@ -96,14 +99,14 @@ def _of_open(task: Task, group: Verdict | None, held: Mapping[str, Verdict], mes
     if held and task.uid in held:
         return held[task.uid]
     if group is not None and group.wait == Wait.QUEUE:
-        # Others are held without which the gang has not its minimum: a node would not help this one either.
+        # Members of the minimum are held, so a node would not help this task either.
         return group
     found = task.job.fit_errors.get(task.uid)
     return Verdict(Wait.NODES, message) if found is None else by_nodes(message, found.plugins)
 
 
 def _hold_of_coming(session: Session, job: Job) -> Verdict | None:
-    """What keeps a group out of its queue for which no pods are made yet, if no node would help."""
+    """Return why a group without pods is not admitted to its queue; None if nodes would help."""
     if job.quota_refusal:
         return Verdict(Wait.QUOTA, job.quota_refusal)
     short = None if session.promises is None else session.promises.shortfall(job.group.key)
@@ -111,7 +114,7 @@ def _hold_of_coming(session: Session, job: Job) -> Verdict | None:
 
 
 def _hold_of(job: Job, held: Mapping[str, Verdict]) -> Verdict | None:
-    """What keeps the gang back that no node would help: those of its pods that are not held do not make its minimum."""
+    """Return why no node would help the gang: the pods that are not held are fewer than its minimum; else None."""
     if not held:
         return None
     waiting = [*job.by_status[TaskStatus.PIPELINED].values(), *_waiting(job)]
@@ -126,7 +129,7 @@ def _hold_of(job: Job, held: Mapping[str, Verdict]) -> Verdict | None:
 
 
 def _gated_of(job: Job) -> list[Task]:
-    """Those of its pods that have gates, if those that have none are fewer than it needs."""
+    """Return the pods with gates, if those without gates are fewer than the minimum; otherwise none."""
     gated = [task for task in job.by_status[TaskStatus.PENDING].values() if task.gated]
     if not gated:
         return []
@@ -156,8 +159,11 @@ def _of_nodes(session: Session, job: Job) -> Verdict:
 def wanting_nodes(
     job: Job, verdict: Verdict | None, held: Container[str], reserved: Container[str]
 ) -> list[tuple[str, Vector]]:
-    """UIDs of pods that say that they want nodes, one of all that are alike, and what their queue is to have room for
-    beside what is `reserved`, for else they would not: the minimum of their gang, or, where it has that, the pod."""
+    """Return the pods that report that they want nodes: (UID, vector), one for all equal pods.
+
+    They only want nodes while the queue has room for the vector in addition to what is `reserved`. The vector is the
+    minimum of their gang or, if the gang has it, the request of the pod.
+    """
     if verdict is not None and not verdict.wants_nodes:
         return []
     waiting = _waiting(job)
@@ -172,14 +178,14 @@ def wanting_nodes(
 def holds(
     session: Session, book: QuotaBook, given_back: Mapping[str, str] = NOBODY
 ) -> Generator[None, None, tuple[dict[str, Verdict], Mapping[str, Vector]]]:
-    """UID -> what keeps the task back that no node would help, of those that wait, when the actions are done. And what
-    those of the others that are in jobs which were let in want in their queues and in those above these, where no room
-    is kept for them.
+    """Compute after the actions, in steps of one job, which waiting tasks are held, that is, no node would help them.
 
-    A gang is held if its queue has not what its members lack of the minimum, or there is a fault in the tree of queues;
-    else those members are that are above the minimum and do not fit. Gangs that were let into their queue come first,
-    then the others, each in the order of jobs. A job at a time. `given_back`: UID -> what to say of pods that have
-    given back what was reserved for them.
+    A gang is held if its queue lacks room for the rest of the minimum, or if the tree of queues is invalid; otherwise
+    its members beyond the minimum are held that do not fit. Admitted gangs come first, then the others, each in the
+    order of jobs. `given_back` maps the UIDs of pods that returned their reservation to the message to report.
+
+    Returns UID -> reason of the held tasks, and queue -> what the other tasks of admitted jobs want in the queue and
+    its children, without those for which room is kept.
     """
     found: dict[str, Verdict] = {}
     headroom = book.headroom()
@@ -222,7 +228,7 @@ def holds(
 def _held_by_shard(
     session: Session, job: Job, held: Mapping[str, Verdict], full: Callable[[Sequence[PodInfo]], str]
 ) -> Mapping[str, Verdict]:
-    """Those whose nodes are there, and are others'."""
+    """Return the tasks that would fit on nodes of other shards."""
     waiting = [
         task
         for task in (*job.by_status[TaskStatus.PIPELINED].values(), *_waiting(job))
@@ -234,7 +240,7 @@ def _held_by_shard(
     for tasks in groups:
         why = full([task.pod for task in tasks])
         if not why and tasks is first:
-            # Without its minimum none of the gang has any use for a node.
+            # Without the minimum, no other member of the gang can use a node.
             break
         if why:
             found.update((task.uid, Verdict(Wait.SHARD_FULL, why)) for task in tasks)
@@ -242,12 +248,12 @@ def _held_by_shard(
 
 
 def _may_wait(job: Job) -> bool:
-    """Whether it has pods that want room in its queue, or wants some for pods that are to come."""
+    """Return whether the job may want room in its queue, for its pods or for pods that do not exist so far."""
     return bool(job.in_statuses(_WAITING)) or job.is_pending or job.is_inqueue
 
 
 def _lacks_members(job: Job) -> bool:
-    """Whether nodes would be of no use to it yet: it keeps nobody from them who is there."""
+    """Return whether the job has too few members to use nodes, so that it must not keep other jobs from them."""
     return len(_waiting(job)) + job.waiting + job.in_statuses(_HAS) < job.minimum
 
 
@@ -255,19 +261,19 @@ def _held_by_queue(session: Session, job: Job, headroom: Headroom) -> Mapping[st
     waiting = _waiting(job)
     if job.waiting:
         if session.tiers.job_pipelined(job):
-            # The claims of its minimum are on room that others of its queue are about to leave.
+            # The minimum has claims on room that other pods of its queue are about to leave.
             return _held_each(job, waiting, headroom)
-        # Claims of some members alone, as reclaim leaves them, are of no use without the others.
+        # Claims of only some members, which reclaim may leave, cannot be used without the others.
         waiting = [*job.by_status[TaskStatus.PIPELINED].values(), *waiting]
     if len(waiting) > job.minimum - job.in_statuses(_HAS):
-        # Some are above the minimum: always the same, or their conditions would change with each session.
+        # Some are beyond the minimum. Sort, so that they are the same in each session and conditions do not change.
         waiting = session.tiers.in_task_order(waiting)
-        # For whom room is kept need nobody else's.
-        waiting = sorted(waiting, key=lambda task: not headroom.is_kept(task.uid))
+        # Tasks with kept room need no other room, so they come first.
+        waiting = sorted(waiting, key=lambda task: not session.is_kept_for(task))
     first, others = _needed(job, waiting)
-    # Members that lack others take no room from who waits behind them, but what is reserved for them.
-    taking = [task for task in first if headroom.is_kept(task.uid)] if _lacks_members(job) else first
-    kept = [task for task in others if headroom.is_kept(task.uid)]
+    # A gang that lacks members uses no room that later gangs wait for, except for the room reserved for its members.
+    taking = [task for task in first if session.is_kept_for(task)] if _lacks_members(job) else first
+    kept = [task for task in others if session.is_kept_for(task)]
     wanted = _wanted(job, taking, kept)
     short = headroom.take(job.queue, wanted, [task.uid for task in taking], job.uid)
     if short is not None:
@@ -277,7 +283,7 @@ def _held_by_queue(session: Session, job: Job, headroom: Headroom) -> Mapping[st
 
 
 def _held_each(job: Job, tasks: Iterable[Task], headroom: Headroom) -> Mapping[str, Verdict]:
-    """Those for which, one after another, there is no room."""
+    """Return the tasks without room, where each task is counted before the next one is checked."""
     found = {}
     for task in tasks:
         short = headroom.take(job.queue, task.request, (task.uid,), job.uid)
@@ -291,8 +297,10 @@ def _waiting(job: Job) -> list[Task]:
 
 
 def _asking_queues(session: Session, job: Job) -> list[Task]:
-    """Those that wait and have no place before their queue gives them room, or the rest of their gang. One that asks
-    for nothing is asked of no queue by itself, once its job is let in."""
+    """Return the waiting tasks that depend on their queue, for themselves or for the rest of their gang.
+
+    A best-effort task of an admitted job with its minimum does not.
+    """
     waiting = _waiting(job)
     if job.is_pending or not (session.tiers.job_ready(job) or all(task.best_effort for task in waiting)):
         return waiting
@@ -300,7 +308,7 @@ def _asking_queues(session: Session, job: Job) -> list[Task]:
 
 
 def _needed(job: Job, waiting: Iterable[Task]) -> tuple[list[Task], list[Task]]:
-    """Those with which the job has its minimum, and the rest."""
+    """Split tasks into those that the job needs for its minimum and the rest."""
     return needed(
         waiting,
         role_of=attrgetter("role"),
@@ -309,14 +317,16 @@ def _needed(job: Job, waiting: Iterable[Task]) -> tuple[list[Task], list[Task]]:
     )
 
 
-#: A task that is allocated in a gang that is not complete waits.
+#: Statuses in which a task counts for the minimum; an allocated task of an incomplete gang still waits.
 _HAS: Final = tuple(status for status in READY if status is not TaskStatus.ALLOCATED)
 
 
 def _wanted(job: Job, first: Iterable[Task], kept: Iterable[Task]) -> Vector:
-    """What the `first` ask for. Until the group has its minimum, it is at least what the group says that it needs to
-    run, less what its members have, and what is kept for other members than these. A group is Inqueue still in the
-    session in which it gets its minimum."""
+    """Return the requests of the `first` tasks.
+
+    Until the group has its minimum, the result is at least the group's `minResources` without what its members hold and
+    what is kept for other members. The phase is still Inqueue in the session in which a group gets its minimum.
+    """
     total: Total = {}
     for task in first:
         add_to(total, task.request)

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Final, Literal
 
 from msgspec import Meta, Struct, field
 
-from agent_scheduler.objects.quantity import QuantityError, resource_value
+from apimachinery.quantity import QuantityError, resource_value
 
 from ..framework.args import LabelKey
 from ..state.requests import Amounts

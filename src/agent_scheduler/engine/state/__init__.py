@@ -1,1 +1,1 @@
-"""What is known of pods and nodes, compiled: the ledger (the one owner of capacity), columns, classes of pods."""
+"""The state of pods and nodes in compiled form: the ledger (the only owner of capacity), columns, classes of pods."""

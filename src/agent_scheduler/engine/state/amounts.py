@@ -1,15 +1,15 @@
-"""Quantities of capacities and counters: exact, in billionths, with the way they were written.
+"""Exact quantities of device capacities and counters, in billionths, with their original text.
 
-A result says the amount that a claim consumes, so what was rounded up to a step has to be written again; the form is
-apimachinery's canonical one, in the format of the step.
+An allocation result contains the amount that a claim consumes, which may be rounded up to a step. The amount is written
+in apimachinery's canonical form, in the format of the step.
 """
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
-from agent_scheduler.objects.quantity import BINARY, DECIMAL, UNIT, parse
 from agent_scheduler.objects.wire import Quantity
+from apimachinery.quantity import BINARY, DECIMAL, UNIT, parse
 
 _DECIMAL = sorted(((power, suffix) for suffix, power in DECIMAL.items()), reverse=True)
 _BINARY = sorted(((power, suffix) for suffix, power in BINARY.items()), reverse=True)
@@ -21,18 +21,18 @@ class Amount(NamedTuple):
 
 
 def amount(quantity: Quantity) -> Amount:
-    """Raises `QuantityError`."""
+    """Parse a quantity. Raises `QuantityError`."""
     text = quantity if isinstance(quantity, str) else repr(quantity)
     return Amount(parse(text).nano, text)
 
 
 def units(nano: int) -> int:
-    """Whole units, rounded away from zero (`Quantity.Value`)."""
+    """Return whole units, rounded away from zero (`Quantity.Value`)."""
     return -(-nano // UNIT) if nano >= 0 else nano // UNIT
 
 
 def written_like(nano: int, model: Amount) -> Amount:
-    """An amount in the format that `model` was written in."""
+    """Return an amount in the format of `model`."""
     return Amount(nano, _text(nano, parse(model.text).format))
 
 

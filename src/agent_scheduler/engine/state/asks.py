@@ -1,4 +1,4 @@
-"""What groups ask of their queue before they are let in, and what they are promised."""
+"""The requests of groups for admission to their queue, the promises made to them, and their order."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import NamedTuple, TypeVar
 from agent_scheduler.objects.batch import SCHEDULED, PodGroupCondition
 
 from ..quotas.turns import Turn, number_of, turn
-from ..quotas.vector import Total, Vector, add_to, rest, take_from
+from ..quotas.vector import EMPTY, Total, Vector, add_to, rest, take_from
 from .batchinfo import GroupKey
 from .podinfo import PodInfo
 
@@ -16,11 +16,12 @@ M = TypeVar("M")
 
 
 class Ask(NamedTuple):
-    """A group that asks to be let into its queue.
+    """A group's request for admission to its queue.
 
-    `wanted`: what it needs to run. `members`: its pods, those that have ended, too; what they hold of the queue is not
-    wanted once more. `turn`: when its turn is, among those of others and of pods. `complete`: whether it has its
-    minimum of members. `voted`: whether a session has found that nothing but its queue would keep it out.
+    `wanted` is what the group needs to run. `members` are its pods, including ended ones; what they hold of the queue
+    is part of `wanted` and is not requested again. `turn` is its position among other groups and pods, `complete`
+    whether it has its minimum of members, `voted` whether a session has found that only its queue keeps it out. `lacks`
+    is the part of `wanted` that the members of a waiting group did not hold when it was put in line.
     """
 
     key: GroupKey
@@ -30,13 +31,16 @@ class Ask(NamedTuple):
     turn: Turn
     complete: bool = True
     voted: bool = True
+    lacks: Vector = EMPTY
 
 
 def needed(
     members: Iterable[M], *, role_of: Callable[[M], str], more: int, of_roles: Mapping[str, int]
 ) -> tuple[list[M], list[M]]:
-    """Those with which a gang has its minimum that lacks `more` members, and so many of some roles, these first; and
-    the rest. Each in the order in which they are given."""
+    """Split the members into those that a gang needs for its minimum and the rest, both in the given order.
+
+    The gang lacks `more` members, and `of_roles` members per role; members of these roles come first.
+    """
     lacking = dict(of_roles)
     first, others = [], []
     for member in members:
@@ -51,7 +55,7 @@ def needed(
 
 
 def role_of(pod: PodInfo) -> str:
-    """Return the role of a member in its gang, or an empty text."""
+    """Return the role of a member in its gang, or an empty string."""
     return pod.batch.role if pod.batch is not None else ""
 
 
@@ -60,7 +64,7 @@ def turn_of_pod(pod: PodInfo) -> Turn:
 
 
 def turn_in_gang(pod: PodInfo) -> tuple[int, bool, int, Turn]:
-    """As sessions take members of one gang: by priority, by the number that a controller gave them, then in turn."""
+    """Return the sort key of members of one gang in sessions: by priority, number in the pod's name, then turn."""
     said = pod.batch.priority if pod.batch is not None else None
     number = number_of(pod.name)
     return -(pod.priority if said is None else said), number is None, number or 0, turn_of_pod(pod)
@@ -74,8 +78,11 @@ def turn_of_group(
     uid: str,
     conditions: Iterable[PodGroupCondition] | None,
 ) -> Turn:
-    """That of the first of its members, with the group's priority, or its own where it is older than these. One
-    that has had its minimum has its own from then on: else it would come before all who wait already."""
+    """Return the turn of a group: that of its first member with the group's priority, or its own if it is older.
+
+    A group that once had its minimum counts as created at that time. Otherwise it would come before all groups and
+    pods that wait already.
+    """
     ran = [each.last_transition_time or "" for each in conditions or () if each.type == SCHEDULED]
     created = max((created, *ran))
     turns = [turn(priority, pod.created, pod.name, pod.uid) for pod in members]
@@ -85,7 +92,10 @@ def turn_of_group(
 
 
 class Promise:
-    """Invariant: the book counts for the group what of `wanted` is not in `spent`."""
+    """The room of a queue that is promised to a group.
+
+    Invariant: the book counts the part of `wanted` that is not in `spent` for the group.
+    """
 
     __slots__ = (
         "complete",
@@ -104,19 +114,19 @@ class Promise:
         self.wanted = ask.wanted
         self.turn = ask.turn
         self.complete = ask.complete
-        #: Whether the group is let in, or its turn has come and the room is kept until a session has voted.
+        #: Whether the group is admitted; False if its turn has come and the room is kept until a session has voted.
         self.is_let_in = ask.voted
-        #: Whether a session has said what the group needs; else it is guessed.
+        #: Whether a session has determined what the group needs; otherwise it is an estimate.
         self.is_settled = True
-        #: When it was found first that the group lacks members.
+        #: The time since when the group lacks members.
         self.incomplete_since: float | None = None
-        #: By UID, what members of the group took of it. It is not given back when they have run.
+        #: UID -> what a member has used of the promise. It is not returned when the member ends.
         self.spent: dict[str, Vector] = {}
-        #: The sum of what is spent.
+        #: The sum of `spent`.
         self.total: Total = {}
 
     def spend(self, uid: str, vector: Vector) -> bool:
-        """Whether that is news."""
+        """Record what a member uses of the promise. Returns whether that changes anything."""
         before = self.spent.get(uid)
         if before == vector:
             return False
@@ -127,6 +137,7 @@ class Promise:
         return True
 
     def restore(self, uid: str) -> bool:
+        """Return a member's part to the promise. Returns whether it had any."""
         before = self.spent.pop(uid, None)
         if before is None:
             return False
@@ -134,4 +145,5 @@ class Promise:
         return True
 
     def left(self) -> Vector:
+        """Return the part that no member has used."""
         return rest(self.wanted, self.total)

@@ -1,6 +1,6 @@
-"""What a pod says of its part in a batch: its group, role, queue and gate.
+"""Reads a pod's group, role, queue and gate.
 
-From the annotations of Volcano's API and from `spec.schedulingGroup` (scheduling.k8s.io/v1alpha2).
+They come from the annotations and labels of Volcano's API and from `spec.schedulingGroup` (scheduling.k8s.io/v1alpha2).
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from msgspec.structs import replace
 from agent_scheduler.objects import wire
 from agent_scheduler.objects.batch import PREEMPTABLE, TASK_SPEC
 
-#: What Go's strconv.ParseBool takes for true; all else that Volcano is told counts as false.
+#: The values that Go's strconv.ParseBool parses as true; Volcano treats all others as false.
 _TRUE: Final = frozenset(("1", "t", "T", "TRUE", "true", "True"))
 _INT32: Final = 2**31
 
 
 class GroupKey(NamedTuple):
-    """Which PodGroup: Kubernetes' own (`native`, scheduling.k8s.io) or Volcano's."""
+    """The identity of a PodGroup: Kubernetes' own (`native`, scheduling.k8s.io) or Volcano's."""
 
     namespace: str
     name: str
@@ -28,42 +28,42 @@ class GroupKey(NamedTuple):
 
     @property
     def text(self) -> str:
-        """`namespace/name`, and which kind where it is not Volcano's: a group of either may have the same name."""
+        """`namespace/name`, with the API group of a native one, since groups of both kinds may have the same name."""
         return f"{self.namespace}/{self.name}{' (scheduling.k8s.io)' if self.native else ''}"
 
 
 class BatchInfo(msgspec.Struct, frozen=True, gc=False):
-    """Of a pod that says at least one of these."""
+    """The batch fields of a pod that sets at least one of them."""
 
-    #: The group that the pod names, which need not exist.
+    #: The group that the pod names; it may not exist.
     group: GroupKey | None = None
-    #: `volcano.sh/task-spec`, by which minimums a role count; empty for none.
+    #: `volcano.sh/task-spec`, the role for minimums per role; empty for none.
     role: str = ""
     #: `volcano.sh/task-index`: the pod's number in its role.
     index: int | None = None
-    #: `volcano.sh/task-priority`, which stands in for the pod's priority among its group's members.
+    #: `volcano.sh/task-priority`, which replaces the pod's priority among the members of its group.
     priority: int | None = None
-    #: `scheduling.volcano.sh/queue-name`; empty for that of its group or namespace.
+    #: `scheduling.volcano.sh/queue-name`; empty for the queue of its group or namespace.
     queue: str = ""
-    #: Whether the gate of the queue's capacity is the batch scheduler's to remove.
+    #: Whether the scheduler may remove the gate of the queue (`scheduling.volcano.sh/queue-allocation-gate`).
     gate_managed: bool = False
-    #: Whether other jobs may have it evicted.
+    #: Whether the pod may be evicted for other jobs.
     preemptable: bool = True
-    #: `status.phase`, of which a group counts Running, Succeeded and Failed.
+    #: `status.phase`; groups count Running, Succeeded and Failed.
     phase: str = ""
 
 
 _NOTHING: Final = wire.PodAnnotations()
 
-#: What labels may say of it.
+#: The labels that are read in addition to annotations.
 BATCH_LABELS: Final = frozenset((TASK_SPEC, PREEMPTABLE))
 
 
 def batch_info(pod: wire.Pod, labels: Mapping[str, str]) -> BatchInfo | None:
-    """None for a pod that says nothing of it. Role and preemptable may be labels, where no annotation says them.
+    """Return the batch fields of a pod, or None if it sets none. Labels give role and preemptable without annotations.
 
-    Volcano's own scheduler reads the first annotation that names a group only; its controllers read the second, too. A
-    pod that names both a group of Volcano's and a native one is of Volcano's.
+    Two annotations name a group. Volcano's scheduler reads only the first, its controllers both. A pod that names a
+    Volcano group and a native one belongs to the Volcano group.
     """
     said, native = pod.metadata.annotations, pod.spec.scheduling_group
     if (said is None or _says_nothing(said)) and native is None and BATCH_LABELS.isdisjoint(labels):
@@ -93,7 +93,7 @@ def _says_nothing(said: wire.PodAnnotations) -> bool:
 
 
 def _int32(text: str) -> int | None:
-    """None for what Go's strconv.ParseInt(text, 10, 32) refuses."""
+    """Parse as Go's strconv.ParseInt(text, 10, 32) does; None if that fails."""
     digits = text[1:] if text[:1] in ("+", "-") else text
     if not (digits.isascii() and digits.isdecimal()) or len(digits) > 10:
         return None

@@ -1,7 +1,6 @@
-"""What a claim asks for, compiled from the bytes of its spec; the same bytes are the same object.
+"""Compiles the spec of a ResourceClaim from its bytes; equal bytes yield the same object.
 
-Claims that are made of one template are thus known to be alike without reading them again, which is what lets their
-pods share a class.
+So claims of one template are recognized as equal without parsing them again, and their pods can share a class.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ import msgspec
 from msgspec import Raw
 
 from agent_scheduler.objects import dra
-from agent_scheduler.objects.quantity import QuantityError
+from apimachinery.quantity import QuantityError
 
 from .amounts import Amount, amount
 from .podspec import decode_part
@@ -35,33 +34,33 @@ class Toleration(NamedTuple):
 class Option(NamedTuple):
     """A request, or one of the alternatives of a request (`firstAvailable`)."""
 
-    #: As errors name it: without the request that it is an alternative of.
+    #: The name in errors: without the name of the request that it is an alternative of.
     name: str
-    #: As results name it: `request` or `request/alternative`.
+    #: The name in results: `request` or `request/alternative`.
     result_name: str
     class_name: str
     selectors: tuple[str, ...]
-    #: How many devices; of no meaning where it takes all that match.
+    #: The number of devices; unused if `takes_all`.
     number: int
     takes_all: bool = False
     admin: bool = False
     tolerations: tuple[Toleration, ...] = ()
     #: Tolerations as written, for results.
     written_tolerations: tuple[Any, ...] = ()
-    #: Name of a capacity -> how much of it.
+    #: (name of a capacity, requested amount).
     capacity: tuple[tuple[str, Amount], ...] = ()
 
 
 class Request(NamedTuple):
     name: str
-    #: One, unless alternatives are given; the first that can be had is taken.
+    #: One option, or several alternatives of which the first available one is used.
     options: tuple[Option, ...]
     prioritized: bool
 
 
 class Constraint(NamedTuple):
     attribute: str
-    #: Whether the values have to differ; else they have to be the same.
+    #: Whether the values must differ; otherwise they must be equal.
     distinct: bool
     #: Names of requests or alternatives; empty for all.
     requests: frozenset[str]
@@ -75,7 +74,7 @@ class Configuration(NamedTuple):
 
 @dataclass(slots=True, weakref_slot=True, eq=False)
 class ClaimSpec:
-    """Equal only to itself. `error` says what cannot be read, in kube-scheduler's words where it has any."""
+    """A compiled spec; equal only to itself. `error` describes an invalid part, in kube-scheduler's wording if any."""
 
     requests: tuple[Request, ...]
     constraints: tuple[Constraint, ...] = ()
@@ -88,14 +87,14 @@ class ClaimSpec:
 
 
 class _Unsupported(ValueError):
-    """The text says which part of a claim is of a kind that is not known here."""
+    """A part of a claim has an unknown kind; the message names it."""
 
 
 _interned: WeakValueDictionary[bytes, ClaimSpec] = WeakValueDictionary()
 
 
 def claim_spec(raw: Raw | bytes) -> ClaimSpec:
-    """Never raises: what is wrong is in `error`."""
+    """Compile a spec. Never raises; a problem is in `error`."""
     data = bytes(raw)
     found = _interned.get(data)
     if found is None:

@@ -1,13 +1,13 @@
-"""The state of all nodes as columns: one exact int64 array a resource, one row a node.
+"""The state of all nodes as columns: one int64 array per resource, one row per node.
 
-What a row offers and has taken is there twice: as plain numbers, which answer for one row at a tenth of what arrays
-cost, and as arrays, which answer for all. Who changes a row changes the numbers; the arrays follow when they are read.
+The allocatable and used amounts of a row are stored twice: as plain numbers, which cost a tenth of arrays for a query
+about one row, and as arrays, for queries about all rows. A change writes the numbers; arrays are updated when read.
 
-Two owners have such columns: the ledger (live) and each snapshot (a copy). Filters and scores read either, so
-the binder's live re-check runs the very rules that chose the node. int64 because float32 cannot tell 16 GiB
+The ledger (live) and each snapshot (a copy) own such columns. Filters and scores read both, so the binder's check of
+the live state applies the same rules that selected the node. The type is int64 since float32 cannot distinguish 16 GiB
 from 16 GiB plus 512 bytes, and a scheduler that rounds overcommits.
 
-Rows are reused after a node goes; `names[row]` is None in between and `present` is False.
+A row is reused after its node was deleted; in between, `nodes[row]` is None and `present[row]` is False.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ T = TypeVar("T")
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 Rows = NDArray[np.intp]
-#: Of one row, by resource.
+#: The amounts of one row, by resource.
 Amounts = tuple[int, ...]
 
 #: The first two of `BASE_RESOURCES`.
@@ -44,11 +44,12 @@ MEMORY: Final = 1
 #: The pseudo label that holds a node's name, for `matchFields`. No label key can contain a NUL.
 NODE_NAME: Final = "\0metadata.name"
 
-#: Columns of labels kept, of images, and of what is derived from them. Keys come from pods, so users choose how many;
-#: a column that was dropped is made again.
+#: The maximum number of cached columns of labels, of images, and of derived values. Keys come from pods, so users
+#: determine their number; a dropped column is built again when needed.
 COLUMNS_KEPT: Final = 256
 
-#: Rows of arrays that may be behind their numbers; more are brought up to date at once, so that no reader waits long.
+#: The maximum number of array rows that are behind their numbers; at more, the arrays are updated immediately, so that
+#: no reader waits long.
 _BEHIND_AT_MOST: Final = 4096
 
 NO_PORTS: Final[frozenset[HostPort]] = frozenset()
@@ -63,67 +64,66 @@ class Columns:
         self.interns = interns
         self.size = 0
         self.capacity = 0
-        #: How many have a column. They are the first so many of `interns.resources`.
+        #: The number of resources with a column; they are the first ones of `interns.resources`.
         self.resources = resources
-        #: [row] what the node offers, in the ledger's units.
+        #: [row] the node's allocatable amounts, in the ledger's units.
         self.offers: list[Amounts] = []
-        #: The same as [resource, row].
+        #: The same amounts as [resource, row].
         self.allocatable: Ints = np.zeros((resources, 0), dtype=np.int64)
-        #: [row] what its pods request, by resource, and behind that once more what they count as in scores, which for
-        #: CPU and memory is another thing (see `PodClass.nonzero`).
+        #: [row] the requests of its pods by resource, followed by their amounts in scores by resource, which differ for
+        #: CPU and memory (see `PodClass.nonzero`).
         self.taken: list[Amounts] = []
-        #: The same as [2, resource, row], but for the rows in `_behind`.
+        #: The same amounts as [2, resource, row], except for the rows in `_behind`.
         self._usage: Ints = np.zeros((2, resources, 0), dtype=np.int64)
         self._requested: Ints = self._usage[0]
         self._scored: Ints = self._usage[1]
         self._behind: set[int] = set()
-        #: Rises whenever anything on the row changes; never repeats, not even for a node that comes back.
+        #: Increases with each change of the row; never repeats, even if a node is deleted and created again.
         self.version: list[int] = []
         #: The version at which the node's own spec last changed (labels, taints, allocatable).
         self.spec_version: list[int] = []
         self.present: Bools = np.zeros(0, dtype=np.bool_)
         self.unschedulable: Bools = np.zeros(0, dtype=np.bool_)
-        #: Of `interns`, that the numbers in `_taints` and `_labels` are of.
+        #: The generation of `interns` to which the numbers in `_taints` and `_labels` belong.
         self._generation = interns.generation
         self._taints: Ints = np.zeros(0, dtype=np.int64)
         self.nodes: list[NodeInfo | None] = []
-        #: Host ports taken, only for rows that have any.
+        #: The host ports in use, only for rows with any.
         self.ports: dict[int, frozenset[HostPort]] = {}
-        #: What GPUs have free, only for rows that have any; and for all rows the most that is free on one of them, and
-        #: how many are free as a whole.
+        #: The free part of each GPU, only for rows with GPUs; and for all rows, the maximum free on one GPU and the
+        #: number of unused GPUs.
         self.gpus: dict[int, Free] = {}
         self.gpu_most: Ints = np.zeros(0, dtype=np.int64)
         self.gpu_whole: Ints = np.zeros(0, dtype=np.int64)
-        #: [row] how many pods of each kind stand there, for the kinds that a plugin asks about.
+        #: [row] the number of pods of each kind, for the kinds that plugins ask about.
         self.matching: WeakKeyDictionary[PodsMatching, Ints] = WeakKeyDictionary()
-        #: [row] how often each term about other pods is said there.
+        #: [row] the number of pods with each term about other pods.
         self.terms: dict[ExistingTerm, Ints] = {}
-        #: Rows on which counts of `matching` or `terms` may have changed: who writes one there says so.
+        #: The rows on which counts of `matching` or `terms` may have changed; each writer appends its rows.
         self.counted = RowLog()
-        #: UIDs of placed pods that are thought away, for plugins that know pods by name; and by row, by UID, what pods
-        #: that are thought of as standing there have of volumes, host ports and GPUs.
-        #: Owner: `decide.trial.WhatIf`.
+        #: Owned by `decide.trial.WhatIf`: the UIDs of placed pods that are removed hypothetically, for plugins that
+        #: read pods by name; and the volumes, host ports and GPUs of hypothetically added pods, by row and UID.
         self.absent: set[str] = set()
         self.hypothetical_pods: dict[int, dict[str, PodVolumes]] = {}
         self.hypothetical_ports: dict[int, dict[str, tuple[HostPort, ...]]] = {}
         self.hypothetical_gpus: dict[int, dict[str, Indices]] = {}
-        #: What has been worked out from the specs of all nodes, by whatever names it; emptied when one changes. At most
-        #: `COLUMNS_KEPT`, see `derive`.
+        #: The values computed from the specs of all nodes, by key; emptied when a spec changes. At most `COLUMNS_KEPT`,
+        #: see `derive`.
         self.derived: dict[Hashable, Any] = {}
-        #: Label key -> value ids, made when a selector first asks for the key; at most `COLUMNS_KEPT`.
+        #: Label key -> value ids, built when a selector first asks for the key; at most `COLUMNS_KEPT`.
         self._labels: dict[str, Ints] = {}
-        #: Image -> sizes, made when a pod with that image is first ranked; at most `COLUMNS_KEPT`.
+        #: Image -> sizes, built when a pod with that image is first scored; at most `COLUMNS_KEPT`.
         self._images: dict[str, Ints] = {}
 
     @property
     def taints(self) -> Ints:
-        """[row] id of the taint list in `interns.taints`. To be read before that."""
+        """[row] id of the taint list in `interns.taints`. Read this first, since it may renumber that list."""
         if self._generation != self.interns.generation:
             self._number_anew()
         return self._taints
 
     def _number_anew(self) -> None:
-        """What was worked out from the numbers before stands for as long as nodes do."""
+        """Replace the numbers of taints and labels by those of the new generation; derived values stay valid."""
         self._generation = self.interns.generation
         for row, node in enumerate(self.nodes[: self.size]):
             self._taints[row] = 0 if node is None else self.interns.taint_id(node.taints)
@@ -131,33 +131,32 @@ class Columns:
 
     @property
     def usage(self) -> Ints:
-        """[2, resource, row]: `requested` and `scored` in one. To be read; what is written is `taken`."""
+        """[2, resource, row] `requested` and `scored` in one array. Read-only; changes are written to `taken`."""
         if self._behind:
             self._catch_up()
         return self._usage
 
     @property
     def requested(self) -> Ints:
-        """[resource, row] what the pods request."""
+        """[resource, row] the requests of the pods."""
         if self._behind:
             self._catch_up()
         return self._requested
 
     @property
     def scored(self) -> Ints:
-        """[resource, row] what they count as in scores."""
+        """[resource, row] the amounts of the pods in scores."""
         if self._behind:
             self._catch_up()
         return self._scored
 
     def set_usage(self, usage: Ints) -> None:
-        """Have arrays that are of the same shape in the place of those that are there, for as long as filters are asked
-        about many rows at once. `taken` stays as it is."""
+        """Replace the arrays by others of the same shape while filters evaluate many rows; `taken` is unchanged."""
         self._usage = usage
         self._requested, self._scored = usage
 
     def offer(self, row: int, amounts: Mapping[str, int]) -> None:
-        """Each of these resources has a column."""
+        """Set the allocatable amounts of a row. Each of these resources must have a column."""
         offered = [0] * self.resources
         for resource, amount in amounts.items():
             offered[self.interns.resources[resource]] = amount
@@ -178,12 +177,12 @@ class Columns:
             self.gpu_most[row] = self.gpu_whole[row] = 0
 
     def offered_gpus(self, row: int) -> Free:
-        """Those of a row's node, without any pod."""
+        """Return the GPUs of a row's node as if it had no pods."""
         index = self.interns.resources.get(RESOURCE, self.resources)
         return all_free(self.offers[row][index]) if index < self.resources else NO_GPUS
 
     def recount_gpus(self, row: int, placements: Iterable[Placement]) -> None:
-        """Have free what these pods leave of the row's GPUs."""
+        """Compute the free part of the row's GPUs from the pods placed there."""
         free = self.offered_gpus(row)
         for each in placements if free else ():
             if each.gpus:
@@ -191,7 +190,7 @@ class Columns:
         self.set_gpus(row, free)
 
     def take(self, row: int, taken: Amounts | None) -> None:
-        """Have `taken`, or nothing, on a row from now on."""
+        """Set the used amounts of a row to `taken`; None means zero."""
         self.taken[row] = taken or (0,) * (2 * self.resources)
         self._behind.add(row)
 
@@ -199,7 +198,7 @@ class Columns:
         rows = list(self._behind)
         self._behind.clear()
         if len(rows) == 1 and self._usage.flags.c_contiguous:
-            # As after each bind.
+            # This is the case after each bind.
             (row,) = rows
             self._usage.reshape(2 * self.resources, -1)[:, row] = self.taken[row]
             return
@@ -207,7 +206,7 @@ class Columns:
         self._usage[:, :, rows] = taken.T.reshape(2, self.resources, len(rows))
 
     def reserve(self, rows: int) -> None:
-        """Make room for `rows` rows and for every resource known by now."""
+        """Grow to at least `rows` rows and to all resources known so far."""
         resources = len(self.interns.resources)
         grown_rows = self.capacity if rows <= self.capacity else max(rows, 2 * self.capacity, 64)
         if grown_rows == self.capacity and resources == self.resources:
@@ -230,7 +229,7 @@ class Columns:
         self.resources, self.capacity = resources, grown_rows
 
     def _pad(self, more: int) -> None:
-        """Have `more` resources on every row, of which nothing is there."""
+        """Add `more` resources to every row, with amounts of zero."""
         if more:
             nothing, resources = (0,) * more, self.resources
             self.offers = [offered + nothing for offered in self.offers]
@@ -240,7 +239,7 @@ class Columns:
         return np.arange(self.size, dtype=np.intp)
 
     def label(self, key: str) -> Ints:
-        """Value ids of label `key` for the rows in use; 0 where a node lacks it."""
+        """Return the value ids of label `key` for the rows in use; 0 if a node lacks it."""
         if self._generation != self.interns.generation:
             self._number_anew()
         column = self._labels.get(key)
@@ -255,14 +254,14 @@ class Columns:
         return column
 
     def image(self, name: str) -> Ints:
-        """Bytes of an image on the rows in use; 0 where a node lacks it."""
+        """Return the size of an image in bytes on the rows in use; 0 if a node lacks it."""
         column = self._images.get(name)
         if column is None:
             column = _keep(self._images, name, self._column(_size, name))
         return column
 
     def derive(self, key: Hashable, work_out: Callable[[], T]) -> T:
-        """What `work_out` makes of the specs of all nodes, kept under `key` until one changes."""
+        """Return what `work_out` computes from the specs of all nodes; cached under `key` until a spec changes."""
         found: T | None = self.derived.get(key)
         if found is None:
             if len(self.derived) >= COLUMNS_KEPT:
@@ -271,7 +270,7 @@ class Columns:
         return found
 
     def relabel(self, row: int, node: NodeInfo | None) -> None:
-        """Bring the columns of taints, labels and images in step with what now stands in `row`."""
+        """Update the columns of taints, labels and images for the node that `row` has now."""
         self.derived.clear()
         self.taints[row] = 0 if node is None else self.interns.taint_id(node.taints)
         for key, column in self._labels.items():
@@ -286,8 +285,8 @@ class Columns:
         return 0 if value is None else self.interns.value_id(value)
 
     def count_others(self, row: int, pod: PodInfo, sign: int) -> None:
-        """Add (1) or take away (-1) what a pod on `row` is to other pods."""
-        # Once a pod and kind, and to go through the pairs costs more than all else.
+        """Add (1) or remove (-1) a pod on `row` in the counts that concern other pods."""
+        # This runs for each pod and kind. Iterating over items would cost more than all other work here.
         for reference in self.matching.keyrefs():
             kind = reference()
             if kind is not None and kind.counts(pod):
@@ -297,14 +296,16 @@ class Columns:
         self.counted.append(row)
 
     def count_nobody(self, row: int) -> None:
-        """Have no pod counted on a row."""
+        """Reset the counts of pods on a row to zero."""
         for column in (*self.matching.values(), *self.terms.values()):
             column[row] = 0
         self.counted.append(row)
 
     def copy_rows(self, source: Columns, rows: Sequence[int]) -> list[int]:
-        """Make `rows` equal to those of `source`; gives those whose node has changed. Cost is per row, not per node of
-        the cluster."""
+        """Copy `rows` from `source`. Returns those whose node has changed.
+
+        The cost is per copied row, not per node of the cluster.
+        """
         if self.size != source.size or self.resources != source.resources:
             self.reserve(source.size)
             self.size = source.size
@@ -319,7 +320,7 @@ class Columns:
         if len(self._behind) > _BEHIND_AT_MOST:
             self._catch_up()
         if self.matching or self.terms:
-            # After a bind it is one row, which a plain number names at a third of the cost.
+            # After a bind there is one row; a plain number as index costs a third of an array.
             index = rows[0] if len(rows) == 1 else np.asarray(rows, dtype=np.intp)
             for reference in self.matching.keyrefs():
                 kind = reference()
@@ -350,8 +351,10 @@ class Columns:
             self.relabel(row, source.nodes[row])
 
     def copy_counts(self, source: Columns, keep: Collection[ExistingTerm] = ()) -> list[PodsMatching]:
-        """Have the same columns of counts as `source`: whole where they are new. Gives the kinds of which they are.
-        Columns of the terms in `keep` stay."""
+        """Create and delete columns of counts to match `source`. Returns the kinds whose columns are new.
+
+        New columns are copied as a whole. Columns of the terms in `keep` are not deleted.
+        """
         self.reserve(source.size)
         for term in [term for term in self.terms if term not in source.terms and term not in keep]:
             del self.terms[term]
@@ -364,7 +367,7 @@ def _size(node: NodeInfo | None, image: str) -> int:
 
 
 def _keep(columns: dict[str, Ints], key: str, column: Ints) -> Ints:
-    """Makes room by dropping the column that was made first."""
+    """Add a column to the cache; if it is full, drop the oldest one."""
     if len(columns) >= COLUMNS_KEPT:
         del columns[next(iter(columns))]
     columns[key] = column

@@ -1,4 +1,4 @@
-"""Extended resources of a pod that devices may stand for (KEP-5004), as its containers ask for them."""
+"""Reads the extended resources of a pod that DRA devices may provide (KEP-5004), by container."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Final, NamedTuple
 from weakref import WeakValueDictionary
 
 from agent_scheduler.objects import wire
-from agent_scheduler.objects.quantity import QuantityError, value
+from apimachinery.quantity import QuantityError, value
 
 from .requests import requested
 
@@ -16,19 +16,19 @@ CLASS_RESOURCE: Final = "deviceclass.resource.kubernetes.io/"
 
 class ContainerNeed(NamedTuple):
     name: str
-    #: Whether it ends before the others run: an init container that is no sidecar.
+    #: Whether the container ends before others run: an init container that is not a sidecar.
     short_lived: bool
-    #: Whole numbers, by resource; of all resources, for requests are named by their place among them.
+    #: (resource, whole number) for all resources, since requests are named by their index among them.
     requests: tuple[tuple[str, int], ...]
 
 
 class ExtendedNeeds:
-    """Of a pod: its init containers, then its containers. Equal contents are the same object, which many pods share."""
+    """The needs of a pod: its init containers, then its containers. Pods with equal needs share one object."""
 
     __slots__ = ("__weakref__", "containers", "resources")
 
     containers: tuple[ContainerNeed, ...]
-    #: Those of their resources that devices may stand for.
+    #: The requested resources that devices may provide.
     resources: frozenset[str]
 
     def __new__(cls, containers: tuple[ContainerNeed, ...]) -> ExtendedNeeds:
@@ -50,7 +50,7 @@ _interned: WeakValueDictionary[tuple[ContainerNeed, ...], ExtendedNeeds] = WeakV
 
 
 def is_extended(resource: str) -> bool:
-    """Whether devices may stand for it (`IsDRAExtendedResourceName`)."""
+    """Return whether devices may provide the resource (`IsDRAExtendedResourceName`)."""
     if resource.startswith(CLASS_RESOURCE):
         return True
     domain, slash, _ = resource.partition("/")
@@ -59,7 +59,7 @@ def is_extended(resource: str) -> bool:
 
 
 def needs_of(spec: wire.PodSpec) -> ExtendedNeeds | None:
-    """None for a pod that asks for no resource that devices may stand for, as nearly all do."""
+    """Return the needs of a pod; None if it requests no resource that devices may provide, as most pods do."""
     inits, containers = spec.init_containers or (), spec.containers or ()
     found = ExtendedNeeds(
         tuple(
@@ -73,13 +73,13 @@ def needs_of(spec: wire.PodSpec) -> ExtendedNeeds | None:
 
 
 def _whole(container: wire.Container) -> tuple[tuple[str, int], ...]:
-    # What is wrong with them, the pod's class says.
+    # The pod's class reports problems, so the list is discarded.
     requests = requested(container.resources, "", []) or {}
     found = []
     for resource, quantity in sorted(requests.items()):
         try:
             found.append((resource, value(quantity)))
         except QuantityError:
-            # As above, and it is never placed.
+            # The class reports this too, so the pod is never placed.
             found.append((resource, 0))
     return tuple(found)

@@ -1,7 +1,7 @@
-"""Features of kubelets that pods may need and nodes declare (KEP-5328).
+"""Features of kubelets that pods may require and nodes declare (KEP-5328).
 
-The names and rules are those that kube-scheduler 1.36 knows (component-helpers, `nodedeclaredfeatures`). Features that
-matter to a resize alone, and names that it does not know, keep no pod away.
+The names and rules are those of kube-scheduler 1.36 (component-helpers, `nodedeclaredfeatures`). Features that concern
+resizing only, and names unknown to it, do not exclude nodes.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from agent_scheduler.objects import wire
 
 from .podspec import readable_part
 
-#: A container's end may restart all containers of its pod (KEP-5532).
+#: The exit of a container may restart all containers of its pod (KEP-5532).
 RESTART_ALL: Final = "RestartAllContainersOnContainerExits"
-#: A pod may have both the host's network and users of its own (KEP-5607).
+#: A pod may use the host's network together with a user namespace (KEP-5607).
 HOST_NETWORK_USERS: Final = "UserNamespacesHostNetworkSupport"
 
 KNOWN: Final = frozenset({RESTART_ALL, HOST_NETWORK_USERS})
@@ -28,12 +28,12 @@ _rules = msgspec.json.Decoder(list[wire.RestartRule] | None)
 
 
 def known_features(declared: Iterable[str]) -> frozenset[str]:
-    """Of those that a node declares the ones that a pod may need. Mostly one object."""
+    """Return the declared features that pods may require."""
     return KNOWN.intersection(declared) or NO_FEATURES
 
 
 def required_features(spec: wire.PodSpec, problems: list[str]) -> frozenset[str]:
-    """What a pod's node has to have declared. What cannot be read is added to `problems`."""
+    """Return the features that a pod's node must declare. Invalid parts of the spec are added to `problems`."""
     found = set()
     if spec.host_network and spec.host_users is False:
         found.add(HOST_NETWORK_USERS)

@@ -1,10 +1,10 @@
-"""Pods behind the gate of their queue's capacity, and those that were let past it and have no node yet.
+"""Pods with the gate of their queue, and pods that were admitted past it and have no node so far.
 
-An autoscaler adds nodes for pods that say `Unschedulable`, which a gated pod never does. So a pod keeps the gate
-(`scheduling.volcano.sh/queue-allocation-gate`) until its queue has room for it, by what the queue and those above it
-declare; whether any node has is not asked, or the autoscaler of a full cluster would never hear of it. A gang is let
-past with its whole minimum, its other members as they fit. From then on each counts in the queue as reserved until it
-has a node: a gate cannot be put back.
+An autoscaler adds nodes for pods that report `Unschedulable`, which a gated pod never does. So a pod keeps the gate
+(`scheduling.volcano.sh/queue-allocation-gate`) until its queue has room for it, by the declared limits of the queue and
+its ancestors. The capacity of nodes is not considered, otherwise the autoscaler would not learn about the pods of a
+full cluster. A gang is admitted with its whole minimum, its other members as they fit. An admitted pod counts in the
+queue as reserved until it has a node, because a gate cannot be added again.
 
 Upstream design: `docs/design/scheduling-gates-queue-admission.md` of Volcano.
 """
@@ -31,7 +31,7 @@ _NOBODY: Final[Mapping[str, PodInfo]] = MappingProxyType({})
 
 
 class _Chosen(NamedTuple):
-    """Held pods of one gang that are let past together. `others_follow`: whether more of the gang come after these."""
+    """Held pods of one gang that are admitted together; `others_follow` is whether other held members come after."""
 
     gang: GroupKey
     uids: tuple[str, ...]
@@ -39,8 +39,11 @@ class _Chosen(NamedTuple):
 
 
 class Choice(NamedTuple):
-    """Of a gang: with which of its gated members, and of those without a gate that hold no room, it has its minimum;
-    which of the gated are above it; and what its queue is to have room for at least."""
+    """The order in which members of a gang are admitted.
+
+    `needed` are the members for the minimum, gated ones and those without a gate that hold no room, `others` the gated
+    members beyond it. The queue must have room for `at_least` this vector.
+    """
 
     needed: Sequence[PodInfo]
     others: Sequence[PodInfo] = ()
@@ -48,8 +51,11 @@ class Choice(NamedTuple):
 
 
 class Held(NamedTuple):
-    """Of a pod behind the gate: its queue; why it is not let past, empty if it is about to be; which pods would be let
-    past with it; and whose turn comes before: gangs and gated pods by `namespace/name`, others by UID."""
+    """The explanation of a gated pod.
+
+    `why` is the reason why it is not admitted, empty if it is about to be. `together` are the pods that would be
+    admitted with it, `before` those that come first: gangs and gated pods by `namespace/name`, others by UID.
+    """
 
     queue: str
     why: str
@@ -57,63 +63,63 @@ class Held(NamedTuple):
     before: tuple[str, ...]
 
 
-#: Is given a gang, its gated members and the UIDs of those that hold room; None: it has not its minimum of members.
+#: Receives a gang, its gated members and the UIDs of admitted pods. Returns None if the gang lacks members.
 Choose = Callable[[GroupKey, Collection[PodInfo], Collection[str]], Choice | None]
 
 
 def _alone(_key: GroupKey, members: Collection[PodInfo], _has: Collection[str]) -> Choice:
-    """Where nobody knows of gangs each pod is let past by itself."""
+    """Return a choice by which each pod is admitted by itself, if gangs are unknown."""
     return Choice((), sorted(members, key=turn_of_pod))
 
 
 class GatedPods:
-    """Owner of who is held and who is reserved. Told by the cluster of each pod that asks for this and has no node.
+    """Owner of the held and reserved pods. The cluster calls it for each pod with the annotation and without a node.
 
-    Invariants: a UID is in `held`, in `reserved`, or in neither. While queues are counted, each of `keeping` without a
-    placement that can be placed stands in the book as reserved. What waits in `usage.waiting` under the name of a gang
-    is a choice of members that are all held.
+    Invariants: a UID is in `held`, in `reserved`, or in neither. While queues are counted, each of `keeping` that has
+    no placement and can be placed has a reserved entry in the book. An entry in `usage.waiting` under the name of a
+    gang is a choice of members that are all held.
     """
 
     def __init__(self, usage: QueueUsage) -> None:
         self._usage = usage
-        #: Who is to be let past together.
+        #: Returns the members of a gang to admit together.
         self.choose: Choose = _alone
         #: Called when `admit` has something to do.
         self.on_due: Callable[[], object] = lambda: None
-        #: Called with pods that lose their gate from now on.
+        #: Called with pods whose gate must be removed now.
         self.on_admitted: Callable[[Sequence[PodInfo]], object] = lambda pods: None
-        #: Called, where pods are let past, with those that have come to wait for room in their queue, and why they do.
+        #: Called, if this process admits pods, with pods that begin to wait for room in their queue, and the reason.
         self.on_held: Callable[[Sequence[PodInfo], str], object] = lambda pods, why: None
-        #: Called with each pod that is reserved no more, whatever has become of it.
+        #: Called with each pod whose reservation has ended, for any reason.
         self.on_reservation_ended: Callable[[PodInfo], object] = lambda pod: None
-        #: Whether any are let past: no more than one process of a cluster does.
+        #: Whether this process admits pods; at most one process of a cluster does.
         self.admits = False
-        #: Whether queues are asked. If not, every pod loses this gate at once, and none is reserved.
+        #: Whether queues are checked. If not, the gate is removed from every pod at once, and none is reserved.
         self.asks_queues = True
-        #: By UID: whom the gate alone holds.
+        #: UID -> pod whose only gate is that of its queue.
         self.held: dict[str, PodInfo] = {}
-        #: By UID: who was let past and is on no node, as far as it is known; an assumed pod is among them.
+        #: UID -> admitted pod that is not known to be on a node; assumed pods are among them.
         self.reserved: dict[str, PodInfo] = {}
-        #: By UID: who has given its reserved room back and has no node, and what to say of that. It competes for the
-        #: queue as a pod that never had the gate, and is no reason to add nodes.
+        #: UID -> the message to report, for pods without a node whose reservation was released. Such a pod competes for
+        #: the queue like a pod that never had the gate, and is no reason to add nodes.
         self.given_back: dict[str, str] = {}
-        #: Gang -> those of `held` that are in it. A pod in no gang is in one of its own.
+        #: Gang -> its pods in `held`. A pod without a gang is in one of its own.
         self._gangs: dict[GroupKey, dict[str, PodInfo]] = {}
-        #: Of which it is to be decided anew who is let past next.
+        #: The gangs whose next members to admit must be chosen again.
         self._due: set[GroupKey] = set()
-        #: Those whose group was let in, and whose queue has not what the group was promised.
+        #: The gangs whose group is admitted, but whose queue lacks room for the promise.
         self._beyond: set[GroupKey] = set()
-        #: By the name under which they wait for their queue.
+        #: Name under which pods wait for their queue -> these pods.
         self._chosen: dict[str, _Chosen] = {}
-        #: Gang -> names under which members of it wait, in the order in which they came.
+        #: Gang -> names under which its members wait, in the order of their addition.
         self._waits_as: dict[GroupKey, dict[str, None]] = {}
-        #: By UID, those of `held` that `on_held` was called with, and for which queue they waited.
+        #: UID of a held pod -> the queue for which `on_held` was called last.
         self._told: dict[str, str] = {}
 
     # ---- pods
 
     def set(self, pod: PodInfo) -> None:
-        """The pod asks for this and has no node; it was added or changed."""
+        """Add or change a pod with the annotation and without a node."""
         if pod.uid in self.given_back:
             return
         gates = pod.closed_gates if pod.gates else ()
@@ -132,26 +138,27 @@ class GatedPods:
             self._gangs.setdefault(key, {})[pod.uid] = pod
             self._decide_anew(key)
         else:
-            # Another gate says that it is not to be looked at yet. Of one that was let past such a gate can come only
-            # with the store going back, and nobody is to wait for what it would hold.
+            # With another gate the pod must not be considered. An admitted pod can get such a gate only if the store
+            # was restored to an earlier state, and then its reservation must not block other pods.
             self.drop(pod.uid)
 
     def drop(self, uid: str) -> None:
-        """The pod has a node for good, is gone, or waits no more. Unknown is fine."""
+        """Remove a pod that is bound, deleted or no longer waits; an unknown one is ignored."""
         self._unhold(uid)
         self.given_back.pop(uid, None)
         if uid in self.reserved:
             self._end_reservation(uid)
 
     def give_back(self, uid: str, why: str) -> None:
-        """A reserved pod without a gate holds its room no longer."""
-        # Before others have the room, who may ask about it.
+        """Release the reservation of a pod without a gate; `why` is the message to report."""
+        # Set this before other pods get the room, since they may ask about it.
         self.given_back[uid] = why
         self._end_reservation(uid)
 
     def _end_reservation(self, uid: str) -> None:
         pod = self.reserved.pop(uid)
-        # Before others have the room, or members of its gang would as if it still counted for the minimum.
+        # Do this before other pods get the room. Otherwise members of its gang would be admitted as if the pod still
+        # counted for the minimum.
         self.group_changed(_gang_of(pod))
         self._usage.unreserve(uid)
         self.on_reservation_ended(pod)
@@ -169,17 +176,17 @@ class GatedPods:
         self._forget_choices(key)
         self._decide_anew(key)
 
-    # ---- who lets past
+    # ---- admitting pods
 
     def start(self) -> None:
-        """From now on pods are let past, by `admit`."""
+        """Begin to admit pods, by `admit`."""
         self.admits = True
         self.decide_all_anew()
 
     def stop(self) -> None:
-        """Nobody is let past from now on. Whose gate is still there is held again: nobody removes it any more."""
+        """Stop admitting pods. Admitted pods that still have the gate are held again, since it is no longer removed."""
         self.admits = False
-        # Before room comes free, or whoever stands in line would have it.
+        # Do this before room becomes free, otherwise waiting pods would be admitted.
         self.decide_all_anew()
         for pod in [pod for pod in self.reserved.values() if pod.closed_gates]:
             self.drop(pod.uid)
@@ -188,12 +195,12 @@ class GatedPods:
     # ---- gangs
 
     def group_changed(self, key: GroupKey) -> None:
-        """The gang's object or its members have changed."""
+        """Choose again after the gang's object or its members have changed."""
         if key in self._gangs:
             self._decide_anew(key)
 
     def decide_all_anew(self) -> None:
-        """What pods wait for has changed, or whether any are let past."""
+        """Choose again for all gangs, after a change of queues or of whether pods are admitted."""
         for key in [*self._waits_as]:
             self._forget_choices(key)
         for key in self._gangs:
@@ -212,13 +219,13 @@ class GatedPods:
     # ---- admission
 
     def room_came(self) -> None:
-        """Queues hold less than before, or may hold more."""
+        """Choose again for gangs that lacked room for their promise, after queues got room."""
         beyond, self._beyond = self._beyond, set()
         for key in beyond:
             self.group_changed(key)
 
     def admit(self) -> None:
-        """Let past who fits now of the gangs that have changed. Costs nothing where none has."""
+        """Admit the pods that fit, of gangs that have changed; without changed gangs this costs nothing."""
         while self._due and self.admits:
             due, self._due = sorted(self._due), set()
             for key in due:
@@ -233,8 +240,10 @@ class GatedPods:
                 self._tell(key)
 
     def _tell(self, key: GroupKey) -> None:
-        """Each is told of once, or a queue that is full for long would have all that wait for it told of again and
-        again; and once more if it comes to wait for another queue."""
+        """Call `on_held` for waiting pods of a gang, once per pod and queue.
+
+        Otherwise a queue that stays full would cause repeated reports for all of its waiting pods.
+        """
         usage = self._usage
         if key in self._gangs and (short := usage.promises.shortfall(key)) is not None:
             pods = list(self._gangs[key].values())
@@ -252,12 +261,12 @@ class GatedPods:
         return [pod for pod in pods if self._told.get(pod.uid) != queue]
 
     def _tell_of(self, new: Sequence[PodInfo], queue: str, why: str, together: int) -> None:
-        """`together`: how many pods wait for the queue as one, those that were told of before among them."""
+        """Report new waiting pods; `together` is the number of pods that wait together, with those reported before."""
         self._told.update((pod.uid, queue) for pod in new)
         self.on_held(new, f"{why}, for {together} pods together" if together > 1 else why)
 
     def _put(self, key: GroupKey, members: Mapping[str, PodInfo]) -> None:
-        """Have members wait for their queue, or let them past where there is none to wait for."""
+        """Let members of a gang wait for their queue, or admit them if they need not wait."""
         if self.asks_queues:
             choice = self.choose(key, members.values(), self.reserved.keys())
         else:
@@ -265,19 +274,19 @@ class GatedPods:
         usage = self._usage
         if choice is None:
             if self.asks_queues and key.name not in members and usage.promises.is_unseen(key):
-                # The podgroup controller makes a group first, but another watch tells of it.
+                # The podgroup controller creates the group before it names it, but the watches are independent.
                 self._keep_turn(key, Choice([*members.values()]), complete=False)
             return
         if self.asks_queues and usage.promises.keeps_out(key):
             self._keep_turn(key, choice)
             return
         if self.asks_queues and usage.promises.shortfall(key) is not None:
-            # A gate that has gone cannot be put back, so members have theirs until the room is there.
+            # A removed gate cannot be added again, so the members keep it until there is room.
             self._beyond.add(key)
             return
         turns: list[tuple[str, Sequence[PodInfo]]]
         if choice.needed:
-            # Those above the minimum come after those that are needed.
+            # The members beyond the minimum are admitted after the needed ones.
             turns = [(key.text, choice.needed)]
         else:
             turns = [(pod.uid, (pod,)) for pod in choice.others]
@@ -289,16 +298,16 @@ class GatedPods:
             self._waits_as.setdefault(key, {})[name] = None
             wanted: dict[str, Total] = {}
             for pod in pods:
-                # A group that is let in keeps nothing for a member that has given its room back.
+                # An admitted group keeps no room for a member whose reservation was released.
                 gave_back = bool(promised) and pod.uid in self.given_back
                 if not gave_back and (queue := usage.queue_of(pod)):
                     add_to(wanted.setdefault(queue, {}), usage.vector(pod))
-            # Where a group says this, all its members are in the queue that it names. It is in what it was promised.
+            # If the group sets this, all its members are in the group's queue. A promise includes it.
             for total in wanted.values() if not promised else ():
                 for resource, amount in choice.at_least.items():
                     total[resource] = max(total.get(resource, 0), amount)
             if promised in wanted:
-                # What a group was promised when it was let in is nobody else's, and each part of it one member's.
+                # The promise to the group is available to its members only, and each part of it to one member.
                 asked = wanted[promised]
                 wanted[promised], left = rest(asked, left), rest(left, asked)
                 if is_empty(wanted[promised]):
@@ -309,7 +318,7 @@ class GatedPods:
                 self.let_past((name,))
 
     def _keep_turn(self, key: GroupKey, choice: Choice, *, complete: bool = True) -> None:
-        """Of a group that is not let into its queue."""
+        """Keep the position in line of a group that is not admitted to its queue."""
         first = choice.needed or choice.others[:1]
         if first and (queue := self._usage.queue_of(first[0])):
             wanted: Total = {}
@@ -320,12 +329,14 @@ class GatedPods:
             self._usage.promises.keep_turn(ask)
 
     def waits_as(self, name: str) -> bool:
-        """Whether gated pods wait for their queue under this name."""
+        """Return whether gated pods wait for their queue under this name."""
         return name in self._chosen
 
     def let_past(self, names: Iterable[str]) -> None:
-        """Their queue has room for what waits under these names, which do so no more. Of a gang that has changed it is
-        decided anew who that is to be, and the room is kept until then."""
+        """Admit the pods that wait under these names, since their queue has room for them.
+
+        The members of a gang that has changed are chosen again instead, and the room is kept until then.
+        """
         admitted: list[PodInfo] = []
         for name in names:
             key, uids, others_follow = self._chosen.pop(name)
@@ -352,7 +363,7 @@ class GatedPods:
 
     @property
     def keeping(self) -> Mapping[str, PodInfo]:
-        """Those of `reserved` that have their room, if they can be placed: all if queues are asked, and else none."""
+        """The reserved pods for which room is kept if they can be placed: all, or none if queues are not checked."""
         return self.reserved if self.asks_queues else _NOBODY
 
     @property
@@ -361,14 +372,14 @@ class GatedPods:
         return self.admits and bool(self._due)
 
     def __bool__(self) -> bool:
-        """Whether there are any."""
+        """Return whether there are any pods."""
         return bool(self.held or self.reserved or self.given_back)
 
     def __contains__(self, uid: str) -> bool:
         return uid in self.held or uid in self.reserved or uid in self.given_back
 
     def explain(self, pod: PodInfo) -> Held | None:
-        """What keeps a held pod's gate shut; None for any other."""
+        """Explain why a held pod is not admitted; None for any other pod."""
         if pod.uid not in self.held:
             return None
         usage, key = self._usage, _gang_of(pod)
@@ -409,12 +420,12 @@ class GatedPods:
         return "" if short is None else str(short)
 
     def _called(self, name: str) -> str:
-        """What people call what waits under this name."""
+        """Return the name in messages of the pod or group that waits under `name`."""
         pod = self.held.get(name)
         return self._usage.promises.called(name) if pod is None else pod.key
 
 
 def _gang_of(pod: PodInfo) -> GroupKey:
-    """A pod's UID is no name of a group."""
+    """Return the gang of a pod; a pod without one is a gang of its own, named by its UID."""
     named = pod.batch.group if pod.batch is not None else None
     return GroupKey(pod.namespace, pod.uid) if named is None else named

@@ -1,12 +1,12 @@
-"""GPUs that pods share, device by device, in thousandths of one.
+"""GPUs that pods share, tracked per device in thousandths of a GPU.
 
-A node offers `RESOURCE`, 1000 for each of its GPUs. A pod that asks for less than 1000 gets a share of one device; one
-that asks for n times 1000 gets n devices for itself. What a device has free is known for each: a node with 500 left on
-two devices has no room for 700.
+A node has 1000 of `RESOURCE` for each of its GPUs. A pod that requests less than 1000 gets a share of one device; a pod
+that requests n times 1000 gets n devices exclusively. The free part is tracked per device, so a node with 500 free on
+each of two devices has no room for 700.
 
-A share is given the device with the least left that has room for it (best fit), and whole devices are the first that
-nobody uses. Which ones stands in the pod's annotation `ANNOTATION`, as indices with commas between, in the form of
-`NVIDIA_VISIBLE_DEVICES`; the Binding brings it, so that the API server writes node and devices at once.
+A share goes to the device with the least free part that has room for it (best fit); whole devices are the first unused
+ones. The pod's annotation `ANNOTATION` has their indices, separated by commas, in the format of
+`NVIDIA_VISIBLE_DEVICES`. The Binding contains it, so the API server writes node and devices together.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ ANNOTATION: Final = "agent-scheduler.io/gpu-index"
 #: A whole device.
 WHOLE: Final = 1000
 
-#: What a node can offer at most: each of its devices is known by itself.
+#: The maximum amount of a node, since each device is tracked separately.
 NODE_LIMIT: Final = 256 * WHOLE
 
-#: [device] thousandths that are free; below 0 where others than this scheduler have put more there than it has.
+#: [device] free thousandths; negative if other schedulers have placed more on the device than it has.
 Free = tuple[int, ...]
-#: Indices of devices, upwards.
+#: Indices of devices in ascending order.
 Indices = tuple[int, ...]
 
 NO_GPUS: Final[Free] = ()
 
 
 def problem_with(amount: int) -> str:
-    """Why no pod can ask for so many thousandths; empty where one can."""
+    """Return why `amount`, in thousandths, is an invalid request; empty if it is valid."""
     if amount <= WHOLE or amount % WHOLE == 0:
         return ""
     return (
@@ -41,19 +41,19 @@ def problem_with(amount: int) -> str:
 
 
 def all_free(offered: int) -> Free:
-    """The devices of a node that offers so many thousandths; what is left of a whole one is none."""
+    """Return the devices of a node with `offered` thousandths; a remainder below 1000 is no device."""
     return (WHOLE,) * (offered // WHOLE)
 
 
 def fits(free: Free, amount: int) -> bool:
-    """Whether the devices have room for a pod that asks for so much."""
+    """Return whether the devices have room for a request of `amount`."""
     if amount < WHOLE:
         return max(free, default=0) >= amount
     return free.count(WHOLE) >= amount // WHOLE
 
 
 def choose(free: Free, amount: int) -> Indices:
-    """The devices that a pod is given; none where it does not fit."""
+    """Return the devices for a request of `amount`; empty if it does not fit."""
     if amount < WHOLE:
         left = min((each for each in free if each >= amount), default=None)
         return () if left is None else (free.index(left),)
@@ -63,7 +63,7 @@ def choose(free: Free, amount: int) -> Indices:
 
 
 def without(free: Free, given: Indices, amount: int) -> Free:
-    """What is free beside a pod that was given these devices. One that the node does not have is left out."""
+    """Return what is free after a pod got these devices. Devices that the node does not have are ignored."""
     each, left = min(amount, WHOLE), list(free)
     for index in given:
         if index < len(left):
@@ -72,7 +72,7 @@ def without(free: Free, given: Indices, amount: int) -> Free:
 
 
 def beside(free: Free, given: Indices, amount: int) -> Free:
-    """What is free once a pod has left that `without` has counted."""
+    """Return what is free after a pod with these devices has left; the inverse of `without`."""
     each, left = min(amount, WHOLE), list(free)
     for index in given:
         if index < len(left):
@@ -81,12 +81,12 @@ def beside(free: Free, given: Indices, amount: int) -> Free:
 
 
 def text_of(given: Indices) -> str:
-    """The value of `ANNOTATION`."""
+    """Return the value of `ANNOTATION` for these devices."""
     return ",".join(map(str, given))
 
 
 def indices_in(text: str) -> Indices:
-    """What the value of `ANNOTATION` says; nothing where it is not such a value."""
+    """Parse a value of `ANNOTATION`; empty if it is invalid."""
     parts = text.split(",")
     if not all(part.isascii() and part.isdecimal() and len(part) < 4 for part in parts):
         return ()
@@ -94,5 +94,5 @@ def indices_in(text: str) -> Indices:
 
 
 def after_best_fit(free: Free, amount: int) -> Free:
-    """`free` beside one pod more, upwards. As it is where the pod does not fit."""
+    """Return `free` after placing one more pod, sorted in ascending order; only sorted if the pod does not fit."""
     return tuple(sorted(without(free, choose(free, amount), amount)))

@@ -1,4 +1,4 @@
-"""Tables of tables that keep no empty inner table."""
+"""Nested tables without empty inner tables."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 
 def drop_entry(index: MutableMapping[Any, Any], outer: Hashable, inner: Hashable) -> None:
-    """Remove an entry, and its table with the last one. Without effect for one that is not there."""
+    """Remove an entry, and the inner table if it becomes empty. A missing entry is ignored."""
     table = index.get(outer)
     if table is not None:
         table.pop(inner, None)

@@ -1,4 +1,4 @@
-"""Small numbers for what many nodes share, by which columns compare in the place of texts."""
+"""Maps resources, taint lists and label values to small numbers, so that columns compare numbers, not strings."""
 
 from __future__ import annotations
 
@@ -8,39 +8,38 @@ from typing import Final
 from .nodeinfo import Taints
 from .podclass import PODS
 
-#: Resources that every cluster has; others get the next free number when a node first offers them.
+#: Resources of every cluster; others get the next free number when a node first has them.
 BASE_RESOURCES: Final = ("cpu", "memory", "ephemeral-storage", PODS)
 
-#: Nodes that may go or change, beside a quarter of those that there are, before numbers are given anew.
+#: The number of nodes, in addition to a quarter of all nodes, that may be deleted or changed before a renumbering.
 _DROPPED_AT_LEAST: Final = 256
 
 
 class Interns:
-    """Small numbers for resources, taint lists and label values, shared by ledger and snapshots.
+    """Assigns numbers to resources, taint lists and label values; shared by the ledger and snapshots.
 
-    Those of taint lists and label values are given anew when many nodes have gone or changed: taints and labels come to
-    bear names and times that no node will have again. While `generation` is the same, no number is given twice.
+    Taint lists and label values are renumbered after many nodes were deleted or changed, since they often contain names
+    and times that no node will have again. Within one `generation`, each number has one meaning.
     """
 
     def __init__(self) -> None:
         self.resources: dict[str, int] = {name: index for index, name in enumerate(BASE_RESOURCES)}
         self.generation = 0
-        #: Labels by which nodes are told apart that offer and have taken the same: all that anybody named.
+        #: The labels that distinguish nodes with equal allocatable and used amounts: all that plugins have named.
         self.telling_labels: tuple[str, ...] = ()
         self._told_apart: dict[Hashable, frozenset[str]] = {}
-        #: Nodes that have gone or have other taints or labels, since the numbers were given.
+        #: The number of nodes that were deleted or got other taints or labels since the last renumbering.
         self._dropped = 0
         self._forget()
 
     def tell_apart(self, who: Hashable, labels: frozenset[str]) -> None:
-        """From now on nodes with other values of these labels are not alike in their room: in the place of what `who`
-        said before."""
+        """Distinguish nodes with different values of these labels; they replace the earlier labels of `who`."""
         if self._told_apart.get(who, frozenset()) != labels:
             self._told_apart[who] = labels
             self.telling_labels = tuple(sorted(frozenset().union(*self._told_apart.values())))
 
     def drop(self, nodes: int) -> None:
-        """A node of so many has gone, or has other taints or labels: its numbers may be unused now."""
+        """Note that one of `nodes` nodes was deleted or got other taints or labels, so numbers may be unused now."""
         self._dropped += 1
         if self._dropped > _DROPPED_AT_LEAST + nodes // 4:
             self.generation += 1
@@ -49,10 +48,10 @@ class Interns:
     def _forget(self) -> None:
         self._dropped = 0
         self._taint_ids: dict[Taints, int] = {(): 0}
-        #: taint list by id; id 0 is the empty list.
+        #: Taint list by id; id 0 is the empty list.
         self.taints: list[Taints] = [()]
         self._value_ids: dict[str, int] = {}
-        #: label value by id - 1; id 0 means that the label is absent.
+        #: Label value by id - 1; id 0 means that the label is absent.
         self.values: list[str] = []
 
     def resource(self, name: str) -> int:
@@ -66,7 +65,7 @@ class Interns:
         return found
 
     def value_id(self, value: str) -> int:
-        """The id of a label value, made if new."""
+        """Return the id of a label value; a new value gets one."""
         found = self._value_ids.get(value)
         if found is None:
             self.values.append(value)
@@ -74,5 +73,5 @@ class Interns:
         return found
 
     def known_value(self, value: str) -> int:
-        """The id of a label value, or -1 if no node has it in any column. To be asked when the column is there."""
+        """Return the id of a label value, or -1 if no column contains it. Build the label's column before."""
         return self._value_ids.get(value, -1)

@@ -1,9 +1,9 @@
-"""Pods without a node for which room of their queue is kept, though they were let past no gate.
+"""Pods without a node for which room of their queue is kept although they had no gate.
 
-Those whose stage has not come, and for which an earlier process chose a node: their status says so
-(`nominatedNodeName`, docs/decisions/0047), and a session places them, or has the nomination taken away. And those for
-which others are leaving nodes: else who comes between would have the room in the queue, and these were evicted for
-nothing.
+These are pods of a reserved stage for which an earlier process chose a node: their status names it
+(`nominatedNodeName`, docs/decisions/0047), and a session places them or removes the nomination. The others are pods for
+which victims are being evicted: without kept room, other pods might use the room in the queue, and the evictions would
+be in vain.
 """
 
 from __future__ import annotations
@@ -20,18 +20,21 @@ if TYPE_CHECKING:
 
 
 class KeptRoom:
-    """Owner of who they are. Invariant: while queues are counted, each of `pods` that can be placed stands in the book,
-    as standing by, or reserved if it was let past its queue's gate."""
+    """Owner of these pods.
+
+    Invariant: while queues are counted, each of `pods` that can be placed has an entry in the book, as reserved if it
+    was admitted past its queue's gate, or else with the standing STANDS_BY.
+    """
 
     def __init__(self, usage: QueueUsage) -> None:
         self._usage = usage
-        #: By UID.
+        #: UID -> pod.
         self.pods: dict[str, PodInfo] = {}
-        #: UIDs of those for which others are leaving.
+        #: The UIDs of the pods for which victims are being evicted.
         self._claims: set[str] = set()
 
     def see(self, pod: PodInfo, *, is_placed: bool) -> bool:
-        """The pod is new, or has changed. Whether its room is kept no longer."""
+        """Update a new or changed pod. Returns whether its room was kept and is no longer."""
         if (pod.nominated_node_name or pod.uid in self._claims) and not is_placed:
             self.pods[pod.uid] = pod
             self._count(pod)
@@ -39,12 +42,12 @@ class KeptRoom:
         return self.drop(pod.uid)
 
     def drop(self, uid: str) -> bool:
-        """Whether it was among them."""
+        """Remove a pod. Returns whether its room was kept."""
         self._claims.discard(uid)
         return self.pods.pop(uid, None) is not None
 
     def claim(self, pods: Iterable[PodInfo], placed: Collection[str]) -> list[str]:
-        """From now on others leave for these, and for nobody else. UIDs of pods whose room is kept no longer."""
+        """Set the pods for which victims are being evicted. Returns the UIDs of pods whose room is no longer kept."""
         now = {pod.uid: pod for pod in pods if pod.uid not in placed}
         over = [uid for uid in sorted(self._claims) if uid not in now and self.drop(uid)]
         self._claims.update(now)
@@ -54,7 +57,7 @@ class KeptRoom:
         return over
 
     def count(self, uid: str) -> bool:
-        """Nothing is reserved for the pod any more. Whether its room is kept all the same."""
+        """Count a pod whose reservation has ended, if its room is kept. Returns whether it is."""
         pod = self.pods.get(uid)
         if pod is not None:
             self._count(pod)

@@ -1,8 +1,8 @@
 """Label selectors over the labels of pods and namespaces, compiled once and compared by value.
 
 Semantics are those of apimachinery's `LabelSelectorAsSelector`: requirements are ANDed; an object without the label
-satisfies NotIn and DoesNotExist; a selector without requirements matches everything, and no selector at all (None
-here) matches nothing.
+satisfies NotIn and DoesNotExist; a selector without requirements matches everything, and a missing selector (None)
+matches nothing.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Labels = Mapping[str, str]
 
 
 class Requirement(NamedTuple):
-    """`values` is empty for Exists and DoesNotExist."""
+    """One requirement of a selector; `values` is empty for Exists and DoesNotExist."""
 
     key: str
     operator: str
@@ -36,24 +36,24 @@ class Requirement(NamedTuple):
 
 
 class LabelSelector(NamedTuple):
-    """Requirements in a fixed order, so that selectors that say the same in another order are equal."""
+    """Requirements in a canonical order, so that selectors that differ in order only are equal."""
 
     requirements: tuple[Requirement, ...]
 
     def matches(self, labels: Labels) -> bool:
-        # Plain loop: this runs once a pod for every selector that is counted.
+        # A plain loop is fastest, and this runs once per pod and counted selector.
         for requirement in self.requirements:  # noqa: SIM110
             if not requirement.matches(labels):
                 return False
         return True
 
     def also(self, *requirements: Requirement) -> LabelSelector:
-        """This and more."""
+        """Return this selector with additional requirements."""
         return _ordered({*self.requirements, *requirements}) if requirements else self
 
     @property
     def pins(self) -> tuple[str, str] | None:
-        """A label (key, value) that everything matched has, if the selector says so; for indices."""
+        """A label (key, value) that every matching object has, if a requirement determines one; for indexes."""
         for key, operator, values in self.requirements:
             if operator == "In" and len(values) == 1:
                 return key, next(iter(values))
@@ -68,7 +68,7 @@ def _ordered(requirements: set[Requirement]) -> LabelSelector:
 
 
 def label_selector(selector: wire.LabelSelector | None, place: str) -> LabelSelector | None:
-    """Raises `SpecError` naming the requirement below `place` that has no meaning."""
+    """Compile a selector; None stays None. Raises `SpecError` that names the invalid requirement below `place`."""
     if selector is None:
         return None
     found = {

@@ -1,18 +1,18 @@
-"""The one owner of capacity: what every node offers, and what every pod on it takes.
+"""The ledger: the only owner of capacity, with the allocatable amounts of each node and the usage of each pod on it.
 
-A pod's way through it:
+The path of a pod:
 
-    assume ──> confirm (the watch, or the answer to the bind, says it is bound) ──> remove
-       └─────> forget  (the bind was refused)
+    assume ──> confirm (the watch, or the response to the bind, reports it as bound) ──> remove
+       └─────> forget  (the bind was rejected)
 
-A bind takes its room in `assume`, between two awaits, before anything is sent. So two binds can never count on the same
-room, whatever the API server would accept (it checks neither capacity nor that the node exists).
+`assume` reserves the capacity for a bind, between two awaits, before the request is sent. So two binds never use the
+same capacity, although the API server would accept them (it checks neither capacity nor that the node exists).
 
 Invariants, checked by `recount.contradictions`:
-- columns equal the sum over `placements`, for every resource, host ports, GPUs and counts of other pods included, and
-  `volume_use` has the volumes of just these pods;
-- every pod is placed at most once, keyed by UID: a pod deleted and made again is another pod;
-- a version is never given twice, so a candidate seen on a node that went and came back is seen as outdated.
+- columns equal the sum over `placements` for every resource, including host ports, GPUs and counts of other pods, and
+  `volume_use` has the volumes of exactly these pods;
+- each pod is placed at most once, by UID: a pod that was deleted and created again is a different pod;
+- versions never repeat, so a candidate seen on a node that was deleted and created again is detected as outdated.
 """
 
 from __future__ import annotations
@@ -35,53 +35,53 @@ from .queueusage import QueueUsage
 from .rowlog import RowLog
 from .volumeusage import VolumeUse
 
-#: Changes kept for snapshots that lag; one that lags more copies everything.
+#: The number of changes that are kept for snapshots; a snapshot that is further behind copies everything.
 _LOG_LIMIT = 1 << 16
 
-#: Classes of which it is kept what their pods change on a row.
+#: The maximum number of classes whose changes of a row are cached.
 _CHANGES_KEPT = 1024
 
 
 class Ledger:
-    """Single-threaded: called only between awaits of one loop."""
+    """Owns placements, nodes and their columns. Single-threaded: call it only between awaits of one event loop."""
 
     def __init__(self) -> None:
         self.columns = Columns(Interns())
-        #: Where each known pod is. Pods on nodes that are not known (yet) are here too, without a row.
+        #: UID -> placement, including pods on nodes that are unknown so far, which have no row.
         self.placements: dict[str, Placement] = {}
-        #: Node name -> its row, for nodes that are known.
+        #: Node name -> row, for known nodes.
         self.rows: dict[str, int] = {}
         self._pods_on: dict[str, dict[str, Placement]] = {}
-        #: Node name -> how often a pod there was seen to have started, to be leaving or to have other labels. Its room,
-        #: and so the row's version, may be the same as before.
+        #: Node name -> number of observed changes of its pods' start, deletion or labels. Such a change may leave the
+        #: usage, and therefore the row's version, as they are.
         self.looks: dict[str, int] = {}
         self._free_rows: list[int] = []
-        #: What a pod of the class adds to a row of `Columns.taken`, for all resources that have a column.
+        #: Class -> what a pod adds to a row of `Columns.taken`, for all resources with a column.
         self._changes: dict[PodClass, Amounts] = {}
-        #: Priority -> how many pods in `placements` have it.
+        #: Priority -> number of pods in `placements` with it.
         self.priorities: dict[int, int] = {}
-        #: Changes of rows so far: the version of the row that was changed last.
+        #: The number of row changes so far, which is the version of the row that changed last.
         self.sequence = 0
-        #: [row]: the version that the last bind on the row was decided against; see `used`.
+        #: [row] the version at which the last bind on the row was accepted; see `used`.
         self._used: list[int] = []
         self._log = RowLog(_LOG_LIMIT)
         self.assumed = 0
         self.largest = Largest()
-        #: UID -> the annotations that a pod is to get with its node, of pods that were given GPUs here.
+        #: UID -> the annotations to write with the bind, for pods to which GPUs were assigned here.
         self.bound_with: dict[str, dict[str, str]] = {}
-        #: What the pods in `placements` say about others. Invariant: its terms are those of `columns.terms`.
+        #: The terms of the pods in `placements` about other pods. Invariant: they are the terms of `columns.terms`.
         self.terms = TermIndex()
-        #: Rises whenever `columns` gets, or loses, a column of counts.
+        #: Increases whenever a column of counts is added to or removed from `columns`.
         self.counts_version = 0
-        #: Volumes of the pods in `placements`.
+        #: The volumes of the pods in `placements`.
         self.volume_use = VolumeUse()
-        #: What queues hold of the pods in `placements`.
+        #: The usage of queues by the pods in `placements`.
         self.usage = QueueUsage(self.placements)
 
     # ---- nodes
 
     def set_node(self, node: NodeInfo) -> bool:
-        """Add or replace a node. Returns whether anything that a decision reads has changed."""
+        """Add or replace a node. Returns whether anything that decisions depend on has changed."""
         row = self.rows.get(node.name)
         columns, old = self.columns, None
         if row is not None:
@@ -109,7 +109,7 @@ class Ledger:
         return True
 
     def remove_node(self, name: str) -> bool:
-        """Forget a node; its pods stay known and count again should it come back."""
+        """Remove a node. Its pods stay known, and count again if the node is created again."""
         row = self.rows.pop(name, None)
         if row is None:
             return False
@@ -136,8 +136,10 @@ class Ledger:
     # ---- pods
 
     def assume(self, pod: PodInfo, row: int, gpus: Indices | None = None) -> None:
-        """Take the room of a pod on `row` for a bind that is about to be sent. `gpus`: devices that it is to have there
-        rather than those that are chosen here."""
+        """Reserve the capacity of a pod on `row` for a bind that is about to be sent.
+
+        `gpus` are the devices to assign; None chooses them here.
+        """
         node = self.columns.nodes[row]
         assert node is not None, "assume on a row without a node"
         assert pod.uid not in self.placements, "a pod is placed at most once"
@@ -150,11 +152,11 @@ class Ledger:
         self._place(Placement(pod.uid, node.name, pod, pod.cls, True, gpus))
 
     def used(self, row: int, version: int) -> bool:
-        """Whether a bind was accepted on `row` since a decision saw it at `version` (the design's rule 3)."""
+        """Return whether a bind was accepted on `row` since a decision read it at `version`."""
         return version <= self._used[row]
 
     def confirm(self, uid: str) -> None:
-        """The API server has the pod where it was assumed. Without effect for a pod that has gone since."""
+        """Confirm that the API server has bound an assumed pod; a pod that was removed since is ignored."""
         placement = self.placements.get(uid)
         if placement is not None and placement.assumed:
             placement.assumed = False
@@ -163,7 +165,7 @@ class Ledger:
                 self.usage.placed(placement)
 
     def forget(self, uid: str) -> str | None:
-        """Give back what was assumed. Returns the node's name, or None if nothing was assumed any more."""
+        """Release the capacity of an assumed pod. Returns the node's name, or None if the pod was no longer assumed."""
         placement = self.placements.get(uid)
         if placement is None or not placement.assumed:
             return None
@@ -171,27 +173,27 @@ class Ledger:
         return placement.node_name
 
     def set_pod(self, pod: PodInfo, node_name: str) -> bool:
-        """A pod is bound to `node_name`, as the API server says. Returns whether another room is taken than before.
+        """Place a pod that is bound to `node_name` in the API server. Returns whether the usage has changed.
 
-        Confirms an assumed pod; corrects it if it was assumed elsewhere or has been resized since.
+        An assumed pod is confirmed; it is corrected if it was assumed on another node or has been resized since.
         """
         placement = self.placements.get(pod.uid)
         if placement is not None:
             if placement.node_name == node_name and placement.cls.takes_the_same(pod.cls):
-                # Whoever others have bound has what these said; an annotation that goes later takes no device away.
+                # Another scheduler's bind sets the devices by annotation. Removing the annotation later frees none.
                 says = bool(pod.gpus) or not placement.pod.node_name
                 self.confirm(pod.uid)
                 self._see_anew(placement, pod)
                 if self.usage.active:
                     self.usage.placed(placement)
                 return says and self._regive(placement, pod.gpus)
-            # In its queue it counts all along: others are called for what it takes less.
+            # The pod keeps counting in its queue, so that pods are notified only about the part that it no longer uses.
             self._take_out(pod.uid)
         self._place(Placement(pod.uid, node_name, pod, pod.cls, False, pod.gpus))
         return True
 
     def remove_pod(self, uid: str) -> Placement | None:
-        """A pod is gone, finished or no longer there. Returns where it was."""
+        """Remove a pod that was deleted, has finished or is not on its node. Returns its placement."""
         placement = self._take_out(uid)
         if placement is not None and self.usage.active:
             self.usage.removed(uid)
@@ -223,7 +225,7 @@ class Ledger:
         return placement
 
     def track(self, kind: PodsMatching) -> None:
-        """Count the pods of a kind from now on, for as long as `kind` is held."""
+        """Count the pods of a kind while `kind` is referenced."""
         columns = self.columns
         if kind not in columns.matching:
             columns.matching[kind] = column = np.zeros(columns.capacity, dtype=np.int64)
@@ -234,7 +236,7 @@ class Ledger:
             self.counts_version += 1
 
     def amounts(self, classes: Iterable[PodClass]) -> Ints:
-        """[class, 2, resource]: what a pod of each class adds to `Columns.usage`."""
+        """Return what a pod of each class adds to `Columns.usage`, as [class, 2, resource]."""
         changes = [self._changes.get(cls) or self._changes_of(cls) for cls in classes]
         return np.array(changes, dtype=np.int64).reshape(-1, 2, self.columns.resources)
 
@@ -243,26 +245,28 @@ class Ledger:
 
     @property
     def lowest_priority(self) -> int:
-        """Of the pods that are placed; above all priorities, which are 32 bits long, where there is none."""
+        """The lowest priority of placed pods; above all 32-bit priorities if no pod is placed."""
         return min(self.priorities, default=2**31)
 
     # ---- what changed
 
     def touch(self, names: Iterable[str] | None, *, spec: bool = False) -> None:
-        """Something that belongs to these nodes, and is kept elsewhere, is otherwise; None: to any node. All that was
-        answered about their rows has to be asked again, as after a change of what runs there; with `spec` also what is
-        read of nodes alone."""
+        """Mark the rows of these nodes, or of all nodes if None, as changed, because related state elsewhere changed.
+
+        Results for these rows are computed again, as after a change of their pods; with `spec` also results that depend
+        on the node alone.
+        """
         for name in self.rows if names is None else names:
             row = self.rows.get(name)
             if row is not None:
                 self._changed(row, spec=spec)
 
     def assumed_on(self, names: Iterable[str]) -> frozenset[str]:
-        """Those of the nodes on which a pod is assumed: a bind to them is under way, or about to be."""
+        """Return the nodes with an assumed pod, that is, with a bind in flight or about to be sent."""
         return frozenset(name for name in names if any(each.assumed for each in self.pods_on(name)))
 
     def rows_since(self, sequence: int) -> list[int] | None:
-        """Rows changed from change number `sequence` on, each once; None if too long ago to tell."""
+        """Return the rows changed from change number `sequence` on, each once; None if the log no longer has them."""
         return self._log.since(sequence)
 
     # ---- inside
@@ -277,7 +281,7 @@ class Ledger:
         return row
 
     def _add_resources(self, node: NodeInfo) -> None:
-        """Give every resource that `node` offers a column, counting the pods that asked for it already."""
+        """Add a column for each new resource of `node`, and count the placed pods that request it."""
         columns = self.columns
         known = len(columns.interns.resources)
         for resource, amount in node.allocatable.items():
@@ -318,7 +322,7 @@ class Ledger:
             self.usage.placed(placement)
 
     def _see_anew(self, placement: Placement, pod: PodInfo) -> None:
-        """The pod of a placement takes the same room and may be something else to other pods."""
+        """Replace the pod of a placement by one with the same usage; its counts for other pods may differ."""
         old = placement.pod
         if old is pod:
             return
@@ -339,7 +343,7 @@ class Ledger:
             self._changed(row)
 
     def _regive(self, placement: Placement, gpus: Indices) -> bool:
-        """The API server says which devices a pod has that is where it was. Returns whether others were counted."""
+        """Set a placed pod's devices to those in the API server. Returns whether other devices were counted before."""
         row, before, placement.gpus = self.rows.get(placement.node_name), placement.gpus, gpus
         if row is not None and before != gpus:
             self.columns.recount_gpus(row, self.pods_on(placement.node_name))
@@ -361,10 +365,10 @@ class Ledger:
         self.columns.take(row, self.with_pod(self.columns.taken[row], cls, sign))
 
     def with_pod(self, taken: Amounts, cls: PodClass, sign: int) -> Amounts:
-        """A row of `Columns.taken` with a pod of the class more (1) or less (-1)."""
+        """Return a row of `Columns.taken` after adding (1) or removing (-1) a pod of the class."""
         changes, known = self._changes.get(cls) or self._changes_of(cls), len(taken) // 2
         if known != (all_known := self.columns.resources):
-            # Of columns that are older than a node which brought a resource.
+            # The columns are older than a node that added a resource.
             changes = changes[:known] + changes[all_known : all_known + known]
         return tuple(map(add if sign > 0 else sub, taken, changes))
 
@@ -375,7 +379,7 @@ class Ledger:
         changes = [0] * (2 * resources)
         for resource, amount in cls.requests.items():
             index = known.get(resource, resources)
-            # A resource that no node ever offered has no column; `_add_resources` catches up when one does.
+            # A resource that no node has had so far has no column; `_add_resources` counts it when a node has it.
             if index < resources:
                 changes[index] = changes[resources + index] = amount
         changes[resources + CPU], changes[resources + MEMORY] = cls.nonzero
@@ -383,7 +387,7 @@ class Ledger:
         return found
 
     def _recount(self, row: int, name: str) -> None:
-        """Count a row from its pods: its node is new, or a resource has got its column just now."""
+        """Compute a row from its pods, because its node is new or a resource got its column now."""
         columns = self.columns
         columns.take(row, None)
         columns.count_nobody(row)

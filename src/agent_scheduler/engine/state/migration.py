@@ -1,8 +1,8 @@
-"""In-tree volumes as the CSI drivers that took over their plugins know them (KEP-625): driver, handle and topology.
+"""Translates in-tree volumes to the CSI drivers that replace their plugins (KEP-625): driver, handle and topology.
 
-Two rules ask. NodeVolumeLimits counts such a volume for the driver. VolumeBinding reads the volume's node affinity, or
-in its absence the labels, with the topology key of the driver, on nodes whose CSINode says that the plugin is migrated.
-vSphere's and Azure Files' volumes have drivers, too, but kube-scheduler does not ask for them.
+Two plugins need this. NodeVolumeLimits counts such a volume for the driver. VolumeBinding reads the volume's node
+affinity, or its labels if it has none, with the driver's topology key, on nodes whose CSINode reports the plugin as
+migrated. Drivers also exist for vSphere and Azure Files, but kube-scheduler does not translate these volumes.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import msgspec
 
 from agent_scheduler.objects import storage, wire
 
-#: In-tree plugin -> the CSI driver that took over.
+#: In-tree plugin -> the CSI driver that replaces it.
 CSI_DRIVERS: Mapping[str, str] = {
     "kubernetes.io/aws-ebs": "ebs.csi.aws.com",
     "kubernetes.io/gce-pd": "pd.csi.storage.gke.io",
@@ -23,7 +23,7 @@ CSI_DRIVERS: Mapping[str, str] = {
     "kubernetes.io/portworx-volume": "pxd.portworx.com",
 }
 
-#: In-tree plugin -> the label by which its driver tells zones apart; the others' volumes keep their node affinity.
+#: In-tree plugin -> the driver's label of zones; volumes of other plugins keep their node affinity.
 _ZONE_KEYS: Mapping[str, str] = {
     "kubernetes.io/aws-ebs": "topology.ebs.csi.aws.com/zone",
     "kubernetes.io/gce-pd": "topology.gke.io/zone",
@@ -35,13 +35,13 @@ BETA_ZONE, BETA_REGION = (
     "failure-domain.beta.kubernetes.io/zone",
     "failure-domain.beta.kubernetes.io/region",
 )
-#: Between the zones of a label that names several.
+#: The separator of the zones in a label with several.
 SEPARATOR: Final = "__"
 _UNKNOWN: Final = "UNSPECIFIED"
 
 
 class InTree(NamedTuple):
-    """A volume of an in-tree plugin, with the driver and the handle that it has by now."""
+    """A volume of an in-tree plugin, with its CSI driver and handle."""
 
     plugin: str
     driver: str
@@ -51,7 +51,7 @@ class InTree(NamedTuple):
 def in_tree_volume(
     source: storage.PodVolume | storage.VolumeSpec, labels: Mapping[str, str] | None = None
 ) -> InTree | None:
-    """The in-tree volume that `source` names, if any. `labels` of a PersistentVolume tell where a GCE disk is."""
+    """Return the in-tree volume of `source`, if any. A PersistentVolume's `labels` have the zones of a GCE disk."""
     found: tuple[str, str | None] | None = None
     if source.aws_elastic_block_store is not None:
         found = "kubernetes.io/aws-ebs", _ebs_handle(source.aws_elastic_block_store.volume_id)
@@ -70,7 +70,7 @@ def in_tree_volume(
 
 
 def _ebs_handle(volume_id: str) -> str | None:
-    """aws://zone/vol-1 and vol-1 are one volume; None for a URL that names none."""
+    """Return the volume's ID: aws://zone/vol-1 and vol-1 are the same volume; None for an invalid URL."""
     if not volume_id.startswith("aws://"):
         return volume_id
     path = volume_id.removeprefix("aws://").partition("/")[2].strip("/")
@@ -78,7 +78,7 @@ def _ebs_handle(volume_id: str) -> str | None:
 
 
 def _gce_handle(disk: str, labels: Mapping[str, str]) -> str | None:
-    """A disk of several zones is one of their region; None if these have no region in common."""
+    """Return the disk's handle; with several zones, that of their region. None if the zones have different regions."""
     zones = (labels.get(BETA_ZONE) or labels.get(ZONE) or _UNKNOWN).split(SEPARATOR)
     if len(zones) == 1:
         return f"projects/{_UNKNOWN}/zones/{zones[0]}/disks/{disk}"
@@ -91,7 +91,7 @@ def _gce_handle(disk: str, labels: Mapping[str, str]) -> str | None:
 def driver_affinity(
     plugin: str, required: wire.NodeSelector | None, labels: Mapping[str, str]
 ) -> wire.NodeSelector | None:
-    """The node affinity that a migrated volume has, made of the one it was given and of its labels."""
+    """Return the node affinity of a migrated volume, from its own node affinity and its labels."""
     key = _ZONE_KEYS.get(plugin)
     if key is None:
         return required
@@ -116,7 +116,7 @@ def driver_affinity(
 
 
 def _values(terms: list[wire.NodeSelectorTerm], key: str) -> bool:
-    """Whether any term names a value of the label."""
+    """Return whether any term has a value for the label."""
     return any(each.key == key and each.values for term in terms for each in term.match_expressions or ())
 
 

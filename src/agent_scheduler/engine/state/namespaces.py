@@ -1,4 +1,4 @@
-"""The labels of namespaces, for terms that choose namespaces by them."""
+"""The labels of namespaces, for terms with a namespace selector."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ _NONE: Labels = {}
 
 
 class NamespaceInfo(NamedTuple):
-    """One namespace, as events of the queue have it."""
+    """One namespace, as passed to the queue with events."""
 
     name: str
     labels: Labels
 
 
 class Namespaces:
-    """Owner of the namespaces as last seen. One that was never seen has no labels."""
+    """Owner of the namespaces as last seen. An unknown namespace has no labels."""
 
     def __init__(self) -> None:
         self._labels: dict[str, Labels] = {}
-        #: Rises whenever an answer may have changed.
+        #: Increases with each change.
         self.version = 0
 
     def set(self, name: str, labels: Labels) -> None:
@@ -34,7 +34,7 @@ class Namespaces:
             self.version += 1
 
     def get(self, name: str) -> NamespaceInfo | None:
-        """None for one that was never seen or is gone."""
+        """Return a namespace; None if it was never seen or is deleted."""
         labels = self._labels.get(name)
         return None if labels is None else NamespaceInfo(name, labels)
 

@@ -1,4 +1,4 @@
-"""A node as the scheduler remembers it, compiled once from each change of the object."""
+"""A node in compiled form, with the fields that decisions depend on; built once per version of the object."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 import msgspec
 
 from agent_scheduler.objects import wire
-from agent_scheduler.objects.quantity import QuantityError, resource_value
+from apimachinery.quantity import QuantityError, resource_value
 
 from ..events import events
 from ..events.events import ClusterEvent
@@ -17,7 +17,7 @@ from .gpus import RESOURCE as GPU
 from .gpus import WHOLE
 from .requests import NODE_LIMIT, Amounts
 
-#: A node's taints, in their order; the unit in which TaintToleration decides.
+#: A node's taints, in their order; TaintToleration evaluates each distinct list once.
 Taints = tuple[wire.Taint, ...]
 
 NO_IMAGES: Mapping[str, int] = {}
@@ -33,29 +33,28 @@ class NodeInfo(msgspec.Struct, frozen=True, gc=False, kw_only=True, eq=False):
     annotations: Mapping[str, str]
     taints: Taints
     unschedulable: bool
-    #: Amounts in the ledger's units; a quantity that cannot be read counts as none.
+    #: Amounts in the ledger's units; an invalid quantity counts as zero.
     allocatable: Amounts
-    #: type -> status.
+    #: Type -> status.
     conditions: Mapping[str, str]
-    #: What could not be read, for one log line a node.
+    #: The invalid fields, for one log line per node.
     errors: tuple[str, ...]
     namespace: str = ""
-    #: Size in bytes by name of the images that it has; empty where no plugin asks (see `node_info`).
+    #: Image -> size in bytes; empty if no plugin needs images (see `node_info`).
     images: Mapping[str, int] = NO_IMAGES
-    #: Names of features that its kubelet has declared, of those that a pod may need.
+    #: The features declared by the kubelet, of those that pods may require.
     features: frozenset[str] = NO_FEATURES
 
     @property
     def metadata(self) -> NodeInfo:
-        """Itself: a reflector reads uid, name, namespace and resource_version of an object's metadata."""
+        """The node itself: a reflector reads uid, name, namespace and resource_version from an object's metadata."""
         return self
 
 
 def node_info(node: wire.Node, *, images: bool = False) -> NodeInfo:
-    """What to remember of `node`. Never raises: what is wrong is in `errors`.
+    """Compile a node. Never raises; invalid fields are in `errors`.
 
-    `images`: whether a plugin asks for them. They change with every image that a node pulls, which is no change at all
-    where none does.
+    Without `images` the node's images are left out: no plugin needs them, and they change with each image pull.
     """
     allocatable: Amounts = {}
     errors = []
@@ -91,7 +90,7 @@ def _sizes(images: Iterable[wire.ContainerImage]) -> Mapping[str, int]:
 
 
 def same_for_scheduling(new: NodeInfo, old: NodeInfo) -> bool:
-    """Whether no decision can tell them apart: a heartbeat changes nothing here."""
+    """Return whether no decision depends on the difference between the two, for example after a heartbeat."""
     return (
         new.uid == old.uid
         and new.unschedulable == old.unschedulable
@@ -105,15 +104,15 @@ def same_for_scheduling(new: NodeInfo, old: NodeInfo) -> bool:
 
 
 def is_ready(node: NodeInfo) -> bool:
-    """Also where nobody says so."""
+    """Return whether the node is ready; a node without the condition counts as ready."""
     return node.conditions.get("Ready", "True") == "True"
 
 
 def node_change_events(new: NodeInfo, old: NodeInfo) -> list[ClusterEvent]:
-    """What about the node changed that may help a waiting pod; empty for a mere heartbeat.
+    """Return the changes of the node that may help a waiting pod; none for a heartbeat.
 
-    A cordon counts as a taint, as in kube-scheduler (`extractNodeTaintsChange`), so that lifting it wakes those
-    who wait for either.
+    A cordon counts as a taint, as in kube-scheduler (`extractNodeTaintsChange`), so that removing it wakes the pods
+    that wait for either.
     """
     changes = (
         (events.NODE_UPDATE_ALLOCATABLE, new.allocatable != old.allocatable),
@@ -127,12 +126,12 @@ def node_change_events(new: NodeInfo, old: NodeInfo) -> list[ClusterEvent]:
 
 
 class Largest:
-    """The most that any node has offered of each resource: what amounts of different nodes are measured by in scores.
+    """The largest allocatable amount of each resource on any node so far; scores normalize amounts by it.
 
-    Owner: the ledger. Only ever grows, so that a node which goes changes nothing for the others.
+    Owner: the ledger. It never decreases, so deleting a node does not change the scores of others.
     """
 
     def __init__(self) -> None:
         self.amounts: dict[str, int] = {}
-        #: Rises whenever an amount does.
+        #: Increases whenever an amount does.
         self.version = 0

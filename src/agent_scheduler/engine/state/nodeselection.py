@@ -1,6 +1,6 @@
-"""Node selectors over columns: a requirement is answered for all rows by comparing small numbers.
+"""Evaluates node selectors over columns, for all rows at once, by comparing numbers instead of strings.
 
-Semantics are those of apimachinery's node selectors: terms are ORed, what stands in one term is ANDed, an empty
+Semantics are those of apimachinery's node selectors: terms are ORed, the requirements of a term are ANDed, an empty
 term matches no node; a node without the label satisfies NotIn and DoesNotExist, and neither Gt nor Lt.
 """
 
@@ -20,7 +20,7 @@ from .reach import Reach
 
 
 def match_labels(labels: Mapping[str, str], nodes: Columns, rows: Rows) -> Bools:
-    """Nodes that carry every one of `labels`."""
+    """Return for each of `rows` whether the node has all of `labels`."""
     mask = np.ones(rows.shape[0], dtype=np.bool_)
     for key, value in labels.items():
         mask &= nodes.label(key)[rows] == nodes.interns.known_value(value)
@@ -28,7 +28,7 @@ def match_labels(labels: Mapping[str, str], nodes: Columns, rows: Rows) -> Bools
 
 
 def match_selector(selector: NodeSelector, nodes: Columns, rows: Rows) -> Bools:
-    """Nodes that at least one term matches."""
+    """Return for each of `rows` whether at least one term matches the node."""
     mask = np.zeros(rows.shape[0], dtype=np.bool_)
     for term in selector.node_selector_terms or ():
         mask |= match_term(term, nodes, rows)
@@ -74,14 +74,14 @@ def _compares(nodes: Columns, value_id: int, operator: str, bound: int) -> bool:
 
 
 def reached(reach: Reach | None, nodes: Columns, rows: Rows) -> Bools:
-    """Which of `rows` can reach it; None is for all."""
+    """Return for each of `rows` whether `reach` includes the node; None includes all nodes."""
     if reach is None:
         return np.ones(rows.shape[0], dtype=np.bool_)
     return match_selector(reach.selector, nodes, rows)
 
 
 def reaches(reach: Reach | None, node: NodeInfo) -> bool:
-    """`reached` for one node, in a column or not."""
+    """Return whether `reach` includes a node, which need not have a row."""
     if reach is None:
         return True
     if reach.key:

@@ -1,9 +1,8 @@
-"""What services and controllers select: the pods that a pod is spread among where it does not say so itself.
+"""The selectors of services and controllers: they define the siblings among which default constraints spread a pod.
 
-kube-scheduler asks so for its default constraints of topology spread (`helper.DefaultSelector`): the selectors of all
-services that select the pod, and that of the controller that made it, as one. What comes of it is part of the class
-that the pod is decided in (`PodClass.in_context`): a changed selector makes another class, and nothing kept is
-outdated.
+kube-scheduler defines the siblings for its default topology spread constraints in this way (`helper.DefaultSelector`):
+the selectors of all services that select the pod, combined with that of the controller that owns it. The result is part
+of the pod's class (`PodClass.in_context`), so a changed selector yields another class and no cached result is outdated.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from .labelselector import EVERYTHING, LabelSelector, Requirement
 if TYPE_CHECKING:
     from .podinfo import PodInfo
 
-#: Combined selectors kept.
+#: The maximum number of cached combined selectors.
 _KEPT: Final = 4096
 
 
@@ -39,23 +38,23 @@ _CONTROLLERS: Final = {
 
 
 class Controller(NamedTuple):
-    """Who made a pod, in the pod's namespace."""
+    """The controller that owns a pod, in the pod's namespace."""
 
     kind: OwnerKind
     name: str
 
 
 class Siblings(NamedTuple):
-    """The pods that a pod's services and controller select."""
+    """The pods that are selected by a pod's services and controller."""
 
     namespace: str
     selector: LabelSelector
-    #: Whether the pod is one of them.
+    #: Whether the selector also selects the pod itself.
     itself: bool
 
 
 def controller_of(references: Sequence[wire.OwnerReference]) -> Controller | None:
-    """The controller among the owners, if it is of a kind that has a selector to read."""
+    """Return the controller among the owners, if its kind is one of those with a known selector."""
     for each in references:
         if each.controller:
             kind = _CONTROLLERS.get((each.api_version, each.kind))
@@ -64,19 +63,19 @@ def controller_of(references: Sequence[wire.OwnerReference]) -> Controller | Non
 
 
 class Owners:
-    """Owner of those selectors as last seen, by kind, namespace and name."""
+    """Owner of these selectors as last seen, by kind, namespace and name."""
 
     def __init__(self, schedulers: Collection[str] = ()) -> None:
-        #: Names of the profiles that spread pods by default; to others' pods this has nothing to say.
+        #: The names of the profiles with default constraints; pods of other profiles have no siblings here.
         self.schedulers = frozenset(schedulers)
         self._selectors: dict[tuple[OwnerKind, str, str], LabelSelector] = {}
-        #: (namespace, a label that the selector asks for) -> services by name.
+        #: (namespace, a label that the selector requires) -> selectors of services by name.
         self._services: dict[tuple[str, tuple[str, str]], dict[str, LabelSelector]] = {}
-        #: What has been combined of which selectors; emptied with every change.
+        #: Selectors -> their combination; emptied with every change.
         self._combined: dict[tuple[LabelSelector, ...], LabelSelector] = {}
 
     def set(self, kind: OwnerKind, namespace: str, name: str, selector: LabelSelector | None) -> None:
-        """An object is there, with this selector. One that says nothing is as if the object were not there."""
+        """Set the selector of an object. An object with an empty selector is treated as missing."""
         self.delete(kind, namespace, name)
         if selector is None or not selector.requirements:
             return
@@ -92,7 +91,7 @@ class Owners:
             drop_entry(self._services, (namespace, selector.pins), name)
 
     def siblings(self, pod: PodInfo) -> Siblings | None:
-        """None where nothing selects the pod, or its profile spreads no pods by default."""
+        """Return the siblings of a pod; None if nothing selects it or its profile has no default constraints."""
         if not self._selectors or pod.scheduler_name not in self.schedulers:
             return None
         namespace, labels = pod.namespace, pod.labels
@@ -108,7 +107,7 @@ class Owners:
             if not found:
                 return None
         elif controller and controller.kind is OwnerKind.REPLICATION_CONTROLLER:
-            # Its labels take the place of the services', should these say otherwise.
+            # The labels of a ReplicationController replace those of the services for the same keys.
             keys = {requirement.key for requirement in own.requirements}
             found = [_without(selector, keys) for selector in found]
         selector = self._of_all((*found, own or EVERYTHING))

@@ -1,7 +1,7 @@
-"""What pods say of their resource claims, and what these mean to a decision: values, without what is known of devices.
+"""The resource claims of pods, as values that decisions depend on; the state of devices is elsewhere.
 
-A `Demand` says nothing about which claims these are, as long as they have no allocation: the pods of one template, each
-with a claim of its own, have the same `Demand`, and so are one class. `dra.demand` makes it.
+A `Demand` does not identify claims without an allocation. So the pods of one template, each with its own claim, have
+the same `Demand` and the same class. `dra.demand` builds it.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ class PodClaim(NamedTuple):
     """An entry of a pod's `spec.resourceClaims`."""
 
     name: str
-    #: None while the claim that is to be made of its template has not been made.
+    #: None while the claim of its template has not been created.
     claim: ClaimKey | None
-    #: UID of the pod, for a claim that is made for it; empty for a claim that any pod may name.
+    #: The pod's UID for a claim that is created for this pod; empty for a claim that any pod may use.
     must_be_owned_by: str = ""
 
 
 class PodRef(NamedTuple):
-    """For words about the pod, and for claims that are reserved for it."""
+    """A reference to a pod, for messages and for claims that are reserved for it."""
 
     namespace: str = ""
     name: str = ""
@@ -36,7 +36,7 @@ class PodRef(NamedTuple):
 
 
 class ClaimToAllocate(NamedTuple):
-    """A claim without an allocation. `name` is what the pod calls it."""
+    """A claim without an allocation. `name` is its name in the pod's spec."""
 
     name: str
     spec: ClaimSpec
@@ -46,24 +46,24 @@ class AllocatedClaim(NamedTuple):
     """A claim that has an allocation."""
 
     key: ClaimKey
-    #: None: it can be used anywhere.
+    #: The nodes on which it can be used; None for all nodes.
     reach: Reach | None
-    #: Whether its devices did not become ready, or not in time (binding conditions); it can be used nowhere.
+    #: Whether its devices failed, or did not become ready in time (binding conditions). Then no node can use it.
     binding_failed: bool = False
 
 
 @dataclass(slots=True, weakref_slot=True, eq=False, repr=False)
 class Demand:
-    """Equal only to itself: equal contents are the same object (`dra.demand.demand`)."""
+    """The claims of a pod. Equal only to itself, but equal contents are the same object (`dra.demand.demand`)."""
 
-    #: In the order of the pod's spec; `allocate` answers in the same.
+    #: In the order of the pod's spec; `allocate` returns its results in this order.
     to_allocate: tuple[ClaimToAllocate, ...]
     allocated: tuple[AllocatedClaim, ...]
-    #: Why no node will do; empty if one might.
+    #: Why no node is feasible; empty if a node may be.
     problem: str
-    #: Extended resources that the pod asks for and that devices may stand for, on nodes that lack them.
+    #: The requested extended resources that devices may provide, on nodes without them.
     extended: ExtendedNeeds | None
-    #: Claims that an attempt before this one made for its extended resources. No node will do before they are gone.
+    #: The claims that an earlier attempt created for extended resources. No node is feasible until they are deleted.
     left_over: tuple[ClaimKey, ...] = ()
 
     @property

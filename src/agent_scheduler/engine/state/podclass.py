@@ -1,14 +1,14 @@
-"""Pods that want the same are one class, compiled once and decided together.
+"""The class of a pod: pods with equal requirements share one compiled class, whose results are cached.
 
-A `PodClass` holds everything that the filters and scores of a node read from a pod, in compiled form. Two pods
-of one class get the same answer on the same snapshot, which is what lets a worker keep masks and scores from
-one pod to the next. `PodClasses` tells of which class a pod is.
+A `PodClass` has everything that filters and scores read from a pod, in compiled form. Two pods of one class have the
+same results on the same snapshot, so a worker keeps masks and scores from one pod to the next. `PodClasses` returns the
+class of a pod.
 
-Namespace and labels are part of the class only where the spec makes them matter: with terms about other pods, and
-with spread constraints. Agents that each carry a label of their own still are one class. Name and UID are, where it has
-ephemeral claims: these are made for one pod, and no other can share its class.
+Namespace and labels are part of the class only if the spec has terms about other pods or spread constraints. So agents
+that each have their own label still share a class. Name and UID are part of it only with ephemeral volumes, whose
+claims are created for one pod; such a pod shares its class with no other.
 
-A pod that cannot be read is a class too: its `error` names the field, and no worker ever places it.
+An invalid pod also has a class: its `error` names the field, and no worker places the pod.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ from .podterms import (
 from .podvolumes import PodVolumes
 from .requests import Amounts
 
-#: The counter of pods on a node, treated as one more resource.
+#: The number of pods on a node, treated as a resource.
 PODS = "pods"
 
-#: (host IP, protocol, port); the IP is "0.0.0.0" where the pod names none.
+#: (host IP, protocol, port); the IP is "0.0.0.0" if the pod names none.
 HostPort = tuple[str, str, int]
 
 
 class Images(NamedTuple):
-    """As they are written: what containers and init containers run, and what is mounted as volumes."""
+    """The images of containers and init containers, and those that are mounted as volumes, as written in the spec."""
 
     run: tuple[str, ...]
     mounted: tuple[str, ...]
@@ -49,52 +49,52 @@ class Images(NamedTuple):
 
 NO_IMAGES: Final = Images((), ())
 
-#: What a class is decided with beside its spec: matching terms of existing pods, siblings, and resource claims.
+#: The inputs of decisions on a class besides its spec: matching terms of existing pods, siblings, and resource claims.
 Context = tuple[tuple[ExistingTerm, ...], Siblings | None, Demand | None]
 
 
 @dataclass(slots=True, weakref_slot=True, kw_only=True, eq=False, repr=False)
 class PodClass:
-    """What the rules of a node read from a pod. Immutable once built; equal only to itself."""
+    """The fields that filters and scores read from a pod. Immutable; equal only to itself."""
 
-    #: Amounts in the ledger's units, zeros left out, `PODS` always 1.
+    #: Amounts in the ledger's units without zeros; `PODS` is always 1.
     requests: Amounts
-    #: (millicores, bytes) that the pod counts as in scores.
+    #: (millicores, bytes) of the pod in scores.
     nonzero: tuple[int, int]
-    #: As what NodeResourcesFit counts it there until it runs, where that is something else (`pod_amounts`).
+    #: The amounts that NodeResourcesFit counts until the pod runs, if they differ from `requests` (`pod_amounts`).
     by_containers: Amounts | None = None
-    #: What its node has to have declared.
+    #: The features that its node must declare.
     features: frozenset[str] = frozenset()
     host_ports: tuple[HostPort, ...]
     node_selector: dict[str, str]
     affinity: wire.NodeAffinity | None
     tolerations: tuple[wire.Toleration, ...]
-    #: What it says about other pods, and what that means to others once it runs.
+    #: Its terms about other pods, and those of them that affect other pods once it runs.
     terms: PodTerms = NO_TERMS
     existing: tuple[ExistingTerm, ...] = field(init=False)
     spread: tuple[SpreadConstraint, ...] = ()
-    #: Empty where no plugin asks (see `PodClasses`).
+    #: Empty if no plugin needs them (see `PodClasses`).
     images: Images = NO_IMAGES
-    #: Empty where nothing in the spec makes them matter.
+    #: Empty if the spec has no terms about other pods and no spread constraints.
     namespace: str = ""
     labels: Labels = field(default_factory=dict)
     #: Affinity and anti-affinity terms of existing pods that match this one.
     matching_terms: tuple[ExistingTerm, ...] = ()
-    #: The pods that it is spread among if it does not say so itself and its profile spreads pods by default.
+    #: The pods among which default constraints spread it; None if it has constraints or its profile no default ones.
     siblings: Siblings | None = None
-    #: Its claims and disks; None where every node has all that it mounts.
+    #: Its claims and disks; None if all its volumes are available on every node.
     volumes: PodVolumes | None = None
-    #: What its resource claims ask for, as things stand; None where it has none, and for a pod's own class.
+    #: The current demand of its resource claims; None if it has none, and in a class without context.
     claims: Demand | None = None
-    #: Whether more than room may have to be reserved for it on a node.
+    #: Whether volumes or devices may have to be reserved for it on a node.
     reserves: bool = field(init=False)
-    #: Whether it asks for resources that are not Kubernetes' own, which devices may stand for.
+    #: Whether it requests extended resources, which devices may provide.
     extended: bool = field(init=False)
-    #: Thousandths of GPUs that it asks for (`gpus`).
+    #: The requested thousandths of GPUs (`gpus`).
     gpu: int = field(init=False)
-    #: The one node that it may go to; empty for any.
+    #: The only node that it may be placed on; empty for any node.
     node_name: str = ""
-    #: Why no node may be chosen for it; empty for a sound spec.
+    #: Why the pod cannot be placed; empty for a valid spec.
     error: str = ""
     #: Equal for classes that differ in no more than `requests`, `nonzero`, `by_containers`, `extended` and `gpu`.
     key_without_requests: Hashable = field(default_factory=object)
@@ -107,7 +107,7 @@ class PodClass:
         self.gpu = self.requests.get(GPU, 0)
 
     def takes_the_same(self, other: PodClass) -> bool:
-        """Whether a node's columns cannot tell pods of the two classes apart."""
+        """Return whether pods of both classes have the same amounts and host ports in a node's columns."""
         return self is other or (
             self.requests == other.requests
             and self.nonzero == other.nonzero
@@ -120,7 +120,7 @@ class PodClass:
         siblings: Siblings | None = None,
         claims: Demand | None = None,
     ) -> PodClass:
-        """This class with these in place of its own. Equal arguments give the same object while it is held."""
+        """Return this class in another context. Equal arguments return the same object while it is referenced."""
         if self.spread:
             siblings = None
         if matching_terms == self.matching_terms and siblings == self.siblings and claims is self.claims:

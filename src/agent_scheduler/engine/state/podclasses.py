@@ -1,9 +1,9 @@
-"""Specs to classes, and each class once.
+"""Compiles specs of pods to classes, each distinct class once.
 
-A class is recognised by the fingerprint of a spec: all bytes that it depends on, as the API server wrote them, without
-parsing them. Since a pod most often wants the same as the one before it, it is compared with that one
-before its fingerprint is made. Fields that most pods do not have are left out of it where they are empty, and stand
-behind a mark of their own where they are not: specs that differ in meaning have different fingerprints.
+A class is found by the fingerprint of a spec: all bytes that the class depends on, as written by the API server,
+without parsing them. Most pods are equal to the pod before, so they are compared with that one before a fingerprint is
+built. The fingerprint has fields that are rare only if they are set, each after its own marker, so that specs with
+different meanings have different fingerprints.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from .podterms import (
 from .podvolumes import PodVolumes, Recogniser, images_of, pod_volumes
 from .requests import pod_amounts
 
-_ANY_IP = "0.0.0.0"  # noqa: S104 - a value to compare, nothing listens on it
+_ANY_IP = "0.0.0.0"  # noqa: S104 - a value to compare; no socket is opened
 
 _selector = msgspec.json.Decoder(dict[str, str] | None)
 _affinity = msgspec.json.Decoder(wire.Affinity | None)
@@ -44,19 +44,19 @@ _tolerations = msgspec.json.Decoder(list[wire.Toleration] | None)
 _spread = msgspec.json.Decoder(list[wire.TopologySpreadConstraint] | None)
 _ports = msgspec.json.Decoder(list[wire.ContainerPort] | None)
 
-#: What a class may depend on of a spec beside its volumes, as it is written.
+#: The fields of a spec that a class may depend on, except for volumes, as written.
 _written = attrgetter(
     *("containers", "init_containers", "overhead", "resources", "node_selector", "affinity", "tolerations"),
     *("topology_spread_constraints", "scheduler_name", "host_network", "host_users"),
 )
 
-#: Fingerprints kept of each class that lives, and in addition to those.
+#: The number of cached fingerprints per living class, and in addition to those.
 _FINGERPRINTS_A_CLASS = 8
 _FINGERPRINTS_KEPT = 1024
 
-#: Among volumes that are claims made for the pod.
+#: Present in the bytes of volumes whose claims are created for the pod.
 _EPHEMERAL = b'"ephemeral"'
-#: What stands in a fingerprint before what most pods do not have.
+#: Markers of rare fields in a fingerprint.
 _INIT, _GIVEN, _WHOLE, _VOLUMES, _OTHERS = "init containers", "given", "whole", "volumes", "other pods"
 _HOST, _RULES = "host", "restart rules"
 
@@ -65,8 +65,10 @@ _NO_LABELS: Labels = {}
 
 
 class Given(NamedTuple):
-    """What the kubelet has given containers and init containers; the pod as a whole, where the spec asks for that; and
-    whether it can never give what is asked for."""
+    """The resources that the kubelet has allocated, and whether a requested resize is infeasible.
+
+    `whole` is the allocation of the pod as a whole, if the spec has resources at pod level.
+    """
 
     statuses: list[wire.ContainerStatus] | None
     init_statuses: list[wire.ContainerStatus] | None
@@ -75,7 +77,7 @@ class Given(NamedTuple):
 
 
 class Owner(NamedTuple):
-    """Of what pod a spec is."""
+    """The pod that a spec belongs to."""
 
     namespace: str
     name: str
@@ -87,15 +89,15 @@ NOBODY = Owner("", "", "", {})
 
 
 def is_infeasible(status: wire.PodStatus) -> bool:
-    """Whether the node has said that it can never grant the resize that is asked for."""
-    for each in status.conditions or ():  # noqa: SIM110 - asked for every report of a kubelet, and a generator is slow
+    """Return whether the node has reported that it can never grant the requested resize."""
+    for each in status.conditions or ():  # noqa: SIM110 - runs for every report of a kubelet; a generator is slower
         if each.type == "PodResizePending" and each.reason == "Infeasible":
             return True
     return False
 
 
 def given_by(spec: wire.PodSpec, status: wire.PodStatus) -> Given | None:
-    """None for a pod that no kubelet has given anything yet."""
+    """Return the allocated resources of a pod; None if no kubelet has allocated any."""
     whole = (status.resources, status.allocated_resources) if spec.resources and status.resources else None
     if not (status.container_statuses or status.init_container_statuses or whole):
         return None
@@ -103,7 +105,7 @@ def given_by(spec: wire.PodSpec, status: wire.PodStatus) -> Given | None:
 
 
 def speaks_of_pods(spec: wire.PodSpec) -> bool:
-    """Whether the spec may have terms about other pods, or constraints about its like."""
+    """Return whether the spec may have terms about other pods, or topology spread constraints."""
     if spec.topology_spread_constraints:
         return True
     if not spec.affinity:
@@ -120,7 +122,10 @@ def spec_fingerprint(
     node_name: str,
     images: Hashable,
 ) -> tuple[Hashable, ...]:
-    """`volumes`: those that matter, as written; `images`: where some scheduler asks for them, else None."""
+    """Return the fingerprint of a spec.
+
+    `volumes` are the bytes of the volumes that affect scheduling; `images` is None if no scheduler needs them.
+    """
     written: list[Any] = [
         node_name,
         spec.overhead,
@@ -159,28 +164,28 @@ def spec_fingerprint(
 
 
 def _kept(part: Any) -> Hashable:
-    """A part of what is written, as it can be looked up, and without the whole of which it is a view."""
+    """Return a part as a hashable value that does not reference the buffer of the whole spec."""
     if type(part) is Raw:
         return bytes(part)
     return frozenset(part.items()) if type(part) is dict else part
 
 
 class PodClasses:
-    """Compiles specs and shares the result. Owner of the only table from key to class.
+    """Compiles specs and shares the results. Owner of the only table of classes.
 
-    The table is weak: a class lives as long as a pod or a worker's view holds it.
+    The table is weak: a class exists while a pod or a worker's view references it.
     """
 
     def __init__(self, *, images_for: Collection[str] = ()) -> None:
-        #: Names of the schedulers that ask for images. To all others, pods that differ in them alone are one class.
+        #: The names of schedulers that need images. For all others, pods that differ only in images share a class.
         self.images_for = frozenset(images_for)
-        #: Names of the schedulers that ask quotas. Of all others' pods it is not kept what these count as.
+        #: The names of schedulers that check quotas. Pods of all others have no `QuotaUse`.
         self.quotas_for: frozenset[str] = frozenset()
         self._volumes = Recogniser()
         self._by_key: WeakValueDictionary[Hashable, PodClass] = WeakValueDictionary()
-        #: Spec fingerprint -> class. Invariant: what `_class` makes of such a spec is that very class.
+        #: Fingerprint -> class. Invariant: `_class` returns this class for such a spec.
         self._by_fingerprint: WeakValueDictionary[Hashable, PodClass] = WeakValueDictionary()
-        #: What the last one looked like whose class depends on nothing else, and that class.
+        #: The fields of the last pod whose class depends on nothing else, and its class.
         self._last: tuple[Any, ...] | None = None
         self._last_class: ReferenceType[PodClass] | None = None
 
@@ -198,18 +203,18 @@ class PodClasses:
         node_name: str = "",
         problem: str = "",
     ) -> PodClass:
-        """The class of a pod. Never raises: what is wrong is in `PodClass.error`, and the rest is in the class. Asked
-        of each version of each pod, by position, as names cost more.
+        """Return the class of a pod. Never raises: the first problem is in `PodClass.error`; valid fields are compiled.
 
-        `spec.nodeName` is left out unless given as `node_name`: for a pod that is bound it says where the pod
-        is, not what it wants, and one class a node would share nothing. `status` tells of resizes. `problem` is
-        what was wrong with the spec before it came here.
+        `spec.nodeName` is ignored unless it is passed as `node_name`: in a bound pod it is not a requirement, and there
+        would be one class per node. `status` is needed for resizes. `problem` is a problem with the spec that was found
+        before. This runs for each version of each pod; arguments are positional because keywords cost more.
         """
         if problem:
             return self._class(spec, status, Owner(namespace, name, uid, labels), node_name, problem)
         given = given_by(spec, status)
         volumes = self._volumes.matters(bytes(spec.volumes)) if spec.volumes else b""
-        # All that a class depends on, and a little more, but for its volumes and, where it speaks of others, its owner.
+        # These are a superset of the fields that a class depends on, except for volumes and, if the spec has terms
+        # about other pods, the owner.
         looks = (_written(spec), self.images_for, given, node_name)
         if looks == self._last and not volumes and self._last_class is not None:
             last = self._last_class()
@@ -222,7 +227,7 @@ class PodClasses:
         if found is None:
             found = self._class(spec, status, owner, node_name, "")
             if len(self._by_fingerprint) > _FINGERPRINTS_A_CLASS * len(self._by_key) + _FINGERPRINTS_KEPT:
-                # Pods whose specs differ in bytes and not in meaning must not fill the memory.
+                # Otherwise pods whose specs have different bytes with the same meaning would use up the memory.
                 self._by_fingerprint.clear()
             self._by_fingerprint[fingerprint] = found
         if not (volumes or speaks_of_pods(spec)):
@@ -243,7 +248,7 @@ class PodClasses:
         requests = {resource: amount for resource, amount in asked.requests.items() if amount}
         requests[PODS] = 1
         speaks = speaks_of_pods(spec)
-        # Fields of the class, and a part of its key, each.
+        # These are fields of the class and also parts of its key.
         own: dict[str, Any] = {
             "host_ports": tuple(sorted(set(ports))),
             "images": self._images(spec, bytes(spec.volumes)),
@@ -280,7 +285,7 @@ class PodClasses:
         return found
 
     def _images(self, spec: wire.PodSpec, volumes: bytes) -> Images:
-        """`volumes`: those that matter, or all."""
+        """Return the images of a pod. `volumes` are the bytes of all volumes or of those that affect scheduling."""
         if spec.scheduler_name not in self.images_for:
             return NO_IMAGES
         containers = (*(spec.init_containers or ()), *(spec.containers or ()))
@@ -306,8 +311,10 @@ def _volumes(spec: wire.PodSpec, owner: Owner, problems: list[str]) -> PodVolume
 
 
 def _compiled(spec: wire.PodSpec, owner: Owner, error: str) -> dict[str, Any]:
-    """The fields of its class that are made of what is read of `spec`, up to the first that cannot be read: its
-    `error`, unless there is one."""
+    """Return the fields of a class that are parsed from `spec`, up to the first invalid one.
+
+    The field `error` is that problem, or `error` if that is not empty.
+    """
     fields: dict[str, Any] = {
         "node_selector": {},
         "affinity": None,

@@ -1,8 +1,8 @@
-"""Pods counted by what they are to other pods: how many of a kind stand on each row.
+"""Counts of pods per row that match the terms of other pods.
 
-Rules that look across nodes (pod affinity, topology spread) ask "how many such pods are there in this domain". The
-ledger keeps one column for each kind that a plugin asks about, in step with its pods, so that an answer is a sum over
-a column and never a walk over pods. Otherwise nothing is counted: a cluster of plain pods has no such column.
+Rules across nodes (pod affinity, topology spread) need the number of matching pods in a topology domain. The ledger
+keeps one column for each kind of pods that a plugin asks about, and updates it with each pod. So an answer is a sum
+over a column, without iterating over pods. In a cluster of plain pods there is no such column.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ if TYPE_CHECKING:
 
 
 class PodsMatching:
-    """Pods that every one of `matches` means; these are resolved.
+    """A kind of pods: those that satisfy all of `matches`, which must be resolved.
 
-    Equal only to itself: its column lives for as long as it is held.
+    Equal only to itself: its column exists while it is referenced.
     """
 
     __slots__ = ("__weakref__", "_last", "alive_only", "matches")
 
     def __init__(self, matches: Iterable[PodMatch], *, alive_only: bool = False) -> None:
-        """`alive_only`: those that are being deleted do not count."""
+        """Define the kind; `alive_only` excludes terminating pods."""
         self.matches = tuple(matches)
         self.alive_only = alive_only
         assert all(each.is_resolved for each in self.matches), "resolve it first"
-        #: Namespace and labels that were asked about last, and the answer: pods come in bursts that have the same.
+        #: The last namespace, labels and result: consecutive pods often have equal ones.
         self._last: tuple[str, Labels, bool] | None = None
 
     def counts(self, pod: PodInfo) -> bool:
@@ -51,27 +51,27 @@ class PodsMatching:
 
 
 class TermIndex:
-    """Every term of the pods that are placed, and how many have it. Owner: the ledger.
+    """The terms of all placed pods, each with the number of pods that have it. Owner: the ledger.
 
-    Found again by the namespace and a label that its selector asks for, so that a pod is compared with few of them.
+    Terms are indexed by namespace and by a label that their selector requires, so a pod is compared with few of them.
     """
 
     def __init__(self) -> None:
-        #: Term -> on how many pods, one for each time that it stands there. To be read.
+        #: Term -> number of occurrences in placed pods. Read-only for others.
         self.counts: dict[ExistingTerm, int] = {}
-        #: Term -> its place among all that there are; given anew to one that comes back.
+        #: Term -> its position in the order of first occurrence; a term that was removed gets a new one.
         self._numbers: dict[ExistingTerm, int] = {}
         self._next = itertools.count()
-        #: Rises whenever `matching` may answer otherwise.
+        #: Increases whenever the result of `matching` may change.
         self.version = 0
-        #: Where to look for a term: (namespace, key, value), with None for what it does not pin down.
+        #: (namespace, (label key, value)) -> terms; None for a part that a term does not determine.
         self._index: dict[tuple[str | None, tuple[str, str] | None], dict[ExistingTerm, None]] = {}
 
     def __contains__(self, term: ExistingTerm) -> bool:
         return term in self.counts
 
     def add(self, term: ExistingTerm) -> bool:
-        """Returns whether it is the first."""
+        """Add an occurrence of a term. Returns whether it is the first."""
         count = self.counts.get(term, 0)
         self.counts[term] = count + 1
         if not count:
@@ -82,7 +82,7 @@ class TermIndex:
         return not count
 
     def remove(self, term: ExistingTerm) -> bool:
-        """Returns whether it was the last."""
+        """Remove an occurrence of a term. Returns whether it was the last."""
         count = self.counts[term]
         if count > 1:
             self.counts[term] = count - 1
@@ -94,8 +94,10 @@ class TermIndex:
         return True
 
     def count(self, columns: Columns, pod: PodInfo, row: int | None, sign: int) -> int:
-        """Count in `columns` a pod that is placed (1) or leaves (-1), on a row or on a node that is not known. Gives
-        how many columns of counts came or went."""
+        """Add (1) or remove (-1) a pod in the counts of `columns`; `row` is None if its node is unknown.
+
+        Returns the number of columns of counts that were added or removed.
+        """
         existing, changed = pod.cls.existing, 0
         for term in existing if sign > 0 else ():
             if self.add(term):
@@ -110,12 +112,12 @@ class TermIndex:
         return changed
 
     def matching(self, namespace: str, labels: Labels, namespaces: Namespaces) -> tuple[ExistingTerm, ...]:
-        """The terms that match a pod with these labels; equal sets of terms in equal order."""
+        """Return the terms that match a pod with these labels; equal sets of terms are in equal order."""
         if not self.counts:
             return ()
         found: list[ExistingTerm] = []
         index = self._index
-        # A term is met once: it stands by one label, or none, and by its namespaces, or none.
+        # Each term is found once: it is indexed by at most one label, and either by its namespaces or by none.
         for pins in (None, *labels.items()):
             for where in (namespace, None):
                 if terms := index.get((where, pins)):

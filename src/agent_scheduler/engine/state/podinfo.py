@@ -1,7 +1,7 @@
-"""A pod as the scheduler remembers it: what decides its fate, and nothing else.
+"""A pod in compiled form, with only the fields that the scheduler needs.
 
-Made once from each watch event and never changed. The object that came over the wire is dropped, so 100,000
-pods cost tens of megabytes and give the garbage collector nothing to follow.
+A `PodInfo` is built once from each watch event and never changes. The decoded object is dropped, so 100,000 pods take
+tens of megabytes, and the garbage collector need not traverse them.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from .podclasses import PodClasses
 from .quotause import QuotaUse, quota_use
 from .requests import Amounts
 
-#: The phases in which a pod no longer holds anything on its node.
+#: The phases in which a pod no longer uses resources of its node.
 FINISHED = ("Succeeded", "Failed")
 
 POD_SCHEDULED = "PodScheduled"
@@ -37,7 +37,7 @@ Condition = tuple[str, str, str, int]
 
 
 class PodInfo(msgspec.Struct, frozen=True, gc=False, eq=False):
-    """One pod at one resourceVersion. Equal only to itself; keyed everywhere by `uid`, never by name."""
+    """One pod at one resourceVersion. Equal only to itself; all tables use `uid` as its key, never the name."""
 
     uid: str
     namespace: str
@@ -53,39 +53,39 @@ class PodInfo(msgspec.Struct, frozen=True, gc=False, eq=False):
     cls: PodClass
     deleting: bool
     finished: bool
-    #: What the API server holds, or None.
+    #: The condition in the API server; None if there is none.
     condition: Condition | None
     created: str
     controller: Controller | None = None
-    #: Whether others may be evicted for it.
+    #: Whether other pods may be evicted for it.
     preempts: bool = True
-    #: Whether it was chosen to be evicted for another pod.
+    #: Whether it was selected to be evicted for another pod.
     preempted: bool = False
-    #: When its kubelet took it on, RFC 3339; empty before that.
+    #: The time at which its kubelet acknowledged it, RFC 3339; empty before that.
     started: str = ""
     #: Its resource claims, in the order of its spec.
     claims: tuple[PodClaim, ...] = ()
-    #: What its containers ask for, where some of it may be devices.
+    #: The requests of its containers, if devices may provide some of them.
     extended: ExtendedNeeds | None = None
-    #: The claim that its status names for such devices; empty if none.
+    #: The claim for such devices according to its status; empty if none.
     extended_claim: str = ""
-    #: Of its spec, as the API server counts them; 0 where it does not.
+    #: `metadata.generation`; 0 if the API server does not set it.
     generation: int = 0
-    #: What it says of its part in a batch; None for most pods.
+    #: Its group, role, queue and gate; None for most pods.
     batch: BatchInfo | None = None
-    #: The devices of its node that it was given; empty for a pod that asks for no GPU, or has no node.
+    #: The assigned GPUs of its node; empty for a pod that requests no GPU or has no node.
     gpus: Indices = ()
-    #: What quotas ask about it; None where nobody asks them for its scheduler.
+    #: The properties that quotas count; None if its scheduler checks no quotas.
     quota: QuotaUse | None = None
 
     @property
     def metadata(self) -> PodInfo:
-        """Itself: a reflector reads uid, name, namespace and resource_version of an object's metadata."""
+        """The pod itself: a reflector reads uid, name, namespace and resource_version from an object's metadata."""
         return self
 
     @property
     def key(self) -> str:
-        """`namespace/name`, for people."""
+        """`namespace/name`, for messages."""
         return f"{self.namespace}/{self.name}"
 
     @property
@@ -94,17 +94,17 @@ class PodInfo(msgspec.Struct, frozen=True, gc=False, eq=False):
 
     @property
     def group(self) -> GroupKey | None:
-        """The group that it names, which need not exist."""
+        """The group that it names; it may not exist."""
         return None if self.batch is None else self.batch.group
 
     @property
     def stands_by(self) -> bool:
-        """Whether it is not bound yet to the node that it is given, until others of its Job have run."""
+        """Whether it has the gate of its stage: it is reserved on a node, and bound after earlier stages have run."""
         return STAGE_GATE in self.gates
 
     @property
     def closed_gates(self) -> tuple[str, ...]:
-        """Those that keep it from being given a node."""
+        """The gates because of which no node may be chosen for it: all except the gate of its stage."""
         return tuple(gate for gate in self.gates if gate != STAGE_GATE)
 
     @property
@@ -121,12 +121,12 @@ class Placement(msgspec.Struct, eq=False):
 
     uid: str
     node_name: str
-    #: As it was last seen, and what it is counted as.
+    #: The pod as last seen, and the class as which it is counted.
     pod: PodInfo
     cls: PodClass
-    #: Until the API server is known to have the pod there.
+    #: True until the API server has confirmed the bind.
     assumed: bool
-    #: The devices that it was given, of those of the node.
+    #: The assigned GPUs of the node.
     gpus: Indices
 
 
@@ -134,7 +134,7 @@ _NO_LABELS: Mapping[str, str] = {}
 
 
 class PodReader:
-    """Makes `PodInfo`s of the bytes that the API server sends."""
+    """Decodes pods from the bytes of the API server to `PodInfo`."""
 
     def __init__(self, classes: PodClasses) -> None:
         self._classes = classes
@@ -142,9 +142,9 @@ class PodReader:
         self._decode_event = msgspec.json.Decoder(wire.PodEvent).decode
 
     def __call__(self, raw: bytes | memoryview | msgspec.Raw) -> PodInfo:
-        """A pod with a field of the wrong shape is one whose `cls.error` says so: if it runs, it takes its room.
+        """Decode a pod. A field of the wrong type is reported in `cls.error`; if the pod runs, it still counts.
 
-        Raises msgspec.DecodeError for what is no pod at all.
+        Raises msgspec.DecodeError for bytes that are no pod.
         """
         try:
             return pod_info(self._decode(raw), self._classes)
@@ -155,15 +155,17 @@ class PodReader:
             return pod_info(pod, self._classes, problem=str(error))
 
     def read_event(self, line: bytes) -> tuple[str, str, str, PodInfo]:
-        """Of a watch event about a pod its type, the pod's UID and version, and the pod. Raises msgspec.DecodeError for
-        any other event, and for a pod with a field of the wrong shape."""
+        """Decode a watch event of a pod. Returns its type, the pod's UID and resourceVersion, and the pod.
+
+        Raises msgspec.DecodeError for any other event, and for a pod with a field of the wrong type.
+        """
         event = self._decode_event(line)
         pod = pod_info(event.object, self._classes)
         return event.type, pod.uid, pod.resource_version, pod
 
 
 def pod_info(pod: wire.Pod, classes: PodClasses, *, problem: str = "") -> PodInfo:
-    """What to remember of `pod`. Never raises: a spec that cannot be read is in `cls.error`, as is `problem`."""
+    """Compile a pod. Never raises: `cls.error` has the problem of an invalid spec, or `problem`."""
     metadata, spec, status = pod.metadata, pod.spec, pod.status
     condition = None
     preempted = False
@@ -179,8 +181,8 @@ def pod_info(pod: wire.Pod, classes: PodClasses, *, problem: str = "") -> PodInf
     cls = classes.of(spec, status, namespace, name, uid, labels, "", problem)
     claimed = status.resource_claim_statuses
     told = status.extended_resource_claim_status
-    # In the order of the fields: by their names it would cost eight times as much, for each version of each pod. Most
-    # pods have nothing of what is asked about before it is looked at.
+    # Arguments are positional, in the order of the fields: keywords would cost eight times as much for each version of
+    # each pod. For the same reason rare fields are tested before a function is called for them.
     return PodInfo(
         uid,
         namespace,
@@ -217,7 +219,7 @@ def pod_info(pod: wire.Pod, classes: PodClasses, *, problem: str = "") -> PodInf
 
 
 def _claims(pod: wire.Pod) -> tuple[PodClaim, ...]:
-    """The claims that a pod needs. One that its template turned out not to be needed for is none."""
+    """Return the claims that a pod needs, without those for which its status reports that no claim is needed."""
     metadata = pod.metadata
     made = {each.name: each.resource_claim_name for each in pod.status.resource_claim_statuses or ()}
     found = []

@@ -1,7 +1,7 @@
-"""Reading the parts of a pod's spec that stay bytes until a class is compiled, and what they may say.
+"""Decodes and validates the parts of a pod's spec that stay bytes until a class is compiled.
 
-The API server has checked a pod that it stores; one that was stored by another version, or by an extension, may still
-say what has no meaning here. Such a pod is refused with the field's name rather than decided on by a guess.
+The API server has validated the pods that it stores. A pod that was stored by another version, or by an extension, may
+still have values that are unknown here. Such a pod is rejected with the field's name.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _NODE_OPERATORS = ("In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt")
 _FIELD_OPERATORS = ("In", "NotIn")
 _EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 
-#: apimachinery's rule for values of labels, in its own words.
+#: apimachinery's rule for values of labels, with its wording.
 _LABEL_VALUE: Final = "(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?"
 _LABEL_VALUE_LENGTH: Final = 63
 _NO_LABEL_VALUE: Final = (
@@ -34,7 +34,7 @@ _is_label_value: Final = re.compile(_LABEL_VALUE).fullmatch
 
 
 class SpecError(ValueError):
-    """A pod spec that cannot be decided on; the text names the field and what is allowed."""
+    """An invalid pod spec; the message names the field and the allowed values."""
 
 
 def decode_part(decoder: msgspec.json.Decoder[Any], raw: Raw, place: str) -> Any:
@@ -48,7 +48,7 @@ def decode_part(decoder: msgspec.json.Decoder[Any], raw: Raw, place: str) -> Any
 
 
 def readable_part(decoder: msgspec.json.Decoder[Any], raw: Raw, place: str, problems: list[str]) -> Any:
-    """As `decode_part`, for what counts as far as it can be read: what is wrong is added to `problems`."""
+    """Decode a part like `decode_part`, but keep the valid fields of an invalid one; add its error to `problems`."""
     try:
         return decode_part(decoder, raw, place)
     except SpecError as error:
@@ -57,7 +57,7 @@ def readable_part(decoder: msgspec.json.Decoder[Any], raw: Raw, place: str, prob
 
 
 def check_word(word: str, allowed: tuple[str, ...], place: str) -> None:
-    """Raises `SpecError` for a word that is not among those `allowed`."""
+    """Raise `SpecError` if a word is not among those `allowed`."""
     if word not in allowed:
         raise SpecError(f"{place}: {word!r} is unknown; allowed: {', '.join(allowed)}")
 
@@ -72,9 +72,9 @@ def check_tolerations(tolerations: tuple[wire.Toleration, ...]) -> None:
 
 
 def check_node_affinity(affinity: wire.NodeAffinity | None, place: str, *, sound_values: bool = True) -> None:
-    """Raises `SpecError` at the first requirement that has no meaning.
+    """Raise `SpecError` for the first invalid requirement.
 
-    `sound_values`: whether Gt and Lt without an integer have none. The API server stores pods with such terms.
+    With `sound_values`, Gt and Lt without an integer are invalid. The API server stores pods with such terms.
     """
     if affinity is None:
         return
@@ -106,7 +106,7 @@ def check_node_affinity(affinity: wire.NodeAffinity | None, place: str, *, sound
 def check_requirement(
     requirement: wire.Requirement, place: str, operators: tuple[str, ...], *, sound_values: bool = True
 ) -> None:
-    """Raises `SpecError`. `sound_values` as in `check_node_affinity`."""
+    """Raise `SpecError` if the requirement is invalid. `sound_values` is as in `check_node_affinity`."""
     operator, values = requirement.operator, requirement.values or []
     check_word(operator, operators, f"{place}.operator")
     if operator in ("Exists", "DoesNotExist") and values:
@@ -121,8 +121,10 @@ def check_requirement(
 
 
 def faults_of(term: wire.NodeSelectorTerm, place: str = "") -> list[str]:
-    """What kube-scheduler, in its words, holds against the values of a term that the API server lets pass: Gt and Lt
-    without an integer, and what cannot be the value of a label. A term with any matches no node."""
+    """Return kube-scheduler's errors about values of a term that the API server accepts, in its wording.
+
+    They are Gt and Lt without an integer, and invalid values of labels. A term with such an error matches no node.
+    """
     return [
         f"{place}.matchExpressions[{index}].values[{number}]: Invalid value: "
         f"{json.dumps(value, ensure_ascii=False)}: {fault}"
@@ -144,13 +146,15 @@ def _faults_of_value(operator: str, value: str) -> Iterator[str]:
         yield "; ".join(found)
 
 
-#: A requirement that no node meets.
+#: A requirement that no node satisfies.
 _NEVER: Final = [wire.Requirement("", "In")]
 
 
 def with_void_terms(affinity: wire.NodeAffinity | None) -> wire.NodeAffinity | None:
-    """The same where required terms with faults say that they match no node. The nodes that they name they name still,
-    as it is by names alone that kube-scheduler chooses the nodes which it looks at."""
+    """Return the affinity with each faulty required term replaced by one that matches no node.
+
+    The `matchFields` of these terms stay, since kube-scheduler preselects nodes by the names in them.
+    """
     required = affinity.required if affinity else None
     if affinity is None or required is None:
         return affinity
@@ -164,12 +168,12 @@ def with_void_terms(affinity: wire.NodeAffinity | None) -> wire.NodeAffinity | N
 
 
 def parse_int(text: str) -> int | None:
-    """A signed decimal as Go's `ParseInt(text, 10, 64)` reads it, or None."""
+    """Parse a signed decimal as Go's `ParseInt(text, 10, 64)` does; None if that fails."""
     digits = text[1:] if text[:1] in ("+", "-") else text
     if not (digits.isascii() and digits.isdigit()):
         return None
     digits = digits.lstrip("0")
-    # Python refuses to read a text of thousands of digits, and says so with a ValueError.
+    # Python's int() raises ValueError for thousands of digits.
     number = int(digits or "0") if len(digits) < 20 else 2**64
     number = -number if text[0] == "-" else number
     return number if -(2**63) <= number < 2**63 else None

@@ -1,9 +1,9 @@
-"""What a pod says about other pods: terms of (anti-)affinity and topology spread constraints, compiled.
+"""Compiles a pod's terms about other pods: inter-pod (anti-)affinity and topology spread constraints.
 
-Everything that depends on the pod itself is worked in here: its namespace where a term names none, and the values of
-its labels for `matchLabelKeys` and `mismatchLabelKeys`. (kube-apiserver merges these into the selectors when a pod is
-made; merging them again changes nothing, and a server that does not merge is served, too.) So a term stands alone: it
-is compared by value, and pods that say the same share it.
+The compiled terms contain all that depends on the pod itself: its namespace if a term names none, and the values of its
+labels for `matchLabelKeys` and `mismatchLabelKeys`. (kube-apiserver merges these into the selectors when a pod is
+created. Merging them again changes nothing, and servers that do not merge are supported too.) So terms do not refer to
+a pod: they are compared by value, and pods with equal terms share them.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ from .podspec import SpecError, check_word
 
 
 class PodMatch(NamedTuple):
-    """Which pods are meant: those of some namespaces whose labels match. No selector matches no pod."""
+    """Selects pods by namespace and labels. Without a selector it matches no pod."""
 
-    #: By name, beside those that `namespace_selector` finds.
+    #: Names, in addition to the namespaces that `namespace_selector` matches.
     namespaces: frozenset[str]
     namespace_selector: LabelSelector | None
     selector: LabelSelector | None
 
     @property
     def is_resolved(self) -> bool:
-        """Whether it says by itself which namespaces are meant: by name, or all, known to us or not."""
+        """Whether the namespaces are known without their labels: given by name, or all."""
         return self.namespace_selector is None or not self.namespace_selector.requirements
 
     def means(self, namespace: str, labels: Labels) -> bool:
-        """`matches`, of one that is resolved."""
+        """Return the result of `matches` for a resolved match."""
         anywhere = self.namespace_selector is not None
         return (
             (anywhere or namespace in self.namespaces)
@@ -50,35 +50,35 @@ class PodMatch(NamedTuple):
         return found is not None and found.matches(namespaces.labels(namespace))
 
     def resolved(self, namespaces: Namespaces) -> PodMatch:
-        """The same for the namespaces as they are now."""
+        """Return this match resolved for the current labels of namespaces."""
         if self.is_resolved or self.namespace_selector is None:
             return self
         return PodMatch(self.namespaces | namespaces.matching(self.namespace_selector), None, self.selector)
 
 
 class PodTerm(NamedTuple):
-    """Pods, and the node label whose values are the domains in which they are looked for."""
+    """A term of (anti-)affinity: the pods, and the node label whose values are the topology domains."""
 
     match: PodMatch
     topology_key: str
 
 
 class TermKind(enum.Enum):
-    """What a pod that runs says of those that come: keeps them away, or makes its neighbourhood better or worse."""
+    """The effect of a running pod's term on new pods that match it."""
 
-    #: Required anti-affinity: who matches may not come near.
+    #: Required anti-affinity: a matching pod must not be placed in the domain.
     REPELS = enum.auto()
-    #: Required affinity, which counts as a preference of a fixed weight.
+    #: Required affinity, which counts as a preference with a fixed weight.
     REQUIRES = enum.auto()
-    #: Preferred affinity, weight above 0, and preferred anti-affinity, below.
+    #: Preferred affinity with a positive weight, and preferred anti-affinity with a negative one.
     PREFERS = enum.auto()
 
-    # A member equals itself alone, and is hashed with each term some times a pod: by its name that is slow.
+    # Terms are hashed several times per pod, and Enum's hash by name is slow.
     __hash__ = object.__hash__
 
 
 class ExistingTerm(NamedTuple):
-    """A term as it stands against pods that come."""
+    """A running pod's term, as it applies to new pods."""
 
     kind: TermKind
     term: PodTerm
@@ -94,7 +94,7 @@ class PodTerms(NamedTuple):
     preferred_anti: tuple[tuple[int, PodTerm], ...] = ()
 
     def existing(self) -> tuple[ExistingTerm, ...]:
-        """What it says of others once it runs."""
+        """Return the terms as they apply to new pods once this pod runs."""
         return (
             *(ExistingTerm(TermKind.REPELS, term) for term in self.anti_affinity),
             *(ExistingTerm(TermKind.REQUIRES, term) for term in self.affinity),
@@ -107,21 +107,21 @@ NO_TERMS = PodTerms()
 
 
 class SpreadConstraint(NamedTuple):
-    """One of `spec.topologySpreadConstraints`. `min_domains` is 1 where none is given."""
+    """One of `spec.topologySpreadConstraints`. `min_domains` is 1 if it is not set."""
 
     max_skew: int
     topology_key: str
-    #: DoNotSchedule; otherwise ScheduleAnyway.
+    #: Whether it is DoNotSchedule; otherwise it is ScheduleAnyway.
     required: bool
     selector: LabelSelector | None
     min_domains: int = 1
-    #: nodeAffinityPolicy and nodeTaintsPolicy: whether nodes that the pod cannot go to are left out of the count.
+    #: nodeAffinityPolicy and nodeTaintsPolicy: whether nodes that are infeasible by these are not counted.
     honors_affinity: bool = True
     honors_taints: bool = False
 
 
 def pod_terms(affinity: wire.Affinity | None, namespace: str, labels: Labels) -> PodTerms:
-    """Raises `SpecError` at the first term that has no meaning."""
+    """Compile the inter-pod (anti-)affinity. Raises `SpecError` for the first invalid term."""
     if affinity is None or not (affinity.pod_affinity or affinity.pod_anti_affinity):
         return NO_TERMS
     near, far = affinity.pod_affinity, affinity.pod_anti_affinity
@@ -170,7 +170,7 @@ def _term(term: wire.PodAffinityTerm, namespace: str, labels: Labels, place: str
 def spread_constraints(
     constraints: Sequence[wire.TopologySpreadConstraint] | None, labels: Labels
 ) -> tuple[SpreadConstraint, ...]:
-    """Raises `SpecError` at the first constraint that has no meaning."""
+    """Compile the topology spread constraints. Raises `SpecError` for the first invalid one."""
     return tuple(
         _constraint(each, labels, f"spec.topologySpreadConstraints[{index}]")
         for index, each in enumerate(constraints or ())
@@ -205,11 +205,11 @@ def _constraint(each: wire.TopologySpreadConstraint, labels: Labels, place: str)
 
 
 def _one_of(value: str, words: tuple[str, str], place: str) -> bool:
-    """Whether it is the first of two words."""
+    """Return whether `value` is the first of two words. Raises `SpecError` if it is neither."""
     check_word(value, words, place)
     return value == words[0]
 
 
 def _of_labels(keys: Collection[str] | None, operator: str, labels: Labels) -> list[Requirement]:
-    """A requirement for each of `keys` that the pod itself carries; the others are passed over."""
+    """Return a requirement for each of `keys` that the pod's labels have; other keys are ignored."""
     return [Requirement(key, operator, frozenset((labels[key],))) for key in keys or () if key in labels]

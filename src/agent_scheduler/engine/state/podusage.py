@@ -1,8 +1,8 @@
-"""What pods count as in a ResourceQuota: their requests and limits, by the names that quotas have for them.
+"""Computes the usage of pods in a ResourceQuota: their requests and limits, by the names that quotas use.
 
-The rule is that of Kubernetes' pod evaluator (`pkg/quota/v1/evaluator/core`). Volcano adds each extended resource once
-more by its plain name, and writes what comes of it into a PodGroup's `minResources`. Amounts stay as exact as they
-were written, since they are written again.
+The rule is that of Kubernetes' pod evaluator (`pkg/quota/v1/evaluator/core`). Volcano additionally counts each extended
+resource by its plain name, and writes the result into a PodGroup's `minResources`. Amounts stay exact, since they are
+written to objects again.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
-from agent_scheduler.objects.quantity import Quantity, QuantityError, canonical, parse
 from agent_scheduler.objects.wire import Resources
 from agent_scheduler.objects.workload import Requirements, TemplateContainer, TemplateSpec
+from apimachinery.quantity import Quantity, QuantityError, canonical, parse
 
 from .extended import is_extended
 from .requests import pod_level_resource
@@ -24,7 +24,7 @@ _NATIVE: Final = ("cpu", "memory", "ephemeral-storage")
 
 
 def quota_usage(spec: TemplateSpec) -> Usage:
-    """Of one pod. Raises QuantityError for an amount that is none, which the API server stores nowhere."""
+    """Return the usage of one pod. Raises QuantityError for an invalid amount, which the API server never stores."""
     requests = _total(spec, lambda each: each.requests)
     limits = _total(spec, lambda each: each.limits)
     for name, overhead in _read(spec.overhead).items():
@@ -42,19 +42,23 @@ def quota_usage(spec: TemplateSpec) -> Usage:
 
 
 def has_two_names(resource: str) -> bool:
-    """Whether a request counts by its name and by `requests.` before it."""
+    """Return whether a request counts both by its name and with the prefix `requests.`."""
     return resource in _NATIVE or resource.startswith("hugepages-") or is_extended(resource)
 
 
 def times(usage: Mapping[str, Quantity], number: int) -> dict[str, str]:
-    """Of so many pods alike, as it is written; of none nothing."""
+    """Return the usage of `number` equal pods as quantities; empty for zero pods."""
     if number <= 0:
         return {}
     return {name: canonical(each._replace(nano=each.nano * number)) for name, each in usage.items()}
 
 
 def _total(spec: TemplateSpec, part: Callable[[Requirements], Resources | None]) -> Usage:
-    """Of all containers and sidecars, or of the most demanding init step, or what the pod says as a whole."""
+    """Return the total of a pod.
+
+    It is the sum of containers and sidecars or the maximum of the init steps, whichever is larger. The pod's own
+    resources replace it for the resources that they name.
+    """
     total: Usage = {}
     for each in spec.containers or ():
         _add_all(total, _read(part(each.resources)))
@@ -73,7 +77,7 @@ def _most_at_start(
     total: Usage,
     part: Callable[[Requirements], Resources | None],
 ) -> Usage:
-    """The most that any init step takes, with the sidecars that run by then, which are added to `total`."""
+    """Return the maximum of the init steps, each with the sidecars that run by then; add the sidecars to `total`."""
     sidecars: Usage = {}
     peak: Usage = {}
     for each in containers:
@@ -106,7 +110,7 @@ def _add_all(total: Usage, more: Usage) -> None:
 
 
 def _add(total: Usage, name: str, amount: Quantity) -> None:
-    """A sum is written in the format of what was there, if that is anything."""
+    """Add an amount to a total; the sum keeps the format of the total, unless that is zero."""
     before = total.get(name)
     if before is None or before.nano == 0:
         total[name] = amount

@@ -1,8 +1,8 @@
-"""What a pod needs of storage, compiled from the bytes of its `spec.volumes`.
+"""Compiles a pod's storage requirements from the bytes of its `spec.volumes`.
 
-Most pods mount nothing but secrets, config maps and scratch space, which every node has. They are recognised
-without decoding, by the names of fields that their bytes do not contain, and have no `PodVolumes` at all. Nor have
-pods with inline CSI volumes: no rule asks about those, and no driver counts them.
+Most pods mount only secrets, config maps and scratch space, which every node provides. They are recognized without
+decoding, by field names that their bytes do not contain, and have no `PodVolumes`. Pods with inline CSI volumes have
+none either: no filter reads these, and no driver counts them.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from .podspec import SpecError, decode_part
 
 _volumes = msgspec.json.Decoder(list[storage.PodVolume] | None)
 
-#: Found in the bytes of every spec that has something for us. The API server writes keys plainly. One expression
-#: costs half of what a search for each key does.
+#: Matches the bytes of every spec with volumes that affect scheduling. The API server writes keys without escapes. One
+#: expression costs half as much as a search for each key.
 _telltale: Final = re.compile(
     rb'"(?:persistentVolumeClaim|ephemeral|gcePersistentDisk|awsElasticBlockStore|azureDisk|cinder|portworxVolume'
     rb'|iscsi|rbd|image)"'
 ).search
 
-#: How the API server names the volume of a token, and how many letters and digits it adds at random.
+#: The API server's name of a token's volume, and the number of random letters and digits that follow it.
 _TOKEN: Final = b'"kube-api-access-'
 _RANDOM: Final = 5
 _SPELLINGS_KEPT: Final = 1024
@@ -38,14 +38,14 @@ ClaimKey = tuple[str, str]
 
 
 class ClaimUse(NamedTuple):
-    """A claim that the pod mounts. `ephemeral`: it is made for the pod, and has to be controlled by it."""
+    """A claim that the pod mounts. An `ephemeral` one is created for the pod and must be controlled by it."""
 
     key: ClaimKey
     ephemeral: bool
 
 
 class PodVolumes(msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """Equal and hashable by content: pods that need the same volumes can share a class."""
+    """The storage requirements of a pod. Compared by content, so pods that need the same volumes can share a class."""
 
     #: Each claim once, in the order of the spec.
     claims: tuple[ClaimUse, ...] = ()
@@ -53,7 +53,7 @@ class PodVolumes(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     disks: tuple[Disk, ...] = ()
     #: Inline volumes of in-tree plugins, which CSI drivers may serve.
     in_tree: tuple[InTree, ...] = ()
-    #: (name, UID) of a pod with ephemeral claims, which are its own; empty for others, which can then share a class.
+    #: (name, UID) of a pod with ephemeral claims; empty for others, so that these can share a class.
     pod: tuple[str, str] = ("", "")
 
     @property
@@ -62,20 +62,19 @@ class PodVolumes(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 
 
 class Recogniser:
-    """Tells the volumes of plain pods by their bytes. Owner of the spellings that it knows.
+    """Recognizes volumes that do not affect scheduling by their bytes. Owner of a cache of known spellings.
 
-    Nearly every pod has a token of its service account, in a volume whose name ends at random; but for that, the pods
-    of a workload are spelled alike. So a spelling is searched once, and then known without its random part.
+    Nearly every pod has a service account token in a volume whose name has a random suffix. Except for it, the volumes
+    of a workload's pods have equal bytes. So each spelling is searched once and cached without its random part.
     """
 
     def __init__(self) -> None:
-        #: Of those with a token what stands before and behind its random part, and whether it has something for us.
+        #: (bytes before, bytes after the random part) -> whether the volumes affect scheduling.
         self._known: dict[tuple[bytes, bytes], bool] = {}
         self._last = (b"", b"", -1, False)
 
     def matters(self, data: bytes) -> bytes:
-        """What these bytes of a `spec.volumes` may have for us, as it is written but for what is random in it; empty
-        for nearly all pods."""
+        """Return the bytes of a `spec.volumes` without the random part; empty if no volume affects scheduling."""
         head, tail, length, matters = self._last
         if len(data) == length and data.startswith(head) and data.endswith(tail):
             at = len(head)
@@ -98,8 +97,10 @@ class Recogniser:
 
 
 def images_of(data: bytes) -> tuple[str, ...]:
-    """The images that these bytes of a `spec.volumes` mount, each as often as it is there. None of what cannot be read:
-    `pod_volumes` says what is wrong with it."""
+    """Return the images that a `spec.volumes` mounts, with repetitions; empty if it is invalid.
+
+    `pod_volumes` reports an invalid one.
+    """
     if b'"image"' not in data:
         return ()
     try:
@@ -110,7 +111,7 @@ def images_of(data: bytes) -> tuple[str, ...]:
 
 
 def pod_volumes(raw: Raw | bytes, *, namespace: str, name: str, uid: str) -> PodVolumes | None:
-    """None for a pod whose volumes are no matter of the node. Raises `SpecError` naming `spec.volumes`."""
+    """Compile `spec.volumes`; None if no volume affects scheduling. Raises `SpecError` that names `spec.volumes`."""
     data = bytes(raw)
     if not data or _telltale(data) is None:
         return None
@@ -125,7 +126,7 @@ def pod_volumes(raw: Raw | bytes, *, namespace: str, name: str, uid: str) -> Pod
         elif volume.ephemeral is not None:
             owned = True
             key = (namespace, f"{name}-{volume.name}")
-            # Named as a claim elsewhere in the spec, too, it still has to be the pod's own.
+            # If another volume names the same claim, it must still be controlled by the pod.
             claims[key] = ClaimUse(key, True)
         else:
             disks.extend(disks_of(volume))

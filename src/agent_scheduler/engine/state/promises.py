@@ -6,7 +6,8 @@ pods and pods of the fast path (`engine.quotas.waiting`). From then on the room 
 queue as promised until members of the group hold it, past their gate or on a node. So whoever is let in is let past the
 gate, and nobody else is.
 
-A group in phase Inqueue that an earlier process, or another one, has let in has its promise from when it is seen.
+A group in phase Inqueue that an earlier process, or another one, has let in has its promise from when it is seen. One
+that says QueueFull is promised nothing: it was let in because others may be evicted for it, and waits for its room.
 
 A group that was let in and lacks members gives way after a time to others who wait for the room. From then on it comes
 last: until it has its members, and for an hour at most, it is let in only where nobody else who waits wants the room.
@@ -18,10 +19,10 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from agent_scheduler.objects.batch import INQUEUE, NOT_LET_IN, RUNNING, UNKNOWN, PodGroup
-from agent_scheduler.objects.quantity import QuantityError
+from apimachinery.quantity import QuantityError
 
 from ..quotas.entries import Standing
-from ..quotas.shortfall import Shortfall
+from ..quotas.shortfall import QUEUE_FULL, Shortfall
 from ..quotas.vector import EMPTY, Total, Vector, add_to, at_least, is_empty, of_resources, rest
 from .asks import Ask, Promise, needed, role_of, turn_in_gang, turn_of_group
 from .batchinfo import GroupKey
@@ -39,6 +40,14 @@ _LAST_FOR: Final = 3600.0
 def _line_name(key: GroupKey) -> str:
     """Under which a group waits to be let in. Its gated members wait under the group's own."""
     return f"PodGroup {key.text}"
+
+
+def _says_queue_full(group: PodGroup) -> bool:
+    return any(each.status == "True" and each.reason == QUEUE_FULL for each in group.status.conditions or ())
+
+
+def _has_gated(members: Iterable[PodInfo]) -> bool:
+    return any(pod.closed_gates for pod in members)
 
 
 class Promises:
@@ -126,7 +135,13 @@ class Promises:
         changed = before is None or before[1] != phase
         if not changed:
             return
-        if phase == INQUEUE or (phase in _BEGUN and group.waiting_roles):
+        begun = phase in _BEGUN and bool(group.waiting_roles)
+        if begun:
+            # It keeps for its stages what a new process would find.
+            self._end(key)
+            self._adopt(key, group, queue, members)
+            self._usage.call()
+        elif phase == INQUEUE:
             if promise is None:
                 self._adopt(key, group, queue, members)
         elif before is not None and (before[1] == INQUEUE or phase not in NOT_LET_IN):
@@ -162,7 +177,12 @@ class Promises:
         created = metadata.creation_timestamp or ""
         own = turn_of_group(members, priority, created, key.name, metadata.uid, group.status.conditions)
         # One that has begun has had its minimum, and asks no more; of another one the next session says what it needs.
-        self._promise(Ask(key, queue, wanted, members, own, complete=begun))
+        ask = Ask(key, queue, wanted, members, own, complete=begun)
+        lacked = rest(wanted, self._held(members))
+        if not begun and _says_queue_full(group) and not _has_gated(members) and not is_empty(lacked):
+            self._let_in_without_room(ask, lacked)
+            return
+        self._promise(ask)
         self._promises[key].is_settled = begun
 
     def _of_minimum(self, group: PodGroup, members: Iterable[PodInfo]) -> Vector:
@@ -230,11 +250,16 @@ class Promises:
             self._stop_asking(ask.key)
             self._promise(ask)
         else:
-            if may_go and not any(pod.closed_gates for pod in ask.members):
-                headroom.give(ask.queue, may_go)
-                if headroom.shortfall(ask.queue, wanted) is None:
-                    self._promise(ask._replace(wanted=EMPTY))
-            self._stand(ask, wanted)
+            headroom.give(ask.queue, may_go)
+            if may_go and not _has_gated(ask.members) and headroom.shortfall(ask.queue, wanted) is None:
+                self._let_in_without_room(ask, wanted)
+            else:
+                self._stand(ask, wanted)
+
+    def _let_in_without_room(self, ask: Ask, wanted: Vector) -> None:
+        """The group is promised nothing, and waits for its room. Others may be evicted for it meanwhile."""
+        self._promise(ask._replace(wanted=EMPTY))
+        self._stand(ask, wanted)
 
     def _has_room_beside_all(self, ask: Ask) -> bool:
         """Whether there is room for what the group needs beside those who want a node and have no room yet, and nobody
@@ -281,7 +306,7 @@ class Promises:
     def _stand(self, ask: Ask, wanted: Vector) -> None:
         name, usage = _line_name(ask.key), self._usage
         known = self._asking.get(name)
-        self._asking[name] = ask
+        self._asking[name] = ask._replace(lacks=wanted)
         usage.waiting.add(name, {ask.queue: wanted}, ask.turn._replace(uid=name))
         if known is None or known.queue != ask.queue:
             # Its gated members are told what they wait for.
@@ -290,7 +315,7 @@ class Promises:
     def _adjust(self, ask: Ask, promise: Promise) -> bool:
         """Whether a group that is let in is to ask anew."""
         promise.complete = ask.complete
-        left = rest(ask.wanted, promise.total)
+        left = rest(ask.wanted, self._held(ask.members))
         headroom = self._usage.book.headroom()
         if not is_empty(left) and headroom.shortfall(ask.queue, left, (), ask.key.text) is not None:
             self.end(ask.key)
@@ -397,12 +422,24 @@ class Promises:
         """Whether a group waits under this name."""
         return name in self._asking
 
-    def let_in(self, names: Iterable[str]) -> None:
-        """Their queue has room for the groups that wait under these names."""
+    def let_in(self, names: Iterable[str]) -> list[str]:
+        """Admit the groups that wait under these names, for which their queues have room.
+
+        A group whose members hold less than when it was put in line needs more room, and keeps waiting. Return the
+        queues of such groups, where others may have the room.
+        """
+        queues = []
         for name in names:
-            ask = self._asking.pop(name)
-            self._promise(ask)
-            self.on_let_in(ask.key)
+            ask = self._asking[name]
+            lacks = rest(ask.wanted, self._held(ask.members))
+            if is_empty(rest(lacks, ask.lacks)):
+                del self._asking[name]
+                self._promise(ask)
+                self.on_let_in(ask.key)
+            else:
+                self._stand(ask, lacks)
+                queues.append(ask.queue)
+        return queues
 
     def step_aside(self) -> list[Ask]:
         """All leave the line, and are to `come_again`."""
@@ -455,7 +492,8 @@ class Promises:
         self._usage.gated.group_changed(key)
 
     def _of(self, pod: PodInfo) -> Vector:
-        """What the pod holds of its queue, or held when it ran, or before it gave that back."""
+        """Return what the pod has used of its group's promise: what it holds in its queue, or held when it ran, or
+        before its reservation ended."""
         entry = self._usage.book.entry(pod.uid)
         if entry is not None:
             return entry.vector
@@ -463,9 +501,12 @@ class Promises:
         return self._usage.vector(pod) if held else EMPTY
 
     def _held(self, members: Iterable[PodInfo]) -> Vector:
+        """Return the part of a group's needs for which its queue needs no more room. A member whose reservation ended
+        needs room again."""
         total: Total = {}
         for pod in members:
-            add_to(total, self._of(pod))
+            if pod.uid not in self._usage.gated.given_back or self._usage.book.entry(pod.uid) is not None:
+                add_to(total, self._of(pod))
         return total
 
     def _count(self, key: GroupKey, promise: Promise) -> None:

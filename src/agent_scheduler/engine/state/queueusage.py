@@ -66,6 +66,9 @@ class QueueUsage:
         self._namespaces: dict[str, str] = {}
         #: Group of Volcano's -> the queue that it names, of those that are known.
         self._groups: dict[GroupKey, str] = {}
+        #: Groups of Volcano that have not been observed yet and that pods with room in their queue name by now. The
+        #: podgroup controller creates a group before it names it in a pod, but another watch delivers it.
+        self._expected: set[GroupKey] = set()
         #: Groups of Kubernetes' own that are known.
         self._native: set[GroupKey] = set()
         self._vectors: dict[PodClass, Vector] = {}
@@ -160,6 +163,7 @@ class QueueUsage:
             del self._groups[key]
         else:
             self._groups[key] = queue
+            self._expected.discard(key)
         self._recount(self._placements[uid] for uid in members if uid in self._placements)
 
     def set_native_group(self, key: GroupKey, *, exists: bool) -> None:
@@ -288,6 +292,7 @@ class QueueUsage:
         """A pod that waits is new, or may have changed: perhaps it names another queue than the one that it waits for,
         or in which it has room reserved."""
         fallen = len(self.book.fallen)
+        self._expect_group(pod)
         if pod.batch is not None and pod.batch.gate_managed:
             self.gated.set(pod)
         elif pod.uid in self.gated:
@@ -310,6 +315,15 @@ class QueueUsage:
         if waits_for and waits_for != queue:
             self.waiting.remove(pod.uid)
             self.on_room([pod.uid])
+
+    def _expect_group(self, pod: PodInfo) -> None:
+        """Keep the room of a pod that has come to name a group until the group is observed, or other pods take it."""
+        before = self.gated.reserved.get(pod.uid) or self.kept.pods.get(pod.uid)
+        group = pod.batch.group if pod.batch is not None else None
+        if before is None or group is None or group in self._groups:
+            return
+        if self._has_group(before) and (before.batch is None or before.batch.group != group):
+            self._expected.add(group)
 
     def removed(self, uid: str) -> None:
         """It is placed no more. One that was let past the gate of its queue keeps its room until it has `left`."""
@@ -441,7 +455,8 @@ class QueueUsage:
             return True
         if group.native:
             return group in self._native
-        return group in self._groups or pod.scheduler_name not in self.batch_schedulers
+        known = group in self._groups or group in self._expected
+        return known or pod.scheduler_name not in self.batch_schedulers
 
     def concerns(self, pod: PodInfo) -> bool:
         return self.active and bool(self.queue_of(pod))
@@ -543,8 +558,7 @@ class QueueUsage:
             if over:
                 self.on_room([*over])
             groups = {name for name, _ in found if self.promises.waits_as(name)}
-            if groups:
-                self.promises.let_in([name for name, _ in found if name in groups])
+            again = self.promises.let_in([name for name, _ in found if name in groups])
             gated = [name for name, _ in found if self.gated.waits_as(name)]
             if gated:
                 self.gated.let_past(gated)
@@ -552,6 +566,9 @@ class QueueUsage:
             if called:
                 self._called.update(called)
                 self.on_room([*called])
+            if again:
+                fallen.update(again)
+                self.call()
 
     def unplaced(self, uid: str) -> None:
         """The pod has no node after all: others may have the room that it was called for."""

@@ -1,7 +1,7 @@
-"""What a ResourceQuota asks of a pod: what the pod counts as, and which scopes it is in.
+"""The properties of a pod that a ResourceQuota depends on: its usage, and the scopes that include it.
 
-The rule is that of Kubernetes' pod evaluator (`pkg/quota/v1/evaluator/core`): a quota counts a pod that is in each of
-its scopes and meets each requirement of its selector.
+The rule is that of Kubernetes' pod evaluator (`pkg/quota/v1/evaluator/core`): a quota counts a pod that is in all of
+its scopes and satisfies all requirements of its scope selector.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ import msgspec
 
 from agent_scheduler.objects import wire
 from agent_scheduler.objects.batch import QuotaPart, ResourceQuotaSpec, ScopeRequirement
-from agent_scheduler.objects.quantity import QuantityError, parse
 from agent_scheduler.objects.workload import Requirements, TemplateContainer, TemplateSpec
+from apimachinery.quantity import QuantityError, parse
 
 from .podusage import quota_usage
 
@@ -25,12 +25,12 @@ Nanos = Mapping[str, int]
 PRIORITY_CLASS: Final = "PriorityClass"
 _EXISTS: Final = "Exists"
 
-#: A pod without any of these is of the class BestEffort.
+#: A pod without any of these has the QoS class BestEffort.
 _MAKING_QUALITY: Final = tuple(
     f"{prefix}{name}" for name in ("cpu", "memory") for prefix in ("", "requests.", "limits.")
 )
 
-#: What is told of a part of a group.
+#: The scopes that are listed in the annotation `QUOTA_PARTS`.
 _TOLD: Final = ("Terminating", "BestEffort", "CrossNamespacePodAffinity")
 
 _parts = msgspec.json.Decoder(tuple[QuotaPart, ...])
@@ -40,20 +40,20 @@ _affinity = msgspec.json.Decoder(wire.Affinity | None)
 
 
 class Scoped(msgspec.Struct, frozen=True, gc=False):
-    """What scopes of quotas ask about a pod."""
+    """The properties of a pod that scopes of quotas depend on."""
 
-    #: Whether it says when it ends at the latest.
+    #: Whether `activeDeadlineSeconds` is set.
     terminating: bool = False
-    #: Whether it asks for no CPU and no memory.
+    #: Whether it has no requests and limits of CPU and memory.
     best_effort: bool = False
-    #: Empty for none; None where it is not known, and no scope of classes has the pod.
+    #: Empty for none; None if it is unknown, then no scope PriorityClass includes the pod.
     priority_class: str | None = ""
-    #: Whether it has terms about pods of other namespaces.
+    #: Whether it has affinity terms about pods of other namespaces.
     crosses_namespaces: bool = False
 
     @property
     def scopes(self) -> tuple[str, ...]:
-        """Those that it is in, but for the opposites of those that it is not in, and but for PriorityClass."""
+        """The scopes that include the pod, without the negated ones and PriorityClass."""
         return tuple(scope for scope in _TOLD if self._is_in(scope))
 
     def is_counted_by(self, quota: ResourceQuotaSpec) -> bool:
@@ -63,7 +63,7 @@ class Scoped(msgspec.Struct, frozen=True, gc=False):
         )
 
     def _is_in(self, scope: str) -> bool:
-        """False for a scope that is none of pods, such as VolumeAttributesClass."""
+        """Return whether a scope includes the pod; False for scopes of other objects, such as VolumeAttributesClass."""
         if scope == "Terminating":
             return self.terminating
         if scope == "NotTerminating":
@@ -77,7 +77,7 @@ class Scoped(msgspec.Struct, frozen=True, gc=False):
         return scope == "CrossNamespacePodAffinity" and self.crosses_namespaces
 
     def _meets(self, requirement: ScopeRequirement) -> bool:
-        """Of scopes but for PriorityClass there is no other operator than Exists."""
+        """Return whether the pod satisfies a requirement; scopes other than PriorityClass only have Exists."""
         if requirement.scope_name != PRIORITY_CLASS or requirement.operator == _EXISTS:
             return self._is_in(requirement.scope_name)
         if requirement.operator == "In":
@@ -88,14 +88,14 @@ class Scoped(msgspec.Struct, frozen=True, gc=False):
 
 
 class QuotaUse(msgspec.Struct, frozen=True):
-    """Of one pod, or of several that no scope tells apart."""
+    """The usage of one pod, or of several pods with equal scopes."""
 
     scoped: Scoped
     amounts: Nanos
 
 
 def quota_use(spec: wire.PodSpec) -> QuotaUse:
-    """Of one pod. Never raises: what cannot be read counts as nothing, and the API server has no such pod."""
+    """Return the usage of one pod. Never raises: invalid fields, which the API server never stores, count as empty."""
     return _use(
         tuple(_written(spec.containers)),
         tuple(_written(spec.init_containers)),
@@ -108,7 +108,7 @@ def quota_use(spec: wire.PodSpec) -> QuotaUse:
 
 
 def quota_parts(text: str) -> tuple[QuotaUse, ...]:
-    """What the annotation `QUOTA_PARTS` says; nothing where it cannot be read."""
+    """Parse the annotation `QUOTA_PARTS`; empty if it is invalid."""
     try:
         parts = _parts.decode(text) if text else ()
     except msgspec.MsgspecError:
@@ -132,7 +132,7 @@ def is_terminating(active_deadline_seconds: int | None) -> bool:
 
 
 def asks_for_quality(amounts: Nanos) -> bool:
-    """Whether who counts as this is not of the class BestEffort."""
+    """Return whether a pod with this usage has another QoS class than BestEffort."""
     return any(amounts.get(name) for name in _MAKING_QUALITY)
 
 
@@ -143,7 +143,7 @@ def crosses_namespaces(affinity: wire.Affinity | None) -> bool:
 
 
 def nanos(resources: wire.Resources | None) -> dict[str, int]:
-    """What cannot be read is left out: the API server has no such quota."""
+    """Convert quantities to billionths; invalid ones, which the API server never stores, are left out."""
     found = {}
     for resource, quantity in (resources or {}).items():
         try:
@@ -170,7 +170,7 @@ def _use(
     priority_class: str,
     terminating: bool,
 ) -> QuotaUse:
-    """By all that it depends on, as it is written: pods of one template are one entry."""
+    """Compute the usage from all fields that it depends on, as written; pods of one template share a cache entry."""
     try:
         spec = TemplateSpec(
             containers=_read(containers),

@@ -1,6 +1,6 @@
-"""From which nodes a volume or a device can be reached, or for which a volume can be made: node selectors.
+"""Node selectors of volumes and devices: the nodes that can reach one, or for which a volume can be provisioned.
 
-Nearly all are one label with some values, which `key` and `values` say, so that many of them can be looked up by value.
+Nearly all of them are one label with some values. `key` and `values` have these, so that many can be indexed by value.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from agent_scheduler.objects.wire import NodeSelector
 
 
 class Reach(msgspec.Struct, frozen=True, gc=False):
-    """A node selector. `key` is the label, for one that says no more than which values a label may have."""
+    """A node selector. If it only lists the values of one label, `key` is this label; otherwise `key` is empty."""
 
     selector: NodeSelector
     key: str
@@ -19,6 +19,7 @@ class Reach(msgspec.Struct, frozen=True, gc=False):
 
 
 def reach_of(selector: NodeSelector) -> Reach:
+    """Return the reach of a selector."""
     terms = selector.node_selector_terms or ()
     if len(terms) == 1 and not terms[0].match_fields:
         requirements = terms[0].match_expressions or ()

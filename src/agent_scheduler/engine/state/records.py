@@ -1,6 +1,6 @@
-"""What the records of watched objects have in common, of storage and of dynamic resource allocation.
+"""Common parts of the records of watched objects of storage and of dynamic resource allocation.
 
-Values compare by content, so that a change that matters differs from a new resourceVersion.
+Records are compared by content, so that a relevant change differs from a new resourceVersion only.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def metadata(self) -> Record:
-        """Itself: a reflector reads uid, name, namespace and resource_version of an object's metadata."""
+        """The record itself: a reflector reads uid, name, namespace and resource_version from an object's metadata."""
         return self
 
 
@@ -35,10 +35,10 @@ R = TypeVar("R", bound=Record)
 def reader(
     cls: type[W], compiled: Callable[[W], R], salvaged: Callable[[W, str], R] | None = None
 ) -> Callable[[bytes | memoryview | msgspec.Raw], R]:
-    """Makes records of the bytes that the API server sends. Raises msgspec.DecodeError for what is no object.
+    """Return a function that decodes records; it raises msgspec.DecodeError for bytes that are no object.
 
-    What has a field of the wrong shape is read without that field, by `salvaged` if that is given, whose second
-    argument says what is wrong.
+    An object with a field of the wrong type is read without that field, by `salvaged` if given, whose second argument
+    is the error.
     """
     decode = msgspec.json.Decoder(cls).decode
 
@@ -53,7 +53,7 @@ def reader(
 
 
 def identity(metadata: wire.Metadata) -> dict[str, Any]:
-    """The fields of `Record`."""
+    """Return the fields of `Record`."""
     return {
         "name": metadata.name,
         "uid": metadata.uid,
@@ -63,15 +63,15 @@ def identity(metadata: wire.Metadata) -> dict[str, Any]:
 
 
 def version_of(record: Record) -> int:
-    """As `version_number`, of its resourceVersion."""
+    """Return the record's resourceVersion as a number; see `version_number`."""
     return version_number(record.resource_version)
 
 
 def version_number(text: str) -> int:
-    """A resourceVersion as a number; those of one kind of object can be compared (KEP-5504). 0 if it is none."""
+    """Parse a resourceVersion; those of one kind of object can be compared (KEP-5504). 0 if it is no number."""
     return int(text) if text.isascii() and text.isdigit() and len(text) < 20 else 0
 
 
 def same(one: Record, other: Record) -> bool:
-    """Whether no decision can tell them apart: equal but for the resourceVersion."""
+    """Return whether the records are equal except for the resourceVersion."""
     return one == other or one == msgspec.structs.replace(other, resource_version=one.resource_version)

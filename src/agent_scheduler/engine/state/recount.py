@@ -1,4 +1,4 @@
-"""A ledger's books, counted once more from its pods."""
+"""Checks a ledger by counting it again from its pods."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .podinfo import PodInfo
 
 
 def contradictions(ledger: Ledger) -> list[str]:
-    """What contradicts the ledger's invariants; empty when all hold. Costs a pass over all pods."""
+    """Return the violations of the ledger's invariants; empty if all hold. The cost is a pass over all pods."""
     placements = ledger.placements.values()
     problems = [
         *_miscounted_rows(ledger),
@@ -70,7 +70,7 @@ def _miscounted_queues(ledger: Ledger) -> Iterator[str]:
     counted = {uid: entry._replace(turn=()) for uid, entry in usage.book.entries()}
     if not usage.active:
         if counted:
-            yield "pods count in queues, though there are none"
+            yield "pods count in queues, although there are no queues"
         return
     expected: dict[str, Entry] = {
         pod.uid: Entry(queue, of_requests(pod.cls.requests), Standing.RESERVED)
@@ -95,7 +95,7 @@ def _miscounted_queues(ledger: Ledger) -> Iterator[str]:
             expected[placement.uid] = Entry(queue, of_requests(placement.cls.requests), standing)
     if counted != expected:
         wrong = sorted(uid for uid in counted.keys() | expected if counted.get(uid) != expected.get(uid))
-        yield f"the pods {wrong[:3]} count otherwise in their queues than they are placed"
+        yield f"the entries of pods {wrong[:3]} in their queues are out of step with their placements"
 
 
 def _miscounted_others(ledger: Ledger) -> Iterator[str]:

@@ -1,8 +1,8 @@
-"""How much a pod asks for.
+"""Computes the requests of a pod.
 
-The rule is that of Kubernetes' `PodRequests` (component-helpers, `resource/helpers.go`): the sum of all
-containers and sidecars, or what the most demanding init step needs, whichever is more; pod-level requests
-replace that for the resources they may name (KEP-2837); overhead comes on top (KEP-688).
+The rule is that of Kubernetes' `PodRequests` (component-helpers, `resource/helpers.go`): the sum of all containers and
+sidecars or the maximum of the init steps, whichever is larger; pod-level requests replace this for the resources that
+they name (KEP-2837); overhead is added (KEP-688).
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from typing import Final, NamedTuple
 import msgspec
 from msgspec import Raw
 
-from agent_scheduler.objects.quantity import QuantityError, resource_value
 from agent_scheduler.objects.wire import (
     Container,
     ContainerStatus,
@@ -23,34 +22,34 @@ from agent_scheduler.objects.wire import (
     ResourceRequirements,
     Resources,
 )
+from apimachinery.quantity import QuantityError, resource_value
 
 from .podspec import readable_part
 
 _requirements = msgspec.json.Decoder(ResourceRequirements | None)
 _resources = msgspec.json.Decoder(Resources | None)
 
-#: No single amount in the ledger exceeds this, so that sums over a node's pods stay inside int64 for 2,000 pods
-#: that all ask for as much, even bound to one node by a client that does not count. It is 4 PiB, or 4 billion
-#: cores: an amount above it fits nowhere, and an allocatable is clamped to one less (see `NODE_LIMIT`), so
-#: clamping never makes a pod fit that would not.
+#: The maximum of a single amount in the ledger. Sums over 2,000 such pods on one node, even if another client binds
+#: them without checks, stay within int64. It is 4 PiB, or 4 billion cores: a larger amount fits nowhere, and an
+#: allocatable is clamped to one less (see `NODE_LIMIT`), so clamping never makes a pod fit that would not.
 REQUEST_LIMIT = 2**52
 NODE_LIMIT = REQUEST_LIMIT - 1
 
-#: What a container without a request counts as when nodes are scored, so that a node full of pods without
-#: requests does not look empty: 100 millicores, 200 MiB (kube-scheduler, `util/pod_resources.go`).
+#: The amounts of a container without requests in scores, so that a node full of such pods does not count as empty:
+#: 100 millicores, 200 MiB (kube-scheduler, `util/pod_resources.go`).
 DEFAULTS: Final[Mapping[str, int]] = MappingProxyType({"cpu": 100, "memory": 200 * 1024 * 1024})
 
 Amounts = dict[str, int]
 
-#: Ways not to write a field.
+#: The forms of a missing field.
 _NOTHING = (Raw(), Raw(b"null"))
 
 
 def amounts(resources: Resources | None, place: str, problems: list[str]) -> Amounts:
-    """`{"cpu": "1", ...}` in the ledger's units.
+    """Convert `{"cpu": "1", ...}` to the ledger's units.
 
-    What cannot be read is left out and added to `problems` as `place[resource]: why`: the pod may run already, and
-    what else it asks for is taken.
+    Invalid amounts are left out and added to `problems` as `place[resource]: reason`. The other amounts count, since
+    the pod may already run.
     """
     if not resources:
         return {}
@@ -69,7 +68,7 @@ def amounts(resources: Resources | None, place: str, problems: list[str]) -> Amo
 
 
 def requested(raw: Raw, place: str, problems: list[str]) -> Resources | None:
-    """What `resources` ask for, as it is written; `problems` as in `amounts`."""
+    """Return the requests of a `resources` field as written; `problems` as in `amounts`."""
     requirements: ResourceRequirements | None = readable_part(_requirements, raw, place, problems)
     return requirements.requests if requirements is not None else None
 
@@ -80,14 +79,14 @@ def _add(total: Amounts, more: Mapping[str, int]) -> None:
 
 
 def _raise_to(total: Amounts, floor: Mapping[str, int]) -> None:
-    # Zero is an amount, too: a container that asks for none gets no default.
+    # An explicit request of zero counts as an amount: such a container gets no default.
     for resource, amount in floor.items():
         if amount > total.get(resource, -1):
             total[resource] = amount
 
 
 def pod_level_resource(resource: str) -> bool:
-    """Whether `spec.resources` may name it: the other resources belong to containers alone."""
+    """Return whether `spec.resources` may name the resource; all others are for containers only."""
     return resource in ("cpu", "memory") or resource.startswith("hugepages-")
 
 
@@ -98,7 +97,7 @@ def pod_requests(
     pod_level: Mapping[str, int] | None = None,
     overhead: Mapping[str, int] | None = None,
 ) -> Amounts:
-    """Total of a pod; `init_containers` are (requests, whether it is a sidecar) in their order."""
+    """Return the total of a pod; `init_containers` are (requests, whether it is a sidecar) in their order."""
     total: Amounts = {}
     for requests in containers:
         _add(total, requests)
@@ -128,11 +127,11 @@ def container_amounts(
     infeasible: bool = False,
     sidecars_only: bool = False,
 ) -> list[tuple[Amounts, bool]]:
-    """Per container its requests and whether it is a sidecar; `problems` as in `amounts`.
+    """Return for each container its requests and whether it is a sidecar; `problems` as in `amounts`.
 
-    A container that is being resized takes the most of what its spec asks for, what the kubelet has set aside and
-    what it has; its spec alone does not count where the node said that the resize is `infeasible`
-    (`determineEffectiveRequests`). `sidecars_only`: what others have been given does not count.
+    A container that is being resized counts with the maximum of its spec, its allocated and its actual resources; the
+    spec is left out if the node reported the resize as `infeasible` (`determineEffectiveRequests`). With
+    `sidecars_only`, allocated and actual resources count for sidecars only.
     """
     running = {status.name: status for status in statuses or () if status.resources not in _NOTHING}
     found = []
@@ -157,10 +156,10 @@ def container_amounts(
 def pod_level_amounts(
     spec: PodSpec, status: PodStatus, problems: list[str], *, infeasible: bool = False
 ) -> Amounts:
-    """What is asked for the pod as a whole, of the resources that may be asked for so; `problems` as in `amounts`.
+    """Return the pod-level requests, of the resources that pod level supports; `problems` as in `amounts`.
 
-    Where the kubelet tells what the pod has, that and what it has set aside count as they do for a container; what
-    it does not tell of then counts as none, unless the spec still does.
+    If the kubelet reports the pod's actual and allocated resources, these count as they do for a container. With an
+    infeasible resize, resources that it does not report count as zero.
     """
     wanted = amounts(
         requested(spec.resources, "spec.resources", problems), "spec.resources.requests", problems
@@ -179,10 +178,10 @@ def pod_level_amounts(
 
 
 class PodAmounts(NamedTuple):
-    """What a pod asks for.
+    """The amounts of a pod.
 
-    `requests`: of each resource that anything of it names. `nonzero`: (millicores, bytes) that it counts as in scores
-    once it runs. `by_containers`: what it counts as there before, where that is something else.
+    `requests` has each resource that the spec names, `nonzero` the (millicores, bytes) of the pod in scores once it
+    runs, `by_containers` its amounts in scores before that, if they differ.
     """
 
     requests: Amounts
@@ -191,10 +190,10 @@ class PodAmounts(NamedTuple):
 
 
 def pod_amounts(spec: PodSpec, status: PodStatus, infeasible: bool, problems: list[str]) -> PodAmounts:
-    """`infeasible`: the node can never grant the resize that is asked for; `problems` as in `amounts`.
+    """Return the amounts of a pod; `problems` as in `amounts`.
 
-    By what a pod asks for as a whole kube-scheduler's NodeResourcesFit does not rank nodes for it: there the pod counts
-    by its containers until it runs.
+    `infeasible` is whether the node can never grant the requested resize. kube-scheduler's NodeResourcesFit ignores
+    pod-level requests when it scores nodes for a pod: until the pod runs, it counts by its containers.
     """
     containers = container_amounts(
         spec.containers,
@@ -220,7 +219,7 @@ def pod_amounts(spec: PodSpec, status: PodStatus, infeasible: bool, problems: li
         return pod_requests((each for each, _ in running), starting, pod_level=whole, overhead=overhead)
 
     requests = total({}, pod_level)
-    # With requests of the pod as a whole a default is for what none of them names.
+    # If there are pod-level requests, the defaults apply only to resources that no request names.
     missing = {each: amount for each, amount in DEFAULTS.items() if not pod_level or each not in requests}
     counted = total(missing, pod_level) if missing else requests
     nonzero = (counted.get("cpu", 0), counted.get("memory", 0))
@@ -230,7 +229,7 @@ def pod_amounts(spec: PodSpec, status: PodStatus, infeasible: bool, problems: li
 def with_defaults(
     containers: Sequence[tuple[Amounts, bool]], defaults: Mapping[str, int]
 ) -> Sequence[tuple[Amounts, bool]]:
-    """As `container_amounts`, with what containers count as in scores: what they do not ask for filled in."""
+    """Return the result of `container_amounts` with the defaults for resources that containers do not request."""
     if all(defaults.keys() <= requests.keys() for requests, _ in containers):
         return containers
     return [({**defaults, **requests}, sidecar) for requests, sidecar in containers]

@@ -1,6 +1,6 @@
-"""Which rows changed, in order, so that a reader that keeps something for each row asks about those alone.
+"""A log of changed rows, in order, so that a reader with a value per row recomputes only these.
 
-Bounded: of a reader that is too far behind all that is known is that anything may have changed.
+The log is bounded: for a reader that is too far behind, every row may have changed.
 """
 
 from __future__ import annotations
@@ -9,14 +9,14 @@ from collections.abc import Sequence
 
 
 class RowLog:
-    """Rows as they changed. A position is a number of changes since the beginning, and is never given twice."""
+    """The changed rows in order. A position is the number of changes before it; positions never repeat."""
 
     def __init__(self, limit: int = 1 << 16) -> None:
         self._limit = limit
         #: Entry i is change number `_start + i`.
         self._rows: list[int] = []
         self._start = 0
-        #: The number of the next change: where a reader that is up to date has to go on.
+        #: The number of the next change, from which a current reader continues.
         self.end = 0
 
     def extend(self, rows: Sequence[int]) -> None:
@@ -32,12 +32,12 @@ class RowLog:
             self.forget(len(self._rows) // 2)
 
     def forget(self, changes: int) -> None:
-        """The oldest so many."""
+        """Discard the oldest `changes` entries."""
         del self._rows[:changes]
         self._start += changes
 
     def since(self, position: int) -> list[int] | None:
-        """Rows changed from change number `position` on, each once; None if too long ago to tell."""
+        """Return the rows changed from change number `position` on, each once; None if the log no longer has them."""
         start = position - self._start
         if start < 0:
             return None

@@ -1,10 +1,10 @@
-"""The target workload: what kinds of pods come to the cluster, and how often, learnt from the pods that are seen.
+"""The target workload: the kinds of pods in the cluster with their shares, counted from observed pods.
 
-Fragmentation is measured against it (the ATC'23 paper on FGD, section 3): what is free on a node is worth what pods of
-these kinds can make of it. Taints are not looked at.
+The measure of fragmentation uses it (the ATC'23 paper on FGD, section 3): the free resources of a node have the value
+that pods of these kinds can use. Taints are ignored.
 
-What is learnt is used as it was when it was last drawn. It is drawn anew when the shares of the kinds have changed by a
-tenth altogether, as each time all that was answered by it has to be asked again.
+The published kinds and shares are a copy. They are updated when the shares have changed by a tenth in total, because
+each update invalidates all results that depend on them.
 """
 
 from __future__ import annotations
@@ -23,39 +23,39 @@ from .podclass import PODS, PodClass
 
 T = TypeVar("T")
 
-#: Of how many pods, at most, the counts are: at twice as many all are halved, so that what came long ago is forgotten.
+#: At twice this number of pods, all counts are halved, so that old pods lose their weight.
 WINDOW: Final = 8192
-#: Kinds that are used, the most frequent; four times as many are counted.
+#: The number of published kinds, the most frequent ones; up to four times as many are counted.
 KINDS_USED: Final = 256
-#: Pods between two looks at whether the shares have changed, and by how much they have to.
+#: The number of pods between two comparisons of the shares, and the change that causes an update.
 LOOK_EVERY: Final = 256
 CHANGED: Final = 0.1
 
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """Pods that ask for the same of the same nodes. Equal by what they ask for."""
+    """Pods with equal requests and equal requirements for nodes. Compared by these."""
 
-    #: In the ledger's units, but for the place of a pod.
+    #: Amounts in the ledger's units, without the resource `PODS`.
     requests: tuple[tuple[str, int], ...]
-    #: What a node has to be like: labels, and a selector with its bytes, which stand for it when kinds are compared.
+    #: The required labels of a node, and a selector. Comparisons use the selector's bytes.
     labels: tuple[tuple[str, str], ...] = ()
     selector: NodeSelector | None = field(default=None, compare=False)
     _selector: bytes = b""
 
     @property
     def is_choosy(self) -> bool:
-        """Whether it may not go to every node."""
+        """Whether it has requirements for nodes."""
         return bool(self.labels or self._selector)
 
     @property
     def wish(self) -> Hashable:
-        """Equal for kinds that may go to the same nodes."""
+        """A value that is equal for kinds with equal requirements for nodes."""
         return self.labels, self._selector
 
     @property
     def reads(self) -> frozenset[str]:
-        """The labels of a node that it looks at."""
+        """The labels of a node that its requirements read."""
         terms = (self.selector.node_selector_terms or ()) if self.selector is not None else ()
         asked = {each.key for term in terms for each in term.match_expressions or ()}
         named = {NODE_NAME} if any(term.match_fields for term in terms) else set()
@@ -63,7 +63,7 @@ class Kind:
 
     @property
     def order(self) -> tuple[object, ...]:
-        """For an order that does not depend on who came first."""
+        """A sort key that does not depend on the order of arrival."""
         return self.requests, self.labels, self._selector
 
 
@@ -76,17 +76,17 @@ def kind_of(
 
 
 class TargetWorkload:
-    """Owner of the counts. Invariant: `kinds` are as they were when `version` last rose."""
+    """Owner of the counts and the published kinds. Invariant: `version` increases with each change of `kinds`."""
 
     def __init__(self) -> None:
-        #: Whether anybody asks for it; while nobody does, nothing is counted.
+        #: Whether a plugin needs it; otherwise nothing is counted.
         self.wanted = False
         self.version = 0
-        #: Each with its share of all pods, the most frequent first.
+        #: (kind, its share of all pods), the most frequent first.
         self.kinds: tuple[tuple[Kind, float], ...] = ()
-        #: What others have worked out of `kinds`, by whatever names it.
+        #: The values computed from `kinds`, by key; see `derive`.
         self.derived: dict[Hashable, Any] = {}
-        #: What was counted when `kinds` were drawn, which may be more kinds than are used.
+        #: The shares of all counted kinds at the last update of `kinds`.
         self._drawn: dict[Kind, float] = {}
         self._counts: dict[Kind, int] = {}
         self._total = 0
@@ -94,15 +94,14 @@ class TargetWorkload:
         self._of_class: WeakKeyDictionary[PodClass, Kind] = WeakKeyDictionary()
 
     def derive(self, key: Hashable, work_out: Callable[[], T]) -> T:
-        """What `work_out` makes of `kinds`, kept under `key` until they are drawn anew."""
+        """Return what `work_out` computes from `kinds`; cached under `key` until they change."""
         found: T | None = self.derived.get(key)
         if found is None:
             found = self.derived[key] = work_out()
         return found
 
     def begin(self, classes: Iterable[PodClass]) -> None:
-        """Somebody asks from now on. `classes`: of the pods that there are, in the place of all that was counted
-        before, which may have been some of them."""
+        """Begin to count. `classes` are those of the existing pods; they replace all earlier counts."""
         self.wanted = True
         self._keep(())
         self._look_at = 1
@@ -110,7 +109,7 @@ class TargetWorkload:
             self.seen(each)
 
     def seen(self, cls: PodClass) -> None:
-        """A pod of the class has come. To be said once of each."""
+        """Count a new pod of the class. Call this once per pod."""
         kind = self._of_class.get(cls)
         if kind is None:
             required = None if cls.affinity is None else cls.affinity.required
@@ -125,13 +124,13 @@ class TargetWorkload:
             self._keep((kind, count // 2) for kind, count in self._counts.items() if count > 1)
         if len(self._counts) > 4 * KINDS_USED:
             self._keep(sorted(self._counts.items(), key=_frequency)[: 2 * KINDS_USED])
-        # The first pods change shares the most.
+        # Early pods change the shares most, so the first intervals are shorter.
         self._look_at = min(2 * self._total, self._total + LOOK_EVERY)
         shares = {kind: count / self._total for kind, count in self._counts.items()}
         before = self._drawn
         moved = sum(abs(share - before.get(kind, 0.0)) for kind, share in shares.items())
         moved += sum(share for kind, share in before.items() if kind not in shares)
-        # What moves from one kind to another is in the sum twice.
+        # A share that moves from one kind to another is in the sum twice.
         if moved / 2 >= CHANGED:
             self._drawn = shares
             self.kinds = tuple(sorted(shares.items(), key=_frequency)[:KINDS_USED])

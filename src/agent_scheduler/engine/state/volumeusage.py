@@ -1,7 +1,7 @@
-"""Which pods on nodes have which volumes: the one owner of that, called by the ledger for each placement.
+"""The volumes of placed pods, by node, claim and disk; updated by the ledger for each placement.
 
-Pods without `PodVolumes` never come here. `version` rises with every change.
-Invariant, checked by `check`: every index says what the placements say.
+Pods without `PodVolumes` are not recorded. `version` increases with every change.
+Invariant, checked by `check`: every index agrees with the placements.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ class Placed(NamedTuple):
 
 
 class VolumeUse:
-    """Single-threaded, like the ledger. Pods are known by UID."""
+    """Owner of the volumes of placed pods, by UID. Single-threaded, like the ledger."""
 
     def __init__(self) -> None:
         self.version = 0
@@ -28,7 +28,7 @@ class VolumeUse:
         self._on: dict[str, dict[str, PodVolumes]] = {}
         #: Node -> `version` when its pods last changed.
         self._stamps: dict[str, int] = {}
-        #: Node -> volumes of its pods that a driver may count, a mount each.
+        #: Node -> number of mounts of its pods that a driver may count.
         self._counts: dict[str, int] = {}
         #: Claim -> UIDs of the pods on nodes that have it.
         self._users: dict[ClaimKey, dict[str, None]] = {}
@@ -36,7 +36,7 @@ class VolumeUse:
         self._disk_users: dict[tuple[str, str], dict[str, None]] = {}
 
     def set(self, uid: str, node_name: str, volumes: PodVolumes) -> None:
-        """A pod is on a node, or assumed there. Replaces what was known of it."""
+        """Record a pod that is bound or assumed on a node; an earlier record is replaced."""
         placed = Placed(node_name, volumes)
         if self._placed.get(uid) == placed:
             return
@@ -51,7 +51,7 @@ class VolumeUse:
         self._changed(node_name)
 
     def remove(self, uid: str) -> None:
-        """A pod has left its node. Without effect for one that is not known."""
+        """Remove a pod that has left its node; an unknown UID is ignored."""
         placed = self._placed.pop(uid, None)
         if placed is None:
             return
@@ -74,27 +74,27 @@ class VolumeUse:
             self._stamps.pop(node_name, None)
 
     def stamp(self, node_name: str) -> int:
-        """Another one whenever the pods on the node are others; -1 while none there has volumes."""
+        """Return a number that changes with the node's pods with volumes; -1 while there are none."""
         return self._stamps.get(node_name, -1)
 
     def on(self, node_name: str) -> Mapping[str, PodVolumes]:
-        """UID -> volumes of the pods on a node that have any."""
+        """Return the volumes of the pods on a node, by UID, for pods with any."""
         return self._on.get(node_name, {})
 
     def count(self, node_name: str) -> int:
-        """How many volumes the pods on a node mount at most, those that they share counted for each."""
+        """Return an upper bound of the volumes on a node: shared volumes count once per pod."""
         return self._counts.get(node_name, 0)
 
     def users(self, claim: ClaimKey) -> Mapping[str, Placed]:
-        """UID -> placement of the pods that have a claim."""
+        """Return the placements of the pods that use a claim, by UID."""
         return {uid: self._placed[uid] for uid in self._users.get(claim, ())}
 
     def disk_users(self, disk: Disk) -> Iterable[tuple[str, Placed]]:
-        """Pods that name the disk themselves, or one with its name in another cluster."""
+        """Return the pods that reference the disk directly, or a disk of the same name in another Ceph cluster."""
         return [(uid, self._placed[uid]) for uid in self._disk_users.get((disk.kind, disk.name), ())]
 
     def check(self) -> list[str]:
-        """What contradicts the invariant."""
+        """Return the violations of the invariant."""
         anew = VolumeUse()
         for uid, placed in self._placed.items():
             anew.set(uid, *placed)
@@ -106,5 +106,5 @@ class VolumeUse:
 
 
 def mounts(volumes: PodVolumes) -> int:
-    """How many of them a driver may count."""
+    """Return the number of volumes that a driver may count."""
     return len(volumes.claims) + len(volumes.in_tree)

@@ -1,7 +1,7 @@
-"""Pods that say that they want a node, since their queue had room for them when no node would take them.
+"""Pods that report `Unschedulable`: no node is feasible for them, but their queue had room for them.
 
-Autoscalers add nodes for these. As soon as it is not true any more of one that its queue would take it, as another pod
-has what was left, it is to be tried again, to say so.
+Autoscalers add nodes for these pods. When the queue of such a pod no longer has room for it, because another pod uses
+the rest, the pod must be tried again, so that it reports this.
 """
 
 from __future__ import annotations
@@ -19,8 +19,11 @@ if TYPE_CHECKING:
 
 
 class _Kind(NamedTuple):
-    """What is alike to a queue. Of those that have no room reserved it refuses all or none; of the others who had it
-    reserved last is refused first."""
+    """Pods with equal requirements for a queue.
+
+    A queue refuses all or none of the pods of a kind without reserved room. Of pods with reserved room, it refuses
+    those first that are last in the order.
+    """
 
     queue: str
     wanted: tuple[tuple[str, float], ...]
@@ -28,28 +31,36 @@ class _Kind(NamedTuple):
 
 
 class Together(NamedTuple):
-    """Members of a gang that want nodes with one another, by UID; and by queue, for what it is to have room beside what
-    is reserved for them. Where it has not, none of them has any use for a node."""
+    """Members of a gang that want nodes together.
+
+    `uids` are the members, `wanted` the required room by queue in addition to their reserved room. Without this room,
+    none of them can use a node.
+    """
 
     uids: tuple[str, ...]
     wanted: Mapping[str, Vector]
 
 
 class WantingPods:
-    """Owner of who says so. Told of by `usage`. Invariant: a pod is of one kind, by its queue, what it asks for and
-    whether it is reserved, or of none where it waits for others to leave a node for its sake."""
+    """Owner of the pods that report `Unschedulable`; updated by `QueueUsage`.
+
+    Invariant: a pod is of one kind, by its queue, request and reservation; of none if victims are evicted for it.
+    """
 
     def __init__(self, usage: QueueUsage) -> None:
         self._usage = usage
         self._pods: dict[str, PodInfo] = {}
-        #: Of those of them that are members of a gang without its minimum.
+        #: UID -> the members that want nodes together, for members of a gang without its minimum.
         self._together: dict[str, Together] = {}
         self._kind_of: dict[str, _Kind] = {}
         self._kinds: dict[_Kind, dict[str, None]] = {}
 
     def set(self, pod: PodInfo, *, nominated: bool, together: Together | None = None) -> None:
-        """It says so from now on. `nominated`: it waits for others to leave a node. No autoscaler adds one for it, and
-        it keeps its nomination while the queue holds those who leave, and others."""
+        """Add a pod, or replace it.
+
+        A `nominated` pod waits for its victims to leave. No autoscaler adds a node for it, and it keeps its nomination
+        even if its queue, with the victims, has no room for it.
+        """
         self.drop(pod.uid)
         self._pods[pod.uid] = pod
         if together is not None:
@@ -58,7 +69,10 @@ class WantingPods:
             self._put(pod)
 
     def together(self, pods: Sequence[PodInfo], minimum: int) -> Together | None:
-        """Of members of a gang that lacks `minimum` of these; None if it lacks none."""
+        """Return the members that want nodes together; None if the gang has its minimum.
+
+        `minimum` is the number of `pods` that the gang still needs.
+        """
         if minimum <= 0:
             return None
         usage = self._usage
@@ -69,13 +83,13 @@ class WantingPods:
         return Together(tuple(pod.uid for pod in pods), wanted)
 
     def drop(self, uid: str) -> None:
-        """It says so no more. Unknown is fine."""
+        """Remove a pod; an unknown one is ignored."""
         if self._pods.pop(uid, None) is not None:
             self._together.pop(uid, None)
             self._take(uid)
 
     def look_again(self, uid: str, pod: PodInfo | None = None) -> None:
-        """What it is to a queue may have changed. `pod`: it is this by now. Unknown is fine."""
+        """Update the kind of a pod, which is now `pod` if given; an unknown one is ignored."""
         if uid in self._pods:
             if pod is not None:
                 self._pods[uid] = pod
@@ -84,6 +98,7 @@ class WantingPods:
                 self._put(self._pods[uid])
 
     def look_at_all_again(self) -> None:
+        """Update the kinds of all pods."""
         for uid in self._pods:
             self.look_again(uid)
 
@@ -104,7 +119,7 @@ class WantingPods:
                 del self._kinds[kind]
 
     def _wanted(self, pod: PodInfo, queue: str) -> Vector:
-        """Of one that has room reserved its own is asked for."""
+        """Return the room that the queue must have: for the gang, or for the pod alone if its room is reserved."""
         together = self._together.get(pod.uid)
         of_all = None
         if together is not None and pod.uid not in self._usage.gated.keeping:
@@ -112,7 +127,7 @@ class WantingPods:
         return of_all or self._usage.vector(pod)
 
     def _with_others(self, found: list[str]) -> list[str]:
-        """And those that want nodes with one of these."""
+        """Return these pods and those that want nodes together with one of them."""
         gangs = {id(each): each.uids for uid in found if (each := self._together.get(uid)) is not None}
         others = (uid for uids in gangs.values() for uid in uids if uid in self._kind_of)
         return list(dict.fromkeys((*found, *others)))
@@ -120,12 +135,14 @@ class WantingPods:
     # ---- questions
 
     def scheduler_of(self, uid: str) -> str:
-        """By which name a pod that says so asks for its scheduler."""
+        """Return the scheduler name of a pod."""
         return self._pods[uid].scheduler_name
 
     def unreserved(self) -> Iterator[tuple[str, Vector]]:
-        """What those want in their queue that have no room reserved, each pod or gang once. Pods of sessions are left
-        out: sessions say themselves what these want."""
+        """Yield (queue, vector) for each pod or gang without reserved room.
+
+        Pods of the batch scheduler are left out, since sessions report what these want.
+        """
         told: set[tuple[int, str]] = set()
         for kind, alike in self._kinds.items():
             if kind.reserved or not kind.queue:
@@ -140,12 +157,12 @@ class WantingPods:
                     yield kind.queue, vector
 
     def queue_of(self, uid: str) -> str:
-        """The queue that takes a pod which wants a node, as far as is known; empty for one that wants none."""
+        """Return the queue of a pod, which had room for it; empty for an unknown pod."""
         kind = self._kind_of.get(uid)
         return "" if kind is None else kind.queue
 
     def refused(self) -> list[str]:
-        """Those whose queue would not take them any more."""
+        """Return the pods whose queue no longer has room for them."""
         usage = self._usage
         found = [
             uid
@@ -155,9 +172,9 @@ class WantingPods:
         return self._with_others(found)
 
     def refused_since(self, queue: str) -> list[str]:
-        """Those whose queue would not take them any more, as more is held in `queue` than before.
+        """Return the pods whose queue no longer has room for them, after the usage of `queue` has increased.
 
-        Costs what it finds, and the kinds of pods, but not how many there are.
+        The cost depends on the number of kinds and of returned pods, not on the number of pods.
         """
         book = self._usage.book
         found: list[str] = []
@@ -175,7 +192,7 @@ class WantingPods:
 
 
 def _is_above_limits(book: QuotaBook, queue: str, wanted: Mapping[str, float]) -> bool:
-    """Whether the queue or one above it holds more than it may of what is wanted."""
+    """Return whether the queue or an ancestor exceeds its limit of any wanted resource."""
     return any(
         book.used(info.name).get(resource, 0) > limits[resource]
         for info, limits in book.upwards(queue)
@@ -187,7 +204,7 @@ def _is_above_limits(book: QuotaBook, queue: str, wanted: Mapping[str, float]) -
 def _last_of(
     book: QuotaBook, queue: str, wanted: Mapping[str, float], alike: Mapping[str, None]
 ) -> list[str]:
-    """Those of pods that are alike, and have room reserved, whose turn is after all that it is enough for."""
+    """Return the pods of one kind with reserved room that come last in the order and no longer have room."""
     found = []
     reserved = [(entry.turn, uid) for uid, entry in book.entries() if entry.standing is Standing.RESERVED]
     for _, uid in sorted(reserved, reverse=True):

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 from agent_scheduler.objects import storage, wire
-from agent_scheduler.objects.quantity import MAX_INT64, QuantityError, value
+from apimachinery.quantity import MAX_INT64, QuantityError, value
 
 from ..state.labelselector import LabelSelector, Requirement, label_selector
 from ..state.migration import driver_affinity, in_tree_volume

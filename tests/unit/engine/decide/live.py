@@ -7,7 +7,6 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from agent_scheduler.config.codec import decode
 from agent_scheduler.engine.decide.classview import ClassView
 from agent_scheduler.engine.decide.decide import ClassViews, decide
 from agent_scheduler.engine.decide.ranking import REFUSED
@@ -26,6 +25,7 @@ from agent_scheduler.engine.state.podclasses import PodClasses
 from agent_scheduler.engine.state.podinfo import PodInfo, PodReader
 from agent_scheduler.engine.state.targetworkload import TargetWorkload
 from agent_scheduler.objects import wire
+from apimachinery.codec import decode
 from tests.support.engine import World
 
 Obj = dict[str, Any]

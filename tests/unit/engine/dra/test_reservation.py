@@ -21,7 +21,15 @@ from agent_scheduler.engine.dra.demand import PodClaim, PodRef, demand, demand_o
 from agent_scheduler.engine.dra.extended import claim_for, met_by_devices, requests_for
 from agent_scheduler.engine.dra.extended_claim import manifest, name_of
 from agent_scheduler.engine.dra.records import EXTENDED_RESOURCE_CLAIM, ClaimInfo, read_claim
-from agent_scheduler.engine.dra.reservation import Due, Lost, ReservedClaims, due, reserve, to_deallocate
+from agent_scheduler.engine.dra.reservation import (
+    Due,
+    Lost,
+    ReservedClaims,
+    Write,
+    due,
+    reserve,
+    to_deallocate,
+)
 from agent_scheduler.engine.framework.handle import Handle
 from agent_scheduler.engine.state.batchinfo import GroupKey
 from agent_scheduler.engine.state.extended import ContainerNeed, ExtendedNeeds, needs_of
@@ -105,6 +113,22 @@ def test_a_member_that_counts_on_the_allocation_for_another_waits_until_it_is_wr
     assert isinstance(due(second, second.claims[0], devices, ""), Lost)
     devices.forget(other.uid)
     assert devices.check() == [] and len(devices.assumed) == 0
+
+
+def test_a_claim_that_was_allocated_alike_meanwhile_keeps_its_consumers() -> None:
+    """As for a process that begins with an old list, after another one has allocated the claim."""
+    devices = books(slice_of("s", device("a")), claim_of("c"))
+    found = reserve(SHARED, wanted(devices, "c"), devices, N0, POD)
+    assert isinstance(found, ReservedClaims)
+    (part,) = found.claims
+    protecting = due(found, part, devices, "")
+    assert isinstance(protecting, Write)
+    assert msgspec.json.decode(protecting.body)["metadata"]["resourceVersion"] == "1", "else it hides changes"
+    devices.set_claim(claim_of("c", version=2, status={**allocated_to("a"), **users("uid-q")}))
+    assert devices.allocation(key("c")) == part.allocated
+    step = due(found, part, devices, "")
+    assert isinstance(step, Write) and step.strategic
+    assert msgspec.json.decode(step.body)["status"].keys() == {"reservedFor"}
 
 
 GPU = "example.com/gpu"

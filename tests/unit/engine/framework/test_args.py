@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from agent_scheduler.config.codec import decode
-from agent_scheduler.config.errors import Invalid
 from agent_scheduler.engine.framework import args
+from apimachinery.codec import decode
+from apimachinery.errors import Invalid
 from tests.support.terms import preferring, requiring, term
 
 KINDS: Mapping[str, type[args.PluginArgs]] = {

@@ -11,7 +11,6 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from agent_scheduler.config.codec import decode
 from agent_scheduler.engine.decide.decide import ClassViews
 from agent_scheduler.engine.framework.args import FragmentationArgs
 from agent_scheduler.engine.framework.plugin import Reads
@@ -25,6 +24,7 @@ from agent_scheduler.engine.profiles.profiles import ProfileSpec, build_profile
 from agent_scheduler.engine.rules import fragmentation
 from agent_scheduler.engine.rules.fragmentation import score_of
 from agent_scheduler.engine.state import targetworkload
+from apimachinery.codec import decode
 from tests.support.engine import GPU, World, node
 from tests.support.examples import examples
 from tests.support.terms import expression, requiring

@@ -75,7 +75,7 @@ def test_a_queue_that_is_not_open_or_not_there_takes_no_pods() -> None:
         for ask in (found.shortfall, headroom.shortfall):
             assert str(ask(name, {})) == f"queue {name} does not exist"
     assert headroom.limits("named") and headroom.limits("a") and not headroom.limits("root")
-    assert not headroom.is_kept("nobody") and not headroom.is_kept("u")
+    assert not found.is_kept("nobody") and not found.is_kept("u")
 
 
 def test_where_more_is_reserved_than_there_is_the_first_goes_first() -> None:

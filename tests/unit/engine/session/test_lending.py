@@ -165,12 +165,13 @@ def test_a_gang_that_was_lent_room_goes_whole_for_a_job_within_its_queues_share_
     assert len(evicted(session)) == gone
 
 
-def test_room_is_lent_to_a_member_that_was_let_past_its_gate_before_those_behind_it() -> None:
-    """Its queue has room for it alone, which the older one would wait for for ever."""
+@pytest.mark.parametrize("of_older", [{"schedulingGates": [{"name": QUEUE_ALLOCATION_GATE}]}, {}])
+def test_room_is_lent_to_the_member_for_which_room_in_its_queue_is_kept(of_older: dict[str, Any]) -> None:
+    """Its queue has room for it alone, which the older one would wait for for ever, behind its gate or without one."""
     made = scene(waits("other", 1, cpu="9", queue="a"), cpus=(4,))
     made.queues[-1] = queue_of("b", "root", capability={"cpu": 3000})
     made.group("g", queue="b", phase="Inqueue")
-    made.member("g", cpu="3", schedulingGates=[{"name": QUEUE_ALLOCATION_GATE}])
+    made.member("g", cpu="3", **of_older)
     let_in = made.member("g", cpu="3")
     book = made.book()
     book.set(let_in.uid, "b", {"cpu": 3000}, Standing.RESERVED)

@@ -444,6 +444,21 @@ def test_a_pod_that_changes_its_group_counts_for_the_new_one_alone() -> None:
     assert world.let == []
 
 
+def test_a_pod_that_comes_to_name_a_group_keeps_its_room_until_that_is_deleted() -> None:
+    """The podgroup controller has created the group, and the watch of groups has not delivered it yet."""
+    world = Gates(queue("q", "1"))
+    world.usage.batch_schedulers, key = ("volcano",), GroupKey("team", "g")
+    world.see(gated("a", scheduler="volcano"), gated("b"))
+    for _ in range(2):
+        world.see(with_gates(gated("a", scheduler="volcano", group="g")))
+        assert world.let == ["a"] and world.standing("a") is Standing.RESERVED
+    world.usage.set_group(key, "q", ())
+    assert world.let == ["a"]
+    world.usage.set_group(key, None, ())
+    world.see(with_gates(gated("a", scheduler="volcano", group="g")))
+    assert world.let == ["a", "b"] and world.standing("a") is None
+
+
 def test_where_no_queue_is_asked_gates_of_others_hold_their_pods_all_the_same() -> None:
     world = Gates(queue("q", "1"))
     world.gated.asks_queues = False

@@ -8,8 +8,8 @@ import msgspec
 import pytest
 
 from agent_scheduler.engine.state.podusage import quota_usage, times
-from agent_scheduler.objects.quantity import QuantityError
 from agent_scheduler.objects.workload import TemplateSpec
+from apimachinery.quantity import QuantityError
 
 
 def usage(number: int = 1, **spec: Any) -> dict[str, str]:

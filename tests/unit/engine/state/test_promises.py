@@ -24,7 +24,7 @@ from agent_scheduler.engine.state.batchinfo import GroupKey
 from agent_scheduler.engine.state.gatedpods import Choice
 from agent_scheduler.engine.state.podinfo import PodInfo
 from agent_scheduler.engine.state.recount import contradictions
-from agent_scheduler.objects.batch import TASK_SPEC, PodGroup
+from agent_scheduler.objects.batch import TASK_SPEC, PodGroup, PodGroupCondition
 from tests.support import objects
 from tests.support.places import ROOT
 
@@ -227,6 +227,19 @@ def test_a_new_process_finds_what_was_promised(phase: str, roles: str, kept: int
     assert world.cpu("q") == 0
 
 
+def test_a_group_that_runs_keeps_for_its_stages_what_a_new_process_would_find() -> None:
+    """A session had found more members than it needs, and it comes to run."""
+    world = Groups(queue("q", "4"))
+    world.made(group("g"))
+    world.ask(*[ask("g", cpu=3)])
+    assert world.cpu("q") == 3
+    runs = group("g", "Running", annotations={"agent-scheduler.io/waiting-roles": "b"})
+    world.made(runs)
+    assert world.cpu("q") == 2
+    world.promises.read_anew([(runs, ())])
+    assert world.cpu("q") == 2
+
+
 def test_a_new_process_goes_by_members_that_are_seen_after_their_group() -> None:
     """Of a group that says less than its members ask for."""
     world = Groups(queue("q", "4"))
@@ -243,6 +256,25 @@ def test_a_new_process_goes_by_members_that_are_seen_after_their_group() -> None
     world.promises.read_anew([(found, members)])
     world.ask(ask("g", *members, cpu=3))
     assert world.promises.left(key_of("g")) == {"cpu": 3000}
+
+
+def test_a_new_process_promises_nothing_to_a_group_that_was_let_in_and_says_that_its_queue_is_full() -> None:
+    """Its turn is before the turn of one that was promised the room that is left."""
+    world = Groups(queue("q", "2"))
+    first, second = group("first", "Inqueue"), group("second", "Inqueue", cpu=1)
+    full = PodGroupCondition(type="Unschedulable", status="True", reason="QueueFull")
+    first = replace(first, status=replace(first.status, conditions=(full,)))
+    asks = ask("first", created="1"), ask("second", cpu=1, created="2")
+    world.made(first, second)
+    world.promises.read_anew([(first, ()), (second, ())])
+    assert world.cpu("q") == 1 and world.let_in() == ["first", "second"]
+    world.ask(*asks, may_go={"cpu": 1000})
+    assert world.cpu("q") == 1 and world.let_in() == ["first", "second"], "others may be evicted for it still"
+    world.ask(*asks)
+    assert world.cpu("q") == 1 and world.let_in() == ["second"]
+    world.promises.gone(key_of("second"))
+    world.gated.admit()
+    assert world.cpu("q") == 2 and world.let_in() == ["first"]
 
 
 def test_a_new_process_promises_what_the_minimums_of_roles_ask_for() -> None:
@@ -366,6 +398,25 @@ def test_a_member_is_let_past_with_what_its_group_was_promised_when_others_have_
     world.gated.give_back("m-1", "too long")
     world.see(gated("m-2", group="g"), gated("late"))
     assert world.let == ["m-2", "late"]
+
+
+@pytest.mark.parametrize("cpu", [3, 4])
+def test_a_group_whose_members_gave_their_room_back_needs_that_again_to_be_let_in(cpu: int) -> None:
+    """Otherwise a group that is too large for its queue, or has become so, would keep room for which others wait."""
+    world = Groups(queue("q", "3"))
+    members = with_gates(gated("m-1", group="g")), with_gates(gated("m-2", group="g"))
+    world.made(group("g"))
+    world.see(*members)
+    world.ask(ask("g", *members, cpu=cpu))
+    fits = cpu == 3
+    assert world.let_in() == (["g"] if fits else [])
+    for member in members:
+        world.gated.give_back(member.uid, "too long")
+    world.usage.set_queue(queue("q", "2"))
+    world.see(gated("late", cpu="2"))
+    assert world.let == ([] if fits else ["late"])
+    world.ask(ask("g", *members, cpu=cpu))
+    assert world.let_in() == [] and world.let == ["late"]
 
 
 def test_room_is_kept_for_pods_for_which_others_leave_and_what_a_gate_reserved_stays() -> None:

@@ -13,7 +13,7 @@ from agent_scheduler.engine.state.records import Record, same
 from agent_scheduler.engine.volumes import records
 from agent_scheduler.engine.volumes.candidate_index import CandidateIndex, CandidateIndexes
 from agent_scheduler.engine.volumes.catalogue import Catalogue
-from agent_scheduler.objects.quantity import MAX_INT64
+from apimachinery.quantity import MAX_INT64
 from tests.support.engine import World as Storage
 from tests.support.engine import node, put
 from tests.support.storage import (

@@ -1,1 +1,1 @@
-"""What a session does, one action after another; a file each."""
+"""The actions of sessions, one file each."""

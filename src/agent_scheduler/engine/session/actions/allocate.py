@@ -1,4 +1,4 @@
-"""Nodes for the pending tasks of jobs that are Inqueue or run (`pkg/scheduler/actions/allocate`)."""
+"""allocate: places the pending tasks of jobs that are Inqueue or run (`pkg/scheduler/actions/allocate`)."""
 
 from __future__ import annotations
 
@@ -22,13 +22,15 @@ if TYPE_CHECKING:
     from ..session import Session
 
 Tasks = deque[Task]
-#: Sub-group -> its tasks; of a job without sub-groups there is one, with no name.
+#: Sub-group -> its tasks; a job without sub-groups has one entry with an empty name.
 Sheet = dict[str, Tasks]
 
 
 def allocate(session: Session) -> Iterator[None]:
-    """A job gets nodes until its gang is complete. What is above that comes when the other jobs had their turn. What is
-    left then is lent."""
+    """Place tasks of each job until its gang is complete, then the tasks beyond the minimum in later turns.
+
+    Capacity that is left then is lent.
+    """
     tiers = session.tiers
     sheets: dict[str, Sheet] = {}
     waiting: list[Job] = []
@@ -53,8 +55,10 @@ def allocate(session: Session) -> Iterator[None]:
 
 
 def _nominated(session: Session, jobs: Sequence[Job]) -> Sequence[Job]:
-    """Those for which others were evicted, and those of their queues with a higher priority: else who was evicted might
-    take the room again, and be evicted again, in turns."""
+    """Return the jobs for which pods were evicted, and the jobs of their queues with a higher priority.
+
+    They come first. Otherwise an evicted job might use the room again, and be evicted again, in turns.
+    """
     nominated = [job for job in (jobs if session.conf.work_conserving else ()) if has_nominated(job)]
     least = {job.queue: job.priority for job in sorted(nominated, key=lambda each: -each.priority)}
     first = {job.uid for job in nominated}
@@ -64,13 +68,13 @@ def _nominated(session: Session, jobs: Sequence[Job]) -> Sequence[Job]:
 def _in_turn(
     session: Session, jobs: Sequence[Job], sheets: Mapping[str, Sheet], short: set[str]
 ) -> Iterator[None]:
-    """Adds to `short` jobs that nodes alone refused."""
+    """Place the tasks of jobs by queues in turn; add jobs that only nodes rejected to `short`."""
     tiers = session.tiers
     work = Worklist(tiers, session.queues)
     for job in jobs:
         work.add(job)
     for name in sorted(session.settled_queues):
-        # They are asked whether they are overused, which their gauges say.
+        # The check whether these queues are overused sets their gauges.
         work.know(name)
     while work.queues:
         queue = work.queues.pop()
@@ -91,7 +95,7 @@ def _in_turn(
 
 
 def _try(session: Session, job: Job, sheet: Sheet) -> Generator[None, None, bool]:
-    """Nodes for what a job wants next. Whether it is complete, and what it got was sent."""
+    """Place the tasks that a job needs next. Returns whether it is complete; then they are committed."""
     statement = Statement(session)
     placed = False
     if job.group.sub_groups:
@@ -102,14 +106,16 @@ def _try(session: Session, job: Job, sheet: Sheet) -> Generator[None, None, bool
         statement.commit()
         return True
     if placed:
-        # A gang that waits for room which is about to be free keeps its claims, and nothing is sent.
+        # A gang that waits for room which is about to be free keeps its claims; nothing is committed.
         session.nodes.let_go(job.by_status[TaskStatus.ALLOCATED].values())
     return False
 
 
 def _give_up_claims(session: Session, job: Job) -> None:
-    """Have tasks placed that an action before this one gave claims, though nobody is evicted for them: on room that is
-    free nobody would ever bind them. A gang that waits for others to leave keeps all of its claims."""
+    """Remove claims of an earlier action for which no pod is evicted, so that the tasks are placed.
+
+    No action would bind tasks with claims on free room. A gang that waits for victims keeps all of its claims.
+    """
     claims = list(job.pipelined_tasks())
     free = [task for task in claims if not task.evicting]
     if len(free) == len(claims) or session.tiers.job_ready(job):
@@ -118,8 +124,7 @@ def _give_up_claims(session: Session, job: Job) -> None:
 
 
 def _sheet(session: Session, job: Job) -> Sheet:
-    """The pending tasks that may be placed: not those that ask for nothing, nor those that any gate but the queue's own
-    holds."""
+    """Return the pending tasks to place, without best-effort tasks and tasks with other gates than the queue's."""
     sheet: dict[str, list[Task]] = {}
     for task in job.by_status[TaskStatus.PENDING].values():
         if not task.best_effort and (not task.gated or task.only_queue_gate):
@@ -131,8 +136,10 @@ def _sheet(session: Session, job: Job) -> Sheet:
 def _place(
     statement: Statement, job: Job, sub_job: SubJob | None, tasks: Tasks
 ) -> Generator[None, None, bool]:
-    """Nodes for tasks until the job, or its sub-group, is ready. False: it is not, nor will be when room that is about
-    to be free is; then all is taken back."""
+    """Place tasks until the job, or its sub-group, is ready.
+
+    Returns False if it is not ready even with its claims on room that is about to be free; then all steps are undone.
+    """
     session = statement.session
     tiers, nodes, queue = session.tiers, session.nodes, session.queues[job.queue]
     refused: list[Task] = []
@@ -183,7 +190,7 @@ def _place(
 
 
 def _goes_on(job: Job, sub_job: SubJob | None) -> bool:
-    """Whether the job may still become ready though a task found no node (`NeedContinueAllocating`)."""
+    """Return whether the job may still become ready although a task found no node (`NeedContinueAllocating`)."""
     if job.minimum == len(job.tasks):
         return False
     if job.group.sub_groups:
@@ -192,10 +199,10 @@ def _goes_on(job: Job, sub_job: SubJob | None) -> bool:
         return False
     failed = job.failed_roles(sub_job)
     if job.group.role_minimums and not job.role_minimums:
-        # Any members count: enough are left if none of the roles that failed gets any more.
+        # Members of all roles count, so count those that remain without the roles that failed.
         left = sum(task.role not in failed for task in job.by_status[TaskStatus.PENDING].values())
         return job.ready + left >= job.minimum
-    # Each role counts: one that failed gets no more.
+    # Each role counts, and a role that failed gets no further members.
     return all(
         job.in_role(role, READY, best_effort=True) >= least
         for role in failed
@@ -204,7 +211,7 @@ def _goes_on(job: Job, sub_job: SubJob | None) -> bool:
 
 
 def _place_sub_jobs(statement: Statement, job: Job, sheet: Sheet) -> Generator[None, None, bool]:
-    """As `_place` for a job with sub-groups: those come first that the job needs."""
+    """Place the tasks of a job with sub-groups, like `_place`; sub-groups that the job needs come first."""
     session = statement.session
     tiers = session.tiers
     job.reset_fit_errors()
@@ -239,7 +246,7 @@ def _place_sub_jobs(statement: Statement, job: Job, sheet: Sheet) -> Generator[N
 
 
 def _needed(session: Session, job: Job) -> set[str]:
-    """The sub-groups with which, beside those that are ready, each policy has its minimum."""
+    """Return the sub-groups that each policy needs for its minimum in addition to the ready ones."""
     tiers = session.tiers
     ready: dict[str, int] = {}
     others = []
@@ -260,9 +267,11 @@ def _needed(session: Session, job: Job) -> set[str]:
 
 
 def _lend(session: Session, short: Collection[str]) -> Iterator[None]:
-    """Room on nodes that no job within its queue's share waits for, to jobs beyond it: in the order of queues, of two
-    that are alike to the oldest job. What queues may hold at most holds for them, too. `short`: jobs that nodes alone
-    refused."""
+    """Lend room that no job within its queue's share waits for to jobs beyond their queue's share.
+
+    Jobs are in the order of queues; among equal queues the oldest job is first. The limits of queues apply. `short` are
+    jobs that only nodes rejected.
+    """
     tiers, nodes = session.tiers, session.nodes
     if not (session.conf.work_conserving and tiers.every("lending") and nodes.count):
         return
@@ -280,7 +289,7 @@ def _lend(session: Session, short: Collection[str]) -> Iterator[None]:
     kept = yield from _kept_room(session, wanted)
     for jobs in beyond.values():
         jobs.sort(key=tiers.job_key, reverse=True)
-    # A task whose bind is refused is pending again, and not tried again in this session.
+    # A task that the binder refuses is pending again, and is not tried again in this session.
     sheets: dict[str, Sheet] = {}
     with lent(session):
         while beyond:
@@ -297,7 +306,7 @@ def _lend(session: Session, short: Collection[str]) -> Iterator[None]:
 
 
 def _lend_to(session: Session, job: Job, sheets: dict[str, Sheet]) -> Generator[None, None, bool]:
-    """Whether to come back to the job: it got what it wanted next, and wants more."""
+    """Place the tasks that a job needs next. Returns whether they are placed and the job needs more."""
     if job.uid not in sheets:
         sheets[job.uid] = _sheet(session, job)
     sheet = sheets[job.uid]
@@ -310,8 +319,7 @@ def _lend_to(session: Session, job: Job, sheets: dict[str, Sheet]) -> Generator[
 
 
 def _waits_for_room(session: Session, job: Job) -> Sequence[Task]:
-    """What a job would use room for if it had its turn; empty for one that waits for something else, or has claims
-    already."""
+    """Return the tasks that a job would place next; empty if it waits for something else or has claims."""
     tiers = session.tiers
     if job.quota_refusal or tiers.invalid(job) is not None or (job.waiting and tiers.job_pipelined(job)):
         return ()
@@ -321,7 +329,7 @@ def _waits_for_room(session: Session, job: Job) -> Sequence[Task]:
 
 
 def _stays_outside(session: Session, job: Job) -> bool:
-    """Whether the job is not let into its queue: no node is of use to it, until one session after that."""
+    """Return whether the job is not admitted, so that it cannot use a node before the session after its admission."""
     actions, promises = session.conf.actions, session.promises
     if not job.is_pending or "enqueue" not in actions:
         return False
@@ -330,7 +338,7 @@ def _stays_outside(session: Session, job: Job) -> bool:
 
 
 def _gives_back(session: Session, job: Job) -> bool:
-    """Whether `reclaim` may take what is lent to the job."""
+    """Return whether `reclaim` may evict the job's tasks that are placed on lent room."""
     return (
         "reclaim" in session.conf.actions
         and session.queues[job.queue].reclaimable
@@ -339,15 +347,18 @@ def _gives_back(session: Session, job: Job) -> bool:
 
 
 def _takes_back(session: Session, job: Job, tasks: Sequence[Task]) -> bool:
-    """Whether `reclaim` looks for room for the job."""
+    """Return whether `reclaim` searches for victims for the job."""
     return not job.is_pending and session.tiers.starving(job) and all(task.pod.preempts for task in tasks)
 
 
 def _kept_room(
     session: Session, beyond: Collection[str]
 ) -> Generator[None, None, tuple[Sequence[Spared], Sequence[Spared]]]:
-    """Room on nodes that may be of use to others than jobs `beyond` their queue's share; and of it what is kept even
-    from such jobs as give back what they are lent."""
+    """Return the room to keep for jobs within their queue's share, as two sets.
+
+    The first applies to jobs whose tasks cannot be reclaimed, the second to jobs whose tasks can be. `beyond` are the
+    jobs beyond their queue's share.
+    """
     nodes = session.nodes
     kept, firmly = Keeping(), Keeping()
     seen = set()
@@ -371,7 +382,7 @@ def _kept_room(
 
 
 def _compare(session: Session, waiting: Mapping[str, Sequence[Job]], left: str, right: str) -> int:
-    """Of two queues by the job of each that comes next, the last in its list."""
+    """Compare two queues; if they are equal, compare their next jobs, each the last of its list, by creation."""
     one, other = waiting[left][-1], waiting[right][-1]
     found = session.tiers.compare_queues(session.queues[left], session.queues[right])
     return found or (-1 if (one.created, one.uid) < (other.created, other.uid) else 1)

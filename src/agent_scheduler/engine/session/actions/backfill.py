@@ -1,4 +1,4 @@
-"""Nodes for pending tasks that ask for nothing (`pkg/scheduler/actions/backfill`)."""
+"""backfill: places pending best-effort tasks (`pkg/scheduler/actions/backfill`)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def backfill(session: Session) -> Iterator[None]:
-    """Each by itself. All tasks of a job that have a node are bound as soon as its gang is complete."""
+    """Place each best-effort task separately. A job's placed tasks are committed when its gang is complete."""
     nodes = session.nodes
     last: Job | None = None
     for task in (yield from _waiting(session)):
@@ -33,7 +33,7 @@ def backfill(session: Session) -> Iterator[None]:
 
 
 def _waiting(session: Session) -> Generator[None, None, list[Task]]:
-    """In the order of queues, jobs and tasks."""
+    """Return the waiting best-effort tasks in the order of queues, jobs and tasks."""
     tiers = session.tiers
     work = Worklist(tiers, session.queues)
     found: dict[str, list[Task]] = {}

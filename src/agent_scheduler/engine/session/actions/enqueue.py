@@ -1,7 +1,7 @@
-"""Which groups are let into their queues: Pending becomes Inqueue (`pkg/scheduler/actions/enqueue`).
+"""enqueue: admits groups to their queues; the phase Pending becomes Inqueue (`pkg/scheduler/actions/enqueue`).
 
-Volcano goes by the order of queues and jobs and asks plugins. Where the room of queues is kept in one account for all
-schedulers and gates, groups are let in there, in its order; plugins say what else may keep one out.
+Volcano processes queues and jobs in their order and asks plugins. With one account of queues for all schedulers and
+gates, groups are admitted by this account, in its order, and plugins decide about other reasons against admission.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _EVICTING: Final = frozenset(("preempt", "reclaim"))
 
 
 def enqueue(session: Session) -> Iterator[None]:
-    """A group that asks for no resources is let in without a question."""
+    """Admit groups, by the account of queues if there is one; plugins are not asked about groups without resources."""
     if session.promises is None:
         yield from _as_plugins_say(session)
     else:
@@ -65,14 +65,17 @@ def _let_in(session: Session, job: Job) -> None:
 
 
 def _by_account(session: Session, promises: Promises) -> Iterator[None]:
-    """Groups that other processes have let in without room ask again, and so do those that need more than before."""
+    """Admit groups by the account of queues.
+
+    Groups that another process has admitted without room ask again, and so do groups that need more than before.
+    """
     asking: list[Job] = []
     asks: list[Ask] = []
     for job in session.fresh:
         if not job.group.is_object or not (job.is_pending or job.is_inqueue):
             continue
         if not job.tasks and job.name.startswith(GROUP_OF_PODS):
-            # It was made for a pod that does not name it yet, or is gone.
+            # The group was created for a pod that does not name it so far, or that is deleted.
             promises.end(job.group.key)
             job.phase = PENDING
             continue
@@ -113,7 +116,7 @@ def _ask(session: Session, job: Job) -> Ask:
 
 
 def _may_have_minimum(job: Job) -> bool:
-    """Whether as many members as it needs have room, or no gate that is left to others."""
+    """Return whether enough members for the minimum have room, or have no gate that other components remove."""
     pending = job.by_status[TaskStatus.PENDING].values()
     free = [task for task in pending if not task.gated or (task.only_queue_gate and task.gate_managed)]
     roles = Counter(task.role for task in free)
@@ -123,10 +126,13 @@ def _may_have_minimum(job: Job) -> bool:
 
 
 def _wanted(job: Job, *, complete: bool) -> Vector:
-    """What the group says that it needs, less what gates of others hold, and at least what its minimum of members asks
-    for, as far as these are there. A group that says nothing is asked for nothing, unless it is `complete` and has
-    members with the gate of its queue: these are let past with room for the whole minimum, and its other members are to
-    find it there."""
+    """Return what the group needs to run.
+
+    It is the group's `minResources` without gated tasks, and at least the requests of the existing members of the
+    minimum. A group without `minResources` needs nothing for admission, unless it is `complete` and has members with
+    the gate of its queue: the gates are removed only with room for the whole minimum, so the other members must find
+    room too.
+    """
     said = admitted_minimum(job)
     if said is None and not (complete and any(task.gate_managed for task in job.tasks.values())):
         return EMPTY
@@ -134,7 +140,7 @@ def _wanted(job: Job, *, complete: bool) -> Vector:
         task for task in job.by_status[TaskStatus.PENDING].values() if not task.gated or task.only_queue_gate
     ]
     if len({id(task.request) for task in waiting}) > 1:
-        # What the first of them ask for is to be the same in whichever order they were seen.
+        # The requests of the first tasks must not depend on the order in which the pods were observed.
         waiting.sort(key=lambda task: turn_in_gang(task.pod))
     first, _ = needed(
         waiting,
@@ -149,7 +155,7 @@ def _wanted(job: Job, *, complete: bool) -> Vector:
 
 
 def _may_go(session: Session) -> Mapping[str, Vector]:
-    """By queue, what its jobs hold above their minimums, where others may have it evicted."""
+    """Return for each queue what its jobs hold beyond their minimums, if an action may evict it; otherwise nothing."""
     if _EVICTING.isdisjoint(session.conf.actions):
         return {}
     return {name: demand.elastic() for name, demand in session.queue_demands.items()}

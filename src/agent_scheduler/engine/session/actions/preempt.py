@@ -1,4 +1,4 @@
-"""Room for starving jobs from others of their queue that come after them (`pkg/scheduler/actions/preempt`)."""
+"""preempt: evicts tasks of lower-ordered jobs of the same queue for starving jobs (`pkg/scheduler/actions/preempt`)."""
 
 from __future__ import annotations
 
@@ -18,8 +18,10 @@ _REASON = "preempt"
 
 
 def preempt(session: Session) -> Iterator[None]:
-    """First between jobs: nothing is evicted unless the job then has its minimum. Then within each job, for tasks that
-    come before others of it."""
+    """Evict tasks of other jobs, if the starving job then has its minimum, then tasks of the job itself.
+
+    Within a job, tasks are evicted for tasks of the job that come before them.
+    """
     tiers = session.tiers
     starving: list[Job] = []
     by_queue: dict[str, JobHeap] = {}
@@ -44,7 +46,7 @@ def _pending(session: Session, job: Job) -> deque[Task]:
 
 
 def _for_job(session: Session, job: Job, tasks: deque[Task]) -> Generator[None, None, bool]:
-    """Whether to come back to the job."""
+    """Evict for the pending tasks of a job. Returns whether to process the job again."""
     tiers = session.tiers
     statement = Statement(session)
     assigned = False
@@ -64,7 +66,7 @@ def _within(session: Session, job: Job) -> Iterator[None]:
         statement = Statement(session)
         assigned = _evict_for(statement, tasks.popleft(), of_job=True)
         if session.conf.work_conserving and not session.tiers.job_pipelined(job):
-            # Without the others of its gang it would keep the room from those who can use it.
+            # Without the rest of its gang, the task would keep the room from jobs that can use it.
             statement.discard()
             return
         statement.commit()

@@ -1,4 +1,4 @@
-"""Room for starving jobs from other queues that have more than they deserve (`pkg/scheduler/actions/reclaim`)."""
+"""reclaim: evicts tasks of queues beyond their share for starving jobs (`pkg/scheduler/actions/reclaim`)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _REASON = "reclaim"
 
 
 def reclaim(session: Session) -> Iterator[None]:
-    """Nothing is evicted unless the job then has its minimum. Queues that are not reclaimable keep what they have."""
+    """Evict tasks of other, reclaimable queues for each starving job, if the job then has its minimum."""
     tiers = session.tiers
     work = Worklist(tiers, session.queues)
     for job in session.jobs.values():
@@ -64,8 +64,8 @@ def _evict_for(statement: Statement, reclaimer: Task) -> None:
             and session.queues[task.job.queue].reclaimable
         )
 
-    # A tier that decides keeps the later ones from being asked, as gang in the first one does of members that it can do
-    # without: what a queue has a right to would be taken, and taken back, in turns.
+    # The first deciding tier ends the vote, for example with gang, which allows the surplus members of any gang. Tasks
+    # within their queue's share would be evicted, and reclaimed in turn. So plugins of shares must agree as well.
     vote = partial(session.tiers.reclaimable, beyond_share=session.conf.work_conserving)
     if takes_free_room(statement, reclaimer):
         return

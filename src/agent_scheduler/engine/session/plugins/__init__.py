@@ -1,1 +1,1 @@
-"""What a session's rules are made of; a file each."""
+"""The plugins of sessions, one file each."""

@@ -1,8 +1,7 @@
-"""capacity: queues with limits, deserts and guarantees of their own, flat or in a tree
-(`pkg/scheduler/plugins/capacity`).
+"""capacity: queues with their own limits, deserved shares and guarantees, flat or in a tree.
 
-The accounts are `engine.quotas.capacity`. With the feature SchedulingGatesQueueAdmission a task that has its queue's
-gate taken off reserves its room in the queue from when it is let in until it is placed.
+The rules are those of `pkg/scheduler/plugins/capacity`, the accounts `engine.quotas.capacity`. With the feature
+SchedulingGatesQueueAdmission, a task whose queue gate is removed reserves room in the queue until it is placed.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class _Capacity:
-    """Of one session. Owner: the session, by the hooks."""
+    """The plugin's state in one session. Owner: the session, by its hooks."""
 
     def __init__(self, session: Session, option: PluginOption) -> None:
         self.session = session
@@ -54,7 +53,7 @@ class _Capacity:
     def job_enqueueable(self, job: Job) -> int:
         accounts = self.accounts
         if not self.session.asks_cluster and not self.session.queues[job.queue].open:
-            # The account of queues keeps the job's turn until it is open.
+            # The account of queues keeps the job's turn until the queue is open.
             return PERMIT
         if not accounts.takes_jobs(job.queue):
             return REJECT
@@ -99,8 +98,11 @@ class _Capacity:
         self.accounts.allocate(task.job.queue, task.request, task.uid)
 
     def deallocated(self, task: Task) -> None:
-        """A task whose placing was taken back reserves its room again; one that was evicted does not, or the room that
-        it is evicted for would not be there."""
+        """Release the room of a task.
+
+        A task whose placement was undone reserves its room again. An evicted task does not, since its room is needed
+        by the task for which it is evicted.
+        """
         self.accounts.deallocate(task.job.queue, task.request)
         if self.session.admits_gated and task.gate_managed and task.status is TaskStatus.PENDING:
             self.accounts.reservations.add(task.job.queue, task.uid, task.request)
@@ -110,7 +112,7 @@ class _Capacity:
 
 
 def _level(option: PluginOption) -> int:
-    """How many levels of ancestors are judged when room is reclaimed; what is no number, or below 0, is 0."""
+    """Return the number of levels of ancestors that reclaiming checks; 0 if the argument is negative or no number."""
     try:
         return max(int(option.arguments.get("ancestorReclaimLevel", 0)), 0)
     except (TypeError, ValueError):
@@ -118,6 +120,7 @@ def _level(option: PluginOption) -> int:
 
 
 def capacity(session: Session, option: PluginOption) -> Hooks:
+    """Return the hooks of the plugin capacity."""
     plugin = _Capacity(session, option)
     return Hooks(
         queue_order=plugin.queue_order,

@@ -1,4 +1,4 @@
-"""conformance: what Kubernetes itself depends on is not evicted."""
+"""conformance: protects pods that Kubernetes depends on from eviction."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ..model import Task
 if TYPE_CHECKING:
     from ..session import Session
 
-#: The value of system-cluster-critical; that of system-node-critical is above it. No other class may reach it.
+#: The value of system-cluster-critical; system-node-critical is higher, and other classes must be lower.
 _CRITICAL: Final = 2_000_000_000
 
 
@@ -21,4 +21,5 @@ def _evictable(preemptor: Task, tasks: Sequence[Task]) -> Sequence[Task]:
 
 
 def conformance(session: Session, option: PluginOption) -> Hooks:
+    """Return the hooks of the plugin conformance."""
     return Hooks(preemptable=_evictable, reclaimable=_evictable)

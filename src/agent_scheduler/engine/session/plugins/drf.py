@@ -1,4 +1,4 @@
-"""drf: of two jobs the one comes first whose dominant share of the cluster is less (`pkg/scheduler/plugins/drf`)."""
+"""drf: orders jobs by their dominant share of the cluster, ascending (`pkg/scheduler/plugins/drf`)."""
 
 from __future__ import annotations
 
@@ -13,21 +13,23 @@ from ..model import Job, Task
 if TYPE_CHECKING:
     from ..session import Session
 
-#: Shares that differ by no more are equal where tasks are to be evicted.
+#: The maximum difference of shares that count as equal for evictions.
 _CLOSE: Final = 0.000001
 
 
 class _Shares:
-    """Invariant: `_held` is what a job's tasks hold or have a claim on, and `_shares` has the share of each job that
-    was asked for since that last changed."""
+    """The dominant shares of jobs in one session.
+
+    Invariant: `_held` returns what a job's tasks hold or have a claim on; `_shares` caches shares until this changes.
+    """
 
     def __init__(self, session: Session) -> None:
         self._total = {resource: session.total[resource] for resource in names(session.total)}
-        #: Job -> what it held when the session was opened.
+        #: Job -> what it held at the opening of the session.
         self._opened = {
             uid: demand.allocated for uid, demand in zip(session.jobs, session.demands, strict=True)
         }
-        #: Job -> the same as things stand, of those to which anything has happened.
+        #: Job -> what it holds now, for jobs with changes.
         self._changed: dict[str, Total] = {}
         self._shares: dict[str, float] = {}
 
@@ -58,7 +60,7 @@ class _Shares:
         self._shares.pop(uid, None)
 
     def preemptable(self, preemptor: Task, tasks: Sequence[Task]) -> Sequence[Task]:
-        """Those of jobs that would still have a greater share without them than the preemptor's with its task."""
+        """Return tasks of jobs whose share without them is still at least that of the preemptor's job with its task."""
         mine = self._of(plus(self._held(preemptor.job.uid), preemptor.request))
         left: dict[str, Total] = {}
         victims = []
@@ -73,6 +75,7 @@ class _Shares:
 
 
 def drf(session: Session, option: PluginOption) -> Hooks:
+    """Return the hooks of the plugin drf."""
     shares = _Shares(session)
 
     def job_closed(job: Job) -> None:

@@ -19,13 +19,13 @@ if TYPE_CHECKING:
     from ..session import Session
 
 NOT_ENOUGH_PODS_OF_TASK: Final = "NotEnoughPodsOfTask"
-#: Tasks that run, or still may.
+#: Statuses of tasks that run, have succeeded or may still run.
 _VALID: Final = (*READY, TaskStatus.PIPELINED, TaskStatus.PENDING)
 _PIPELINED: Final = (*READY, TaskStatus.PIPELINED)
 
 
 def _valid(job: Job) -> Invalid | None:
-    """Whether it has the members that its minimums ask for, in all, by role and by sub-group."""
+    """Return why the job has too few members for its minimums, in total, by role or by sub-group; None if not."""
     if not job.roles_have(_VALID):
         return Invalid(NOT_ENOUGH_PODS_OF_TASK, "Not enough valid pods of each task for gang-scheduling")
     if not _sub_groups_have(job, lambda _: True):
@@ -40,7 +40,7 @@ def _valid(job: Job) -> Invalid | None:
 
 
 def _sub_groups_have(job: Job, which: Callable[[SubJob], bool]) -> bool:
-    """Whether each policy has its minimum of sub-groups of this kind."""
+    """Return whether each policy has its minimum of sub-groups for which `which` is true."""
     if not job.sub_minimums:
         return True
     found = Counter(sub_job.policy for sub_job in job.sub_jobs.values() if which(sub_job))
@@ -48,7 +48,7 @@ def _sub_groups_have(job: Job, which: Callable[[SubJob], bool]) -> bool:
 
 
 def _protected(preemptor: Task, tasks: Sequence[Task]) -> Sequence[Task]:
-    """What a job has above its minimum may go."""
+    """Return the tasks that may be evicted: those that their jobs have beyond the minimum."""
     left: dict[str, int] = {}
     victims = []
     for task in tasks:
@@ -73,9 +73,11 @@ def _ready(job: Job) -> bool:
 
 
 def _somebody_runs(job: Job, statuses: Iterable[TaskStatus]) -> bool:
-    """Whether not all that have room in these statuses stand by: those are bound after others have run, and while these
-    have none they would keep theirs for nothing (docs/decisions/0047). Who has succeeded has run, but may not be
-    enough."""
+    """Return whether the tasks with room in these statuses are not all of later stages.
+
+    Tasks of later stages are bound after the earlier stages have run. Without room for an earlier stage they would hold
+    theirs in vain (docs/decisions/0047). Succeeded tasks have run, but suffice only if no earlier stage waits.
+    """
     nobody = True
     for status in statuses:
         if status is TaskStatus.SUCCEEDED:
@@ -97,6 +99,8 @@ def _sub_job_pipelined(sub_job: SubJob) -> int:
 
 
 def gang(session: Session, option: PluginOption) -> Hooks:
+    """Return the hooks of the plugin gang."""
+
     def job_closed(job: Job) -> None:
         if job.tasks and (job.is_ready or not job.is_leaving):
             job.set_condition(_condition(session, job))
@@ -117,7 +121,7 @@ def gang(session: Session, option: PluginOption) -> Hooks:
 
 
 def _condition(session: Session, job: Job) -> PodGroupCondition:
-    """In Volcano's words; `close` says it by what the gang waits for."""
+    """Return the condition with Volcano's wording; `close` replaces it by one that follows from the verdict."""
     return PodGroupCondition(
         type=SCHEDULED if job.is_ready else UNSCHEDULABLE,
         status="True",

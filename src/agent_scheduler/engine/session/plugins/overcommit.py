@@ -1,7 +1,6 @@
-"""overcommit: no more groups are let into queues than the cluster has room for, times a factor
-(`pkg/scheduler/plugins/overcommit`).
+"""overcommit: limits admitted groups to the cluster's capacity times a factor (`pkg/scheduler/plugins/overcommit`).
 
-Only where groups are let in by what the cluster has; else by what their queues declare alone.
+It has an effect only if groups are admitted by the capacity of the cluster, not if only by their queues' limits.
 """
 
 from __future__ import annotations
@@ -23,6 +22,7 @@ _DEFAULT_FACTOR: Final = 1.2
 
 
 def overcommit(session: Session, option: PluginOption) -> Hooks:
+    """Return the hooks of the plugin overcommit."""
     if not session.asks_cluster:
         return Hooks()
     factor = float(option.arguments.get(FACTOR, _DEFAULT_FACTOR))

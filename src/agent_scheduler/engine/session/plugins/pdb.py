@@ -1,6 +1,6 @@
-"""pdb: no PodDisruptionBudget is violated by an eviction (`pkg/scheduler/plugins/pdb`).
+"""pdb: allows only evictions that violate no PodDisruptionBudget (`pkg/scheduler/plugins/pdb`).
 
-Of pods without labels, which no budget covers, Volcano lets none go; here they are as free as any other.
+Volcano never evicts pods without labels, which no budget covers; here they may be evicted.
 """
 
 from __future__ import annotations
@@ -17,8 +17,9 @@ if TYPE_CHECKING:
 
 
 def pdb(session: Session, option: PluginOption) -> Hooks:
+    """Return the hooks of the plugin pdb."""
     pdbs = session.view.pdbs
-    #: Whom this session evicts, as far as it has come: they count in each budget before those who are asked about.
+    #: The tasks that this session has evicted so far; they count in each budget before the candidates.
     going: dict[str, Task] = {}
 
     def allowed(preemptor: Task, tasks: Sequence[Task]) -> Sequence[Task]:

@@ -1,4 +1,4 @@
-"""priority: jobs and tasks of higher priority come first, and may evict those of lower."""
+"""priority: orders jobs and tasks by descending priority, and lets them preempt those of lower priority."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def _task_order(task: Task) -> int:
 
 
 def _preemptable(preemptor: Task, tasks: Sequence[Task]) -> Sequence[Task]:
-    """Of other jobs by the jobs' priorities, of its own job by the tasks'."""
+    """Return tasks of jobs with a lower priority, and tasks of the same job with a lower task priority."""
     job = preemptor.job
     return [
         task
@@ -36,6 +36,7 @@ def _preemptable(preemptor: Task, tasks: Sequence[Task]) -> Sequence[Task]:
 
 
 def priority(session: Session, option: PluginOption) -> Hooks:
+    """Return the hooks of the plugin priority."""
     return Hooks(
         job_order=_job_order,
         sub_job_order=_sub_job_order,
@@ -46,5 +47,5 @@ def priority(session: Session, option: PluginOption) -> Hooks:
 
 
 def _starving(job: Job) -> bool:
-    """Some of its tasks have no room yet."""
+    """Return whether some of the job's tasks have neither room nor a claim."""
     return job.ready + job.waiting < len(job.tasks)

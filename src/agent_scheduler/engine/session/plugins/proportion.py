@@ -1,4 +1,4 @@
-"""proportion: the cluster divided among queues by their weights (`pkg/scheduler/plugins/proportion`).
+"""proportion: divides the cluster among queues by their weights (`pkg/scheduler/plugins/proportion`).
 
 The accounts are `engine.quotas.proportion`.
 """
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class _Proportion:
-    """Of one session. Owner: the session, by the hooks."""
+    """The plugin's state in one session. Owner: the session, by its hooks."""
 
     def __init__(self, session: Session) -> None:
         self.session = session
@@ -39,7 +39,7 @@ class _Proportion:
 
     def job_enqueueable(self, job: Job) -> int:
         if not self.session.asks_cluster:
-            # The account of queues says whether it is open, and keeps the job's turn if it is not.
+            # The account of queues checks whether the queue is open, and keeps the job's turn if it is not.
             return PERMIT
         if not self.session.queues[job.queue].open:
             return REJECT
@@ -84,6 +84,7 @@ class _Proportion:
 
 
 def proportion(session: Session, option: PluginOption) -> Hooks:
+    """Return the hooks of the plugin proportion."""
     plugin = _Proportion(session)
     return Hooks(
         queue_order=plugin.queue_order,

@@ -1,9 +1,8 @@
-"""resourcequota: a group is let in only if its namespace's quotas have room for its minimum
-(`pkg/scheduler/plugins/resourcequota`).
+"""resourcequota: admits a group only if the ResourceQuotas of its namespace have room for its minimum.
 
-What a quota has used counts the pods that there are. So a group asks for what its minimum needs beyond its own pods,
-and of groups that were let in before the same counts as promised: their pods may not have been made yet. A quota is
-asked only for pods that it counts by its scopes. Volcano's plugin knows neither.
+The plugin corresponds to `pkg/scheduler/plugins/resourcequota`. A quota's usage includes existing pods. So a group
+needs its minimum without its own pods, and the same part of earlier admitted groups counts as promised, since their
+pods may not exist so far. A quota is checked only for pods that its scopes include. Volcano's plugin does neither.
 """
 
 from __future__ import annotations
@@ -12,8 +11,8 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from agent_scheduler.objects.batch import ResourceQuota
-from agent_scheduler.objects.quantity import Quantity, canonical
 from agent_scheduler.objects.wire import Resources
+from apimachinery.quantity import Quantity, canonical
 
 from ...state.podusage import has_two_names
 from ...state.quotause import Nanos, Scoped, asks_for_quality, nanos
@@ -29,8 +28,11 @@ _REQUESTS: Final = "requests."
 
 
 class _Need(NamedTuple):
-    """What pods are to come for. A quota counts it that counts each of `kinds`: of pods that may be of several it is
-    not known of which they will be, and what the quota does not let pass the API server refuses."""
+    """The usage of pods that do not exist so far.
+
+    A quota counts it if it counts all of `kinds`. If the pods may be of several kinds, their actual kind is unknown;
+    the API server rejects the pods that the quota does not allow.
+    """
 
     kinds: Collection[Scoped]
     amounts: Nanos
@@ -40,7 +42,7 @@ class _Need(NamedTuple):
 
 
 class _Namespace:
-    """The quotas of one, each with what is promised of it and not used yet."""
+    """The quotas of one namespace, each with the amounts that are promised and not used so far."""
 
     def __init__(self, quotas: Collection[ResourceQuota]) -> None:
         self.promised: list[tuple[ResourceQuota, dict[str, int]]] = [(quota, {}) for quota in quotas]
@@ -51,7 +53,7 @@ class _Namespace:
                 promised[resource] = promised.get(resource, 0) + amount
 
     def refusal(self, needs: Collection[_Need]) -> str:
-        """By the first quota that has not enough left, in words; empty if all have."""
+        """Return a message about the first quota without enough room; empty if all have room."""
         for quota, promised in self.promised:
             hard, used = nanos(quota.status.hard), nanos(quota.status.used)
             asked = _asked_of(quota, needs)
@@ -67,6 +69,7 @@ class _Namespace:
 
 
 def resourcequota(session: Session, option: PluginOption) -> Hooks:
+    """Return the hooks of the plugin resourcequota."""
     namespaces = {name: _Namespace(quotas) for name, quotas in session.view.quotas.items()}
     for job in session.jobs.values():
         if job.is_inqueue and job.namespace in namespaces:
@@ -90,8 +93,10 @@ def resourcequota(session: Session, option: PluginOption) -> Hooks:
 
 
 def _needs(job: Job) -> Iterator[_Need]:
-    """What its minimum asks for beyond its pods. Of these one that has succeeded is done with, and one that has failed
-    or is leaving is to be made again."""
+    """Yield what the job's minimum needs in addition to its pods.
+
+    Succeeded pods count as existing; failed and terminating ones do not, since they will be created again.
+    """
     group = job.group
     if group.listed_resources is None:
         return
@@ -114,7 +119,7 @@ def _needs(job: Job) -> Iterator[_Need]:
 
 
 def _as_quotas_have_it(listed: Resources) -> dict[str, int]:
-    """A request has two names there, of which a group may list one."""
+    """Return the amounts with both names that quotas have for a request, of which a group may list one."""
     found = nanos(listed)
     for name, amount in list(found.items()):
         if has_two_names(name):

@@ -1,8 +1,8 @@
-"""sla: a job that has waited for as long as it may is let in at once (`pkg/scheduler/plugins/sla`).
+"""sla: admits and pipelines a job that has reached its maximum waiting time (`pkg/scheduler/plugins/sla`).
 
-The time is that of the group's annotation `volcano.sh/sla-waiting-time`, or `sla-waiting-time`, or else of the plugin's
-argument. One that cannot be read, or is not above 0, is none. The plugin says when the next job will have waited for so
-long, as nothing else may happen then.
+The time is that of the group's annotation `volcano.sh/sla-waiting-time` or `sla-waiting-time`, or else of the plugin's
+argument. Invalid and non-positive values are ignored. The plugin reports the time at which the next job reaches its
+limit, since there may be no event then.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import math
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
-from agent_scheduler.objects.durations import parse_duration
+from apimachinery.durations import parse_duration
 
 from ..conf import PluginOption
 from ..hooks import ABSTAIN, PERMIT, Hooks
@@ -24,11 +24,12 @@ WAITING_TIME: Final = "sla-waiting-time"
 
 
 def sla(session: Session, option: PluginOption) -> Hooks:
+    """Return the hooks of the plugin sla."""
     everybody = _seconds(option.arguments.get(WAITING_TIME))
     now = session.moment
 
     def deadline(job: Job) -> float:
-        """When its time is over, in seconds of the epoch; jobs without one come last."""
+        """Return the end of the job's waiting time, in seconds of the epoch; infinity without one, which is last."""
         annotations = job.group.annotations
         own = _seconds(annotations.get(f"volcano.sh/{WAITING_TIME}")) or _seconds(
             annotations.get(WAITING_TIME)
@@ -42,7 +43,7 @@ def sla(session: Session, option: PluginOption) -> Hooks:
         return PERMIT if deadline(job) <= now else ABSTAIN
 
     def turns_at() -> float:
-        """In whole seconds, as sessions are told the time."""
+        """Return the next deadline in whole seconds, since the time of sessions has whole seconds."""
         waiting = (deadline(job) for job in session.fresh if job.is_pending or not job.is_ready)
         soonest = min((each for each in waiting if each > now), default=math.inf)
         return soonest if math.isinf(soonest) else math.ceil(soonest)

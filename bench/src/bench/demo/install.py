@@ -1,0 +1,82 @@
+"""The demo's processes as they are installed: service account and roles of `config`, and a token of the account.
+
+The manifests are those that users apply.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import orjson
+import yaml
+
+from agent_scheduler.kube.transport import Transport
+from bench.harness.manifest_files import manifest_file
+from bench.harness.requests import ask, retry
+
+NAMESPACE = "agent-scheduler"
+
+
+class Component(NamedTuple):
+    """Its folder of `config`, of which some files say who it is and what it may do; and its service account."""
+
+    folder: str
+    account: str
+
+
+SCHEDULER = Component("default", "agent-scheduler")
+CONTROLLERS = Component("controllers", "agent-scheduler-controllers")
+_FILES = ("namespace.yaml", "service-account.yaml", "rbac.yaml")
+#: Seconds: longer than any run.
+_LIFETIME = 24 * 3600
+
+
+def files(component: Component) -> Iterator[str]:
+    """As of `manifest_file`."""
+    return (f"{component.folder}/{name}" for name in _FILES)
+
+
+def manifests(component: Component = SCHEDULER) -> Iterator[dict[str, Any]]:
+    """The objects, in the order in which they can be created. Raises FileNotFoundError."""
+    for name in files(component):
+        yield from yaml.safe_load_all(manifest_file(name).read_text(encoding="utf-8"))
+
+
+async def install(transport: Transport, component: Component = SCHEDULER) -> str:
+    """Create the objects that are not there, and return a token of the component's account. Raises `RequestFailed`."""
+    for manifest in manifests(component):
+        await retry(transport, "POST", _collection(manifest), orjson.dumps(manifest), ignore=409)
+    path = f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts/{component.account}/token"
+    body = {"spec": {"expirationSeconds": _LIFETIME}}
+    answer = orjson.loads(await ask(transport, "POST", path, body=orjson.dumps(body)))
+    token: str = answer["status"]["token"]
+    return token
+
+
+def _collection(manifest: dict[str, Any]) -> str:
+    group, _, version = manifest["apiVersion"].rpartition("/")
+    root = f"/apis/{group}/{version}" if group else f"/api/{version}"
+    namespace = manifest["metadata"].get("namespace")
+    scope = f"/namespaces/{namespace}" if namespace else ""
+    return f"{root}{scope}/{manifest['kind'].lower()}s"
+
+
+async def kubeconfig_of(transport: Transport, admin: Path, component: Component = SCHEDULER) -> Path:
+    """Install the component, and write a kubeconfig of its account beside the other. Raises `RequestFailed`."""
+    file = admin.with_name(f"{component.account}.kubeconfig")
+    write_kubeconfig(admin, await install(transport, component), file)
+    return file
+
+
+def write_kubeconfig(admin: Path, token: str, file: Path) -> None:
+    """Write the administrator's kubeconfig, which is JSON, with another token; only its owner may read the file."""
+    config = json.loads(admin.read_text(encoding="utf-8"))
+    for user in config["users"]:
+        user["user"] = {"token": token}
+    descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with os.fdopen(descriptor, "w", encoding="utf-8") as handle:
+        json.dump(config, handle)

@@ -1,0 +1,195 @@
+"""`agent-scheduler demo --story jobs`: a training Job whose workers wait for its master, and whose last task for them.
+
+Each line that is printed is what the API says then. What the story claims is checked: it fails where a pod is made
+before those that it depends on are ready, where workers are bound below their minimum, or where the Job does not end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AsyncExitStack
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, Final, NamedTuple
+
+import orjson
+import yaml
+
+from agent_scheduler.kube.transport import Transport
+from agent_scheduler.objects.batch import QUEUES, TASK_SPEC
+from agent_scheduler.objects.job import JOBS, job_path, jobs
+from bench.harness.embedded import cluster, scheduler
+from bench.harness.manifest_files import manifest_file
+from bench.harness.model import Nodes
+from bench.harness.processes import ProcessError
+from bench.harness.requests import ask, retry
+from bench.harness.site import BATCH_KINDS, CRDS, until_served
+
+from .install import CONTROLLERS, kubeconfig_of
+from .story import CONFIGURATION, controllers
+from .telling import Teller
+
+_PODS: Final = "/api/v1/namespaces/default/pods"
+#: Files as of `manifest_file`.
+KINDS: Final = (*BATCH_KINDS, "crd/batch.volcano.sh_jobs.yaml", "crd/bus.volcano.sh_commands.yaml")
+_ENABLED: Final = "job,podgroup,queue"
+_RUN_SECONDS: Final = "agent-scheduler.io/run-seconds"
+
+
+class Task(NamedTuple):
+    """A task as it is shown: pods that there are, those with a node, and those that run or have succeeded."""
+
+    pods: int = 0
+    bound: int = 0
+    running: int = 0
+    succeeded: int = 0
+
+
+class Seen(NamedTuple):
+    phase: str
+    message: str
+    #: By name.
+    tasks: Mapping[str, Task]
+
+
+TASKS: Final = ("master", "worker", "report")
+
+
+def training() -> dict[str, Any]:
+    """The Job: two of three workers are enough, and the report takes whatever room is left."""
+    return {
+        "apiVersion": "batch.volcano.sh/v1alpha1",
+        "kind": "Job",
+        "metadata": {"name": "training"},
+        "spec": {
+            "schedulerName": "volcano",
+            "queue": "default",
+            "minAvailable": 3,
+            "tasks": [
+                _task("master", 1, 1, seconds=9, cpu="1"),
+                _task("worker", 3, 2, seconds=5, cpu="1", after="master"),
+                _task("report", 2, 0, seconds=2, after="worker"),
+            ],
+        },
+    }
+
+
+def _task(
+    name: str, replicas: int, minimum: int, *, seconds: int, cpu: str = "", after: str = ""
+) -> dict[str, Any]:
+    resources = {"requests": {"cpu": cpu, "memory": "256Mi"}} if cpu else {}
+    return {
+        "name": name,
+        "replicas": replicas,
+        "minAvailable": minimum,
+        **({"dependsOn": {"name": [after]}} if after else {}),
+        "template": {
+            "metadata": {"annotations": {_RUN_SECONDS: str(seconds)}},
+            "spec": {
+                "restartPolicy": "Never",
+                "containers": [{"name": "c", "image": "registry.invalid/none:1", "resources": resources}],
+            },
+        },
+    }
+
+
+async def look(transport: Transport) -> Seen:
+    """The Job, and its pods, as the API has them."""
+    job = orjson.loads(await ask(transport, "GET", job_path("default", "training")))
+    pods = orjson.loads(await ask(transport, "GET", _PODS))["items"]
+    state = (job.get("status") or {}).get("state") or {}
+    return Seen(state.get("phase", ""), state.get("message", ""), {name: _of(name, pods) for name in TASKS})
+
+
+def _of(task: str, pods: list[dict[str, Any]]) -> Task:
+    mine = [each for each in pods if (each["metadata"].get("annotations") or {}).get(TASK_SPEC) == task]
+    phases = [each["status"].get("phase") for each in mine]
+    bound = sum(bool(each["spec"].get("nodeName")) for each in mine)
+    return Task(len(mine), bound, phases.count("Running"), phases.count("Succeeded"))
+
+
+def shown(seen: Seen) -> str:
+    lines = [f"         job training: {seen.phase or '-'}{f', {seen.message}' if seen.message else ''}"]
+    lines.append(f"         {'TASK':7} {'PODS':>5} {'BOUND':>6} {'RUNNING':>8} {'SUCCEEDED':>10}")
+    for name, each in seen.tasks.items():
+        lines.append(f"         {name:7} {each.pods:5} {each.bound:6} {each.running:8} {each.succeeded:10}")
+    return "\n".join(lines)
+
+
+def contradiction(seen: Seen) -> str:
+    """What a Job may never look like; empty if it does not. Pods of a task may have ended since others were made."""
+    master, worker, report = (seen.tasks[name] for name in TASKS)
+    if worker.pods and not (master.running or master.succeeded):
+        return "workers are there before their master runs"
+    if 0 < worker.bound < 2:
+        return "fewer workers are bound than they need"
+    if report.pods and worker.running + worker.succeeded < 2:
+        return "the report is made before the workers run"
+    return ""
+
+
+async def tell_jobs(teller: Teller[Seen], start: Callable[[], Awaitable[object]]) -> None:
+    """`start` has the scheduler begin. Raises `ProcessError` where the story goes otherwise."""
+
+    async def until(what: str, holds: Callable[[Seen], bool]) -> None:
+        def stands(seen: Seen) -> bool:
+            if problem := contradiction(seen):
+                raise ProcessError(f"the story fails: {problem}")
+            return holds(seen)
+
+        await teller.until(what, stands)
+
+    teller.tell(
+        "A Job of three tasks: a master, three workers of which two are enough, and a report that takes what is left. "
+        "Workers wait for the master, the report for the workers."
+    )
+    await until("nothing waits for the master", lambda seen: seen.phase == "Pending")
+    teller.tell(
+        "The scheduler starts, and lets the Job's group in. Its master has a pod, the others have none."
+    )
+    await start()
+    await until("the master does not run", lambda seen: seen.tasks["master"].running == 1)
+    teller.tell("The master runs. The workers are made, and bound as a gang: two at least, or none.")
+    await until("the workers do not run", lambda seen: seen.tasks["worker"].running == 3)
+    teller.tell("The workers run. The report is made, asks for nothing, and runs beside them.")
+    await until("the report does not run", lambda seen: sum(seen.tasks["report"][2:]) == 2)
+    teller.tell("All end, and so does the Job.")
+    await until("the Job does not end", lambda seen: seen.phase == "Completed")
+    teller.tell("Completed: each task when its turn came, and never fewer of it than it needs.")
+
+
+async def _install(transport: Transport) -> None:
+    for name in KINDS:
+        body = yaml.safe_load(manifest_file(name).read_text(encoding="utf-8"))
+        await retry(transport, "POST", CRDS, orjson.dumps(body))
+    for collection in (QUEUES, JOBS):
+        await until_served(transport, collection)
+
+
+async def play(say: Callable[[str], object]) -> None:
+    """The story of jobs, with cluster, controllers and scheduler as processes of their own. Raises `ProcessError`, and
+    `RequestFailed`."""
+    secured = ("--authorization-mode", "RBAC", "--no-tls")
+    with TemporaryDirectory(prefix="agent-scheduler-demo-") as name:
+        folder = Path(name)
+        async with (
+            cluster(Nodes(count=1, cpu="4", memory="8Gi"), folder=folder, arguments=secured) as (
+                _,
+                transport,
+            ),
+            AsyncExitStack() as stack,
+        ):
+            await _install(transport)
+            admin = folder / "kubeconfig"
+            keepers = await kubeconfig_of(transport, admin, CONTROLLERS)
+            await stack.enter_async_context(controllers(_ENABLED, keepers, folder))
+            file = folder / "scheduler.json"
+            file.write_bytes(orjson.dumps(CONFIGURATION))
+            mine = await kubeconfig_of(transport, admin)
+            flags = ("--config", str(file), "--kubeconfig", str(mine), "--log-level", "warning")
+
+            async def start() -> None:
+                await stack.enter_async_context(scheduler(flags, folder=folder))
+
+            await retry(transport, "POST", jobs("default"), orjson.dumps(training()))
+            await tell_jobs(Teller(say, lambda: look(transport), shown), start)

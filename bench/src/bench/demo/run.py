@@ -1,0 +1,242 @@
+"""One invocation of the demo: its case played on an embedded cluster, the view meanwhile, table and report at the end.
+
+The run ends when nothing more can come: every pod is bound, or those that are not fit nowhere by the audit and
+no running pod will end. Faults end it early, with the reason in the outcome: a child that dies, time that
+is up.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import signal
+import sys
+from collections.abc import Awaitable, Callable
+from itertools import pairwise
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, TypeVar
+
+import orjson
+import uvloop
+from rich.console import Console
+
+from agent_scheduler.kube.errors import RequestFailed
+from agent_scheduler.kube.transport import Transport
+from bench.harness.embedded import embedded
+from bench.harness.measure import machine
+from bench.harness.model import Case, Tuning
+from bench.harness.processes import ProcessError
+from bench.harness.result import Run, percentiles, waits
+from bench.harness.run import Play, run_once
+from bench.harness.specs import Refusals, Workload
+from bench.harness.traces import TraceError
+
+from . import job_story, story
+from .install import kubeconfig_of
+from .outcome import Outcome, Sample, rate
+from .report import write_report
+from .scenario import case_of, workload_of
+from .summary import summary
+from .view import Frame, LineView, LiveView, View, final_table
+
+_T = TypeVar("_T")
+#: Between two samples, seconds.
+_TICK = 0.25
+#: Columns of tables where there is no terminal to say how many fit.
+_WIDTH = 110
+
+
+class _Terminated(Exception):
+    """SIGTERM."""
+
+
+def execute(args: argparse.Namespace) -> int:
+    """Runs the demo as `command` documents it, and returns its exit code."""
+    if args.story is not None:
+        if args.json:
+            print(
+                "agent-scheduler demo: --story is told in lines, and cannot be had with --json",
+                file=sys.stderr,
+            )
+            return 2
+        play = {"gates": story.play, "jobs": job_story.play}[args.story]
+        return _ended(lambda: play(lambda text: print(text, flush=True)), lambda _: 0)
+    try:
+        workload = workload_of(args)
+    except TraceError as error:
+        print(f"agent-scheduler demo: {error}", file=sys.stderr)
+        return 2
+    # With --json, standard output is for the one object.
+    console = Console(stderr=args.json)
+    if not console.is_terminal:
+        console.width = _WIDTH
+    view = _view(args, console)
+
+    async def shown() -> Outcome:
+        with view:
+            return await run(args, workload, view)
+
+    return _ended(shown, lambda outcome: _finish(args, console, outcome))
+
+
+def _ended(work: Callable[[], Awaitable[_T]], finish: Callable[[_T], int]) -> int:
+    """The exit code of what is done and then finished."""
+    try:
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            found = runner.run(_until_terminated(work))
+    except KeyboardInterrupt:
+        print("agent-scheduler demo: interrupted", file=sys.stderr)
+        return 130
+    except _Terminated:
+        print("agent-scheduler demo: terminated", file=sys.stderr)
+        return 143
+    except (ProcessError, RequestFailed, OSError) as error:
+        print(f"agent-scheduler demo: {error}", file=sys.stderr)
+        return 1
+    return finish(found)
+
+
+def _view(args: argparse.Namespace, console: Console) -> View:
+    if args.json:
+        return LineView(lambda text: None)
+    if console.is_terminal:
+        return LiveView(console)
+    return LineView(lambda text: print(text, flush=True))
+
+
+async def _until_terminated(work: Callable[[], Awaitable[_T]]) -> _T:
+    task = asyncio.current_task()
+    assert task is not None
+    terminated = False
+
+    def terminate() -> None:
+        nonlocal terminated
+        terminated = True
+        task.cancel()
+
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, terminate)
+    try:
+        return await work()
+    except asyncio.CancelledError:
+        if terminated:
+            raise _Terminated from None
+        raise
+
+
+async def run(args: argparse.Namespace, workload: Workload, view: View) -> Outcome:
+    """Plays the case. The scheduler has a token of its service account; the demo itself is an administrator.
+
+    Raises `ProcessError` when no pod could be created.
+    """
+    gangs = args.gangs if args.trace is None else 0
+    case = case_of(workload, workers=args.workers, patience=args.timeout, gangs=gangs)
+    sampler = Sampler(case, view)
+    # Tokens over plain HTTP on the loopback interface: the demo measures scheduling, not TLS.
+    secured = ("--authorization-mode", "RBAC", "--no-tls")
+    flags = (
+        *("--scheduler-name", args.scheduler_name),
+        *("--scheduler-worker-count", str(args.workers)),
+        *("--log-level", "warning"),
+        # It is alone in its cluster.
+        "--leader-elect=false",
+        *args.scheduler_arg,
+    )
+
+    async def installed(transport: Transport, kubeconfig: Path) -> Path:
+        own = await kubeconfig_of(transport, kubeconfig)
+        view.say(f"{len(workload.nodes):,} nodes created; starting the scheduler")
+        return own
+
+    with TemporaryDirectory(prefix="agent-scheduler-demo-") as folder:
+        file = Path(folder) / "scheduler.json"
+        file.write_bytes(orjson.dumps(_configuration(case.tuning)))
+        site = embedded(
+            case,
+            scheduler_name=args.scheduler_name,
+            cluster_arguments=secured,
+            scheduler_arguments=("--config", str(file), *flags),
+            install=installed,
+        )
+        view.say("starting the cluster")
+        played = await run_once(case, site, watch=sampler.run)
+    if sampler.play is None:
+        raise ProcessError("\n".join(played.refused))
+    return _outcome(workload, args.workers, played, sampler.play, sampler.samples)
+
+
+def _configuration(tuning: Tuning) -> dict[str, Any]:
+    """All else is said by flags."""
+    batch = {} if tuning.batch is None else {"batch": dict(tuning.batch)}
+    return {"apiVersion": "agent-scheduler/v1", "kind": "SchedulerConfiguration", **batch}
+
+
+def _outcome(workload: Workload, workers: int, played: Run, play: Play, samples: list[Sample]) -> Outcome:
+    return Outcome(
+        workload=workload,
+        workers=workers,
+        start=play.began,
+        track=play.track,
+        gangs=[track for track in play.tracks.values() if track.batch.gang is not None],
+        observer=play.observer,
+        latest=play.load.latest,
+        audit=play.verdict.state,
+        figures=play.figures,
+        failures=played.refused,
+        samples=samples,
+        hopeless=Refusals(workload.nodes).counted(workload.pods),
+        machine=machine(),
+    )
+
+
+class Sampler:
+    """Samples a run and shows it, from the first pod on. `play` is None until then."""
+
+    def __init__(self, case: Case, view: View) -> None:
+        self._case = case
+        self._view = view
+        self.samples: list[Sample] = []
+        self.play: Play | None = None
+
+    async def run(self, play: Play) -> None:
+        self.play = play
+        while True:
+            self.samples.append(Sample.of(play, await play.site.meter.read()))
+            self._view.show(self._frame(play))
+            await asyncio.sleep(_TICK)
+
+    def _frame(self, play: Play) -> Frame:
+        samples = self.samples
+        sample, before = samples[-1], (samples[-9:-1] or samples[-1:])[0]
+        seconds = max(sample.at - before.at, 1e-9)
+        return Frame(
+            title=self._case.name,
+            total=self._case.load.count,
+            sample=sample,
+            bound_rate=rate(samples),
+            created_rate=(sample.created - before.created) / seconds if len(samples) > 1 else 0.0,
+            latency=percentiles(waits(play.track.sent, play.track.bound)),
+            fill=play.free.fill("cpu"),
+            history=[
+                (later.bound - earlier.bound) / max(later.at - earlier.at, 1e-9)
+                for earlier, later in pairwise(samples[-72:])
+            ],
+        )
+
+
+def _finish(args: argparse.Namespace, console: Console, outcome: Outcome) -> int:
+    report: Path | None = None
+    if not args.no_report:
+        report = args.report or Path("out/demo-report.html")
+        try:
+            write_report(outcome, report)
+        except OSError as error:
+            print(f"agent-scheduler demo: --report {report}: {error.strerror or error}", file=sys.stderr)
+            return 1
+    if args.json:
+        values = outcome.as_json() | {"report": str(report) if report else None}
+        sys.stdout.write(orjson.dumps(values, option=orjson.OPT_INDENT_2).decode() + "\n")
+    else:
+        console.print(final_table(outcome))
+        console.print(summary(outcome, report))
+    return 0 if outcome.ok else 1

@@ -1,0 +1,90 @@
+"""The published protocol: how much of all GPUs is allocated when pods have asked for more than there are.
+
+Weng et al. (USENIX ATC'23, section 6; the settings are those of their repository): nodes with GPUs only; pods of the
+trace, drawn with replacement until they ask for 1.3 times all GPUs, in random order; each is tried once, and stays.
+Published, on OpenB's default list, in per cent, over ten seeds: Random 87.47 +- 0.30, DotProduct 90.85, GPUPacking
+92.00, BestFit 93.08 +- 0.13, FGD 95.39 +- 0.08.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from ..harness.specs import GPU_MILLI, NodeSpec, PodSpec, Workload
+from .decisions import Decisions, Pods
+from .policies import Policy, measured_by
+
+#: What is asked for, of what there is.
+DEMAND: Final = 1.3
+#: Points of a curve for all that there is.
+_POINTS: Final = 50
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Filled:
+    """One run. Shares are of all GPUs."""
+
+    trace: str
+    policy: str
+    seed: int
+    pods: int
+    placed: int
+    allocated: float
+    #: (asked for by now, allocated, free but of no use to the workload), at even steps.
+    curve: tuple[tuple[float, float, float], ...]
+    #: CPU microseconds a decision.
+    decision_us: float
+
+
+def gpu_nodes(workload: Workload) -> tuple[NodeSpec, ...]:
+    return tuple(node for node in workload.nodes if node.gpus)
+
+
+def drawn(
+    pods: Sequence[PodSpec], nodes: Sequence[NodeSpec], seed: int, demand: float = DEMAND
+) -> list[PodSpec]:
+    """Pods that ask for `demand` times the GPUs of the nodes. Raises ValueError where no pod asks for any."""
+    if not any(pod.requests.get(GPU_MILLI) for pod in pods):
+        raise ValueError("no pod asks for a GPU; expected a trace with pods that do")
+    chance = random.Random(seed)
+    wanted = demand * sum(1000 * node.gpus for node in nodes)
+    found, asked = [], 0
+    while asked < wanted:
+        pod = chance.choice(pods)
+        found.append(pod)
+        asked += pod.requests.get(GPU_MILLI, 0)
+    chance.shuffle(found)
+    return found
+
+
+def fill(workload: Workload, policy: Policy, seed: int, demand: float = DEMAND) -> Filled:
+    nodes = gpu_nodes(workload)
+    there = sum(1000 * node.gpus for node in nodes)
+    waiting = drawn(workload.pods, nodes, seed, demand)
+    decisions, pods = Decisions(nodes, policy, workload.pods, seed), Pods()
+    unusable = decisions.unusable(measured_by(workload.pods))
+    curve: list[tuple[float, float, float]] = []
+    asked = placed = given = 0
+    for number, spec in enumerate(waiting):
+        amount = spec.requests.get(GPU_MILLI, 0)
+        asked += amount
+        pod = pods.pod(spec, f"pod-{number:06d}")
+        decisions.seen(pod)
+        if decisions.place(pod):
+            placed += 1
+            given += amount
+        if asked * _POINTS >= (len(curve) + 1) * there or number + 1 == len(waiting):
+            curve.append((asked / there, given / there, unusable()))
+    return Filled(
+        trace=workload.name,
+        policy=policy.name,
+        seed=seed,
+        pods=len(waiting),
+        placed=placed,
+        allocated=given / there,
+        curve=tuple(curve),
+        decision_us=decisions.seconds / decisions.decided * 1e6,
+    )

@@ -1,0 +1,39 @@
+"""Answers that were recorded from real API servers. The files are not part of the repository; they lie beside it."""
+
+from __future__ import annotations
+
+import gzip
+import os
+from pathlib import Path
+
+import pytest
+
+from .places import REPOSITORY
+
+#: Custom resources that the recorded servers had.
+CRDS = REPOSITORY / "config" / "crd"
+_FOLDER = REPOSITORY.parent / "shared" / "conformance"
+
+
+def recorded(name: str, variable: str = "") -> list[str]:
+    """The lines of the recording `name`, or of the file that the environment's `variable` names instead.
+
+    Without the file, or outside of the repository, the test is skipped; with CI=true it fails. A name that ends in
+    `.gz` is of a compressed file. Raises FileNotFoundError where the environment names a file that does not exist.
+    """
+    given = os.environ.get(variable) if variable else None
+    path = Path(given) if given else _FOLDER / name
+    if given is None:
+        need(path)
+    need(CRDS / "kustomization.yaml")
+    data = path.read_bytes()
+    return (gzip.decompress(data) if path.suffix == ".gz" else data).decode().splitlines()
+
+
+def need(path: Path) -> None:
+    """Skips the test if the file does not exist. With CI=true the test fails."""
+    if path.is_file():
+        return
+    if os.environ.get("CI", "").lower() == "true":
+        pytest.fail(f"there is no file {path}; with CI=true no test is skipped for that", pytrace=False)
+    pytest.skip(f"there is no file {path}")

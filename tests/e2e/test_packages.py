@@ -1,0 +1,88 @@
+"""Each distribution builds from its sources, and the tests of embedded-kubernetes pass in an environment of its own."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+import venv
+from pathlib import Path
+
+import pytest
+
+from requirements.locks import FOLDER, read
+from tests.support.needed import need
+from tests.support.places import APIMACHINERY, BENCH, EMBEDDED, ROOT
+
+pytestmark = [pytest.mark.wide, pytest.mark.timeout(900)]
+
+#: Those that use the distribution as a whole: the command, the class, the examples of README.md, and kopf.
+TESTS = ("tests/embedded/assembly", "tests/embedded/clients")
+
+
+def run(*words: str | Path, folder: Path) -> subprocess.CompletedProcess[str]:
+    environment = {
+        key: value for key, value in os.environ.items() if not key.startswith(("PYTHON", "PYTEST_"))
+    }
+    return subprocess.run(words, cwd=folder, env=environment, check=False, capture_output=True, text=True)
+
+
+@pytest.fixture(scope="module")
+def wheels(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("wheels")
+    for package in (APIMACHINERY, EMBEDDED):
+        words = ("-m", "hatchling", "build", "-t", "wheel", "-d", str(folder))
+        done = run(sys.executable, *words, folder=package)
+        assert done.returncode == 0, done.stderr
+    return folder
+
+
+@pytest.fixture(scope="module")
+def python(wheels: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The Python of the environment, with the libraries that dev.lock pins."""
+    folder = tmp_path_factory.mktemp("environment")
+    venv.create(folder / "venv", with_pip=True)
+    found = folder / "venv" / "bin" / "python"
+    constraints = folder / "constraints.txt"
+    constraints.write_text("".join(f"{pin.name}=={pin.version}\n" for pin in read(FOLDER / "dev.lock")))
+    words = ("-m", "pip", "install", "--quiet", "--find-links", wheels, "-c", constraints)
+    done = run(found, *words, "embedded-kubernetes[test]", folder=folder)
+    need(done.returncode == 0, f"pip gets no packages here: {done.stderr[-300:]}")
+    return found
+
+
+@pytest.mark.parametrize("package", [ROOT, APIMACHINERY, EMBEDDED, BENCH], ids=lambda folder: folder.name)
+def test_a_source_distribution_builds_the_wheel_that_the_repository_builds(
+    package: Path, tmp_path: Path
+) -> None:
+    build = (sys.executable, "-m", "hatchling", "build")
+    done = run(*build, "-d", tmp_path, folder=package)
+    assert done.returncode == 0, done.stderr
+    (source,) = tmp_path.glob("*.tar.gz")
+    with tarfile.open(source) as archive:
+        archive.extractall(tmp_path, filter="data")
+    done = run(
+        *build, "-t", "wheel", "-d", tmp_path / "again", folder=tmp_path / source.name.removesuffix(".tar.gz")
+    )
+    assert done.returncode == 0, done.stderr
+    (wheel,) = tmp_path.glob("*.whl")
+    assert (tmp_path / "again" / wheel.name).read_bytes() == wheel.read_bytes()
+
+
+def test_its_tests_pass_without_anything_else_of_this_repository(python: Path, tmp_path: Path) -> None:
+    for name in ("tests", "docs"):
+        shutil.copytree(EMBEDDED / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("README.md", "pyproject.toml"):
+        shutil.copy2(EMBEDDED / name, tmp_path / name)
+    done = run(python, "-m", "pytest", "-p", "no:cacheprovider", *TESTS, folder=tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert run(python, "-c", "import agent_scheduler", folder=tmp_path).returncode != 0
+
+
+def test_its_command_is_there(python: Path, tmp_path: Path) -> None:
+    done = run(python.with_name("embedded-kubernetes"), "--help", folder=tmp_path)
+    assert done.returncode == 0 and "--nodes" in done.stdout
+    done = run(python.with_name("embedded-kubernetes"), "--port", "0", "--nodes", "-1", folder=tmp_path)
+    assert done.stderr == "embedded-kubernetes: --nodes: must be at least 0, not -1\n"
