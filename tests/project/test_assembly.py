@@ -24,25 +24,18 @@ ALLOWED: Final[Mapping[str, frozenset[str]]] = {
         {
             "BatchMessages",
             "BatchScheduler",
-            "ConnectionPool",
-            "Coordinator",
             "DryRun",
-            "EventRecorder",
             "ExecPlugin",
             "GroupCommitter",
-            "Http1Transport",
             "Pictures",
-            "Reflector",
             "Session",
             "Sources",
-            "StatusWriter",
         }
     ),
     "optional": frozenset(
         {
             "BatchScheduler.shard_full",
             "Binds.allowed",
-            "EventRecorder.count",
             "HttpServer.authorizer",
             "HttpServer.certificates",
             "LeaderElector.now",
@@ -53,9 +46,6 @@ ALLOWED: Final[Mapping[str, frozenset[str]]] = {
             "Session.promises",
             "SessionNodes.nominations",
             "Snapshot.handle",
-            "StatusWriter.count",
-            "StatusWriter.now",
-            "StatusWriter.pace",
             "_NumberFamily.read",
         }
     ),

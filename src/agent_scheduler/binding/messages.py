@@ -7,9 +7,9 @@ from typing import Protocol
 
 from agent_scheduler.kube.budget import Budget
 from agent_scheduler.kube.pace import Pace
-from agent_scheduler.kube.recorder import EventRecorder
+from agent_scheduler.kube.recorder import EventRecorder, EventSettings, Reporter
 from agent_scheduler.kube.retry import Timing
-from agent_scheduler.kube.status import StatusWriter
+from agent_scheduler.kube.status import PODS, StatusKind, StatusSettings, StatusWriter
 from agent_scheduler.kube.transport import Named, Transport, segment
 from agent_scheduler.objects.batch import NATIVE_API
 
@@ -51,37 +51,27 @@ class Messages:
         """Create the writers, which send at `pace`, if given, behind more urgent requests."""
         status_writes, events = settings.status_writes, settings.events
         self._status_budget = budget_of(status_writes, timing)
-        self.status = StatusWriter(
-            transport,
-            budget=self._status_budget,
-            concurrency=status_writes.concurrency,
-            timing=timing,
-            now=timing.now,
-            count=observer.status_write,
-            pace=pace,
-        )
-        self.groups = StatusWriter(
-            transport,
-            budget=self._status_budget,
-            path=native_group_path,
-            resource="podgroups",
-            concurrency=status_writes.concurrency,
-            timing=timing,
-            now=timing.now,
-            count=observer.status_write,
-            pace=pace,
+        self.status, self.groups = (
+            StatusWriter(
+                kind,
+                StatusSettings(concurrency=status_writes.concurrency),
+                transport=transport,
+                budget=self._status_budget,
+                timing=timing,
+                count=observer.status_write,
+                pace=pace,
+            )
+            for kind in (PODS, StatusKind(native_group_path, "podgroups"))
         )
         self.recorder: EventRecorder | None = None
         self._event_budget: Budget | None = None
         if events is not None:
             self._event_budget = budget_of(events, timing)
             self.recorder = EventRecorder(
-                transport,
-                controller=settings.name,
-                instance=settings.identity,
+                Reporter(settings.name, settings.identity),
+                EventSettings(concurrency=events.concurrency, capacity=settings.event_buffer),
+                transport=transport,
                 budget=self._event_budget,
-                concurrency=events.concurrency,
-                capacity=settings.event_buffer,
                 timing=timing,
                 count=observer.event_write,
                 pace=pace,

@@ -216,7 +216,6 @@ def coordinator_of(
             fence=sharding.fence_period,
             timing=lease_timing,
         ),
-        fence=sharding.fence_period,
         observer=observer,
         timing=timing,
         times=times,
