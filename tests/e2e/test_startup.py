@@ -61,7 +61,12 @@ def test_the_list_of_commands_is_shown_without_any_of_them() -> None:
 )
 def test_a_command_is_explained_without_the_others(command: str, own: str) -> None:
     commands = {f"agent_scheduler.{name}" for name in ("cli.reach", "process.controllers", "cli.shard_plan")}
-    packages = {"agent_scheduler.process.runtime", "agent_scheduler.fastpath", "bench", "embedded_kubernetes"}
+    packages = {
+        "agent_scheduler.process.scheduler",
+        "agent_scheduler.fastpath",
+        "bench",
+        "embedded_kubernetes",
+    }
     others = (commands | packages) - {own}
     modules = imported(said_by("-m", "agent_scheduler", command, "--help"))
     assert among(modules, [own])
@@ -69,7 +74,7 @@ def test_a_command_is_explained_without_the_others(command: str, own: str) -> No
 
 
 def test_a_scheduler_is_made_without_what_its_first_bind_does_not_need() -> None:
-    modules = imported(said_by("-c", "import agent_scheduler.process.runtime"))
+    modules = imported(said_by("-c", "import agent_scheduler.process.scheduler"))
     assert "agent_scheduler.binding.binder" in modules
     later = {"aiohttp", "prometheus_client", "importlib.metadata"}
     assert among(modules, [*OF_OTHERS.split(), *later]) == []

@@ -24,29 +24,25 @@ ALLOWED: Final[Mapping[str, frozenset[str]]] = {
         {
             "BatchMessages",
             "BatchScheduler",
-            "DryRun",
-            "ExecPlugin",
             "GroupCommitter",
             "Pictures",
             "Session",
-            "Sources",
         }
     ),
     "optional": frozenset(
         {
             "BatchScheduler.shard_full",
-            "Binds.allowed",
+            "Handle.catalogue",
+            "Handle.devices",
+            "Handle.namespaces",
+            "Handle.owners",
+            "Handle.target_workload",
             "HttpServer.authorizer",
             "HttpServer.certificates",
-            "LeaderElector.now",
-            "LeaderElector.on_new_leader",
-            "Nominator.is_pending",
-            "Runtime.source",
+            "SchedulerProcess.source",
             "Session.book",
             "Session.promises",
             "SessionNodes.nominations",
-            "Snapshot.handle",
-            "_NumberFamily.read",
         }
     ),
     "late": frozenset(

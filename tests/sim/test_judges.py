@@ -453,7 +453,7 @@ _WIDE: dict[str, dict[str, Make]] = {
         "fastpath.settings._removes_gates": gives(True)
     },
     "S32 gates-shards: gates go by a process that does not hold the lease => removes a gate while": {
-        "process.runtime.gates_turn": lambda _was: lambda *_, **__: Always()
+        "process.scheduler.gates_turn": lambda _was: lambda *_, **__: Always()
     },
     "S34 gates-shards: one process gives away what the other has reserved => agent-fast": _TRUE_OF_OTHERS,
     # The usage of queues in the end reveals it as well.

@@ -123,7 +123,7 @@ class World:
         self.catalogue = Catalogue()
         self.devices = Devices(self.ledger.touch)
         self.workload = TargetWorkload()
-        self.nominator: Nominator[PodInfo] = Nominator()
+        self.nominator: Nominator[PodInfo] = Nominator(is_pending=lambda _uid: True)
         self.pdbs = PDBs()
         for each in nodes:
             self.ledger.set_node(each)

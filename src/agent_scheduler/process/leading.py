@@ -187,7 +187,7 @@ def elector_of(
         retry_period=election.retry_period,
         request_timeout=min(5.0, election.renew_deadline / 2),
     )
-    return LeaderElector(transport, config, timing=timing, now=timing.now, on_new_leader=on_new_leader)
+    return LeaderElector(transport, config, timing=timing, on_new_leader=on_new_leader)
 
 
 def coordinator_of(

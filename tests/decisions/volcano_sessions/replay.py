@@ -13,6 +13,7 @@ from typing import Any
 from agent_scheduler.engine.decide.decide import ClassViews
 from agent_scheduler.engine.decide.snapshot import Snapshot
 from agent_scheduler.engine.decide.trial import Trial
+from agent_scheduler.engine.framework.handle import Handle
 from agent_scheduler.engine.quotas.vector import of_resources
 from agent_scheduler.engine.session.close import Result, close
 from agent_scheduler.engine.session.nodes import SessionNodes
@@ -52,7 +53,7 @@ def replay(case: Case) -> list[Obj]:
 
 
 def nodes_of(case: Case, ledger: Ledger) -> SessionNodes:
-    snapshot = Snapshot(ledger)
+    snapshot = Snapshot(ledger, Handle(ledger))
     views = ClassViews(profile_of(case.conf, VOLCANO), snapshot)
     return SessionNodes(snapshot, Trial(ledger, snapshot, {VOLCANO: views}, NoWrites()))
 

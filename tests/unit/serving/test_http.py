@@ -26,6 +26,7 @@ from agent_scheduler.serving.sources import (
     TOKEN_HEADER,
     DebugPage,
     DebugQuery,
+    DebugSources,
     NotReady,
     ServingError,
     Sources,
@@ -55,14 +56,20 @@ class World:
         return Sources(
             metrics=self.metrics.exposition,
             configuration=lambda: {"workerCount": 2, "password": "hunter2"},
-            queue=self.queue,
-            cache=self.cache,
-            explain=self.explain,
-            explain_group=lambda namespace, name: (True, {"podgroup": f"{namespace}/{name}"}),
+            debug=DebugSources(
+                queue=self.queue,
+                places=("active", "backoff"),
+                cache=self.cache,
+                explain=self.explain,
+                explain_group=lambda namespace, name: (True, {"podgroup": f"{namespace}/{name}"}),
+                check=self.check,
+            ),
             live=(Check("loop", lambda: None if self.alive else "blocked"),),
             ready=(Check("sync", lambda: None if self.synced else "pods not listed yet"),),
-            places=("active", "backoff"),
         )
+
+    async def check(self) -> dict[str, Any]:
+        return {}
 
     def queue(self, query: DebugQuery) -> DebugPage:
         def pods() -> Iterator[dict[str, str]]:

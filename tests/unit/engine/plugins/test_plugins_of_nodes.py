@@ -17,6 +17,7 @@ from agent_scheduler.engine.events.events import (
     ClusterEvent,
     Resource,
 )
+from agent_scheduler.engine.framework.handle import Handle
 from agent_scheduler.engine.plugins.node_declared_features import NodeDeclaredFeatures
 from agent_scheduler.engine.plugins.node_name import NodeName
 from agent_scheduler.engine.plugins.node_shard import REASON, NodeShard
@@ -227,7 +228,7 @@ def test_a_node_that_joins_or_leaves_is_seen_as_one_that_has_changed() -> None:
     ledger = Ledger()
     for name in ("n0", "n1"):
         ledger.set_node(node(name))
-    snapshot = Snapshot(ledger)
+    snapshot = Snapshot(ledger, Handle(ledger))
     before, respecified = list(ledger.columns.version), snapshot.respecified.end
     joined, left, other = membership.set(frozenset({"n1"}))
     assert (joined, left) == ({"n1"}, {"n0"}) and not other

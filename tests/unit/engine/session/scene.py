@@ -10,6 +10,7 @@ import msgspec
 from agent_scheduler.engine.decide.decide import ClassViews
 from agent_scheduler.engine.decide.snapshot import Snapshot
 from agent_scheduler.engine.decide.trial import Trial
+from agent_scheduler.engine.framework.handle import Handle
 from agent_scheduler.engine.gangs.group import Group, of_pod_group
 from agent_scheduler.engine.preemption.nominated import Nominations
 from agent_scheduler.engine.queueing.nominator import Nominator
@@ -90,7 +91,7 @@ class Scene(World):
         self.queues = [queue_of("root"), queue_of("default", "root")]
         self.cluster = Everything()
         self.more: dict[str, Any] = {}
-        self.nominator: Nominator[PodInfo] = Nominator()
+        self.nominator: Nominator[PodInfo] = Nominator(is_pending=lambda _uid: True)
         self.shared: Shard | None = None
 
     def nominate(self, name: str, node: str, *, cpu: str = "1", priority: int = 0, **spec: Any) -> PodInfo:
@@ -173,7 +174,7 @@ class Scene(World):
         self, how: SessionConf | None = None, *, now: str = "", book: QuotaBook | None = None
     ) -> Session:
         how = how or conf()
-        snapshot = Snapshot(self.ledger)
+        snapshot = Snapshot(self.ledger, Handle(self.ledger))
         profile = profile_of(how, SCHEDULER)
         if self.shared is not None and self.shared.mode is ShardingMode.HARD:
             profile = within(self.shared.membership, {SCHEDULER: profile})[SCHEDULER]

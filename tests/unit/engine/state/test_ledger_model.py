@@ -18,6 +18,7 @@ from agent_scheduler.engine.decide.decide import ClassViews, ConflictPolicy, dec
 from agent_scheduler.engine.decide.ranking import REFUSED, best_of
 from agent_scheduler.engine.decide.refusals import Refusal
 from agent_scheduler.engine.decide.snapshot import Snapshot
+from agent_scheduler.engine.framework.handle import Handle
 from agent_scheduler.engine.state import columns as columns_module
 from agent_scheduler.engine.state import ledger as ledger_module
 from agent_scheduler.engine.state.columns import Columns
@@ -93,7 +94,7 @@ class Watched:
     """A snapshot, its views, and what the picture was when it was last refreshed."""
 
     def __init__(self, ledger: Ledger, profile: int) -> None:
-        self.snapshot = Snapshot(ledger)
+        self.snapshot = Snapshot(ledger, Handle(ledger))
         self.views = ClassViews(PROFILES[profile], self.snapshot)
         self.picture = Picture()
         self.frozen = contents(self.snapshot.columns)
