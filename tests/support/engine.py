@@ -45,6 +45,7 @@ from agent_scheduler.engine.volumes import records
 from agent_scheduler.engine.volumes.catalogue import Catalogue
 from agent_scheduler.objects import wire
 from agent_scheduler.objects.selecting import PodDisruptionBudget
+from tests.support.handles import handle_of
 from tests.support.queues import scheduling_queue
 
 from . import objects
@@ -132,7 +133,7 @@ class World:
 
     @cached_property
     def handle(self) -> Handle:
-        return Handle(
+        return handle_of(
             self.ledger,
             namespaces=self.namespaces,
             owners=self.owners,

@@ -13,7 +13,6 @@ from typing import Any
 from agent_scheduler.engine.decide.decide import ClassViews
 from agent_scheduler.engine.decide.snapshot import Snapshot
 from agent_scheduler.engine.decide.trial import Trial
-from agent_scheduler.engine.framework.handle import Handle
 from agent_scheduler.engine.quotas.vector import of_resources
 from agent_scheduler.engine.session.close import Result, close
 from agent_scheduler.engine.session.nodes import SessionNodes
@@ -22,6 +21,7 @@ from agent_scheduler.engine.session.session import Session
 from agent_scheduler.engine.state.ledger import Ledger
 from tests.decisions.volcano_sessions.recording import Case, Obj
 from tests.decisions.volcano_sessions.world import VOLCANO, World
+from tests.support.handles import handle_of
 from tests.unit.engine.session.scene import Everything, NoWrites, finished
 
 #: Recorded shares have so many digits.
@@ -53,7 +53,7 @@ def replay(case: Case) -> list[Obj]:
 
 
 def nodes_of(case: Case, ledger: Ledger) -> SessionNodes:
-    snapshot = Snapshot(ledger, Handle(ledger))
+    snapshot = Snapshot(ledger, handle_of(ledger))
     views = ClassViews(profile_of(case.conf, VOLCANO), snapshot)
     return SessionNodes(snapshot, Trial(ledger, snapshot, {VOLCANO: views}, NoWrites()))
 

@@ -11,11 +11,11 @@ from agent_scheduler.engine.decide.decide import CandidateNodes, ClassViews, dec
 from agent_scheduler.engine.decide.refusals import Refusal
 from agent_scheduler.engine.decide.snapshot import Snapshot
 from agent_scheduler.engine.events.events import NODE_SHARD_UPDATE, ClusterEvent
-from agent_scheduler.engine.framework.handle import Handle
 from agent_scheduler.engine.profiles.profiles import ProfileSpec, build_profile
 from agent_scheduler.engine.shards.claims import Membership, ShardingMode
 from agent_scheduler.fastpath.shard import Shard, within
 from tests.support.engine import World, node
+from tests.support.handles import handle_of
 
 NAME = "agent-scheduler"
 
@@ -44,7 +44,7 @@ class Sharded:
         self.told: list[Any] = []
         self.shard = shard_of(self)
         profile = build_profile(ProfileSpec(scheduler_name=NAME, base=base))
-        self._snapshot = Snapshot(world.ledger, Handle(world.ledger))
+        self._snapshot = Snapshot(world.ledger, handle_of(world.ledger))
         self._views = ClassViews(within(self.membership, {NAME: profile})[NAME], self._snapshot)
 
     def use(self, *mine: str) -> None:

@@ -10,7 +10,6 @@ import msgspec
 from agent_scheduler.engine.decide.decide import ClassViews
 from agent_scheduler.engine.decide.snapshot import Snapshot
 from agent_scheduler.engine.decide.trial import Trial
-from agent_scheduler.engine.framework.handle import Handle
 from agent_scheduler.engine.gangs.group import Group, of_pod_group
 from agent_scheduler.engine.preemption.nominated import Nominations
 from agent_scheduler.engine.queueing.nominator import Nominator
@@ -31,6 +30,7 @@ from agent_scheduler.fastpath.shard import within
 from agent_scheduler.objects import batch
 from tests.support import objects
 from tests.support.engine import World, node, pod_json, queue_of, read_pod
+from tests.support.handles import handle_of
 
 T = TypeVar("T")
 
@@ -174,7 +174,7 @@ class Scene(World):
         self, how: SessionConf | None = None, *, now: str = "", book: QuotaBook | None = None
     ) -> Session:
         how = how or conf()
-        snapshot = Snapshot(self.ledger, Handle(self.ledger))
+        snapshot = Snapshot(self.ledger, handle_of(self.ledger))
         profile = profile_of(how, SCHEDULER)
         if self.shared is not None and self.shared.mode is ShardingMode.HARD:
             profile = within(self.shared.membership, {SCHEDULER: profile})[SCHEDULER]
