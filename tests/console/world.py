@@ -109,7 +109,9 @@ async def console_world(
             await shared.write_status(SHARDS[1], nodesInUse=names[own - 1 :])
             await shared.desire(SHARDS[0], names[:own])
         configuration = _CONFIGURATION % port + (_SHARDED if sharded else "")
-        runtime = SchedulerProcess(load_text(configuration), endpoint=Endpoint(cluster.server.url))
+        runtime = SchedulerProcess(
+            load_text(configuration), source=None, endpoint=Endpoint(cluster.server.url)
+        )
         ending = asyncio.create_task(runtime.run(signals=False))
         world = ConsoleWorld(cluster, runtime, controllers, f"http://127.0.0.1:{port}/ui/")
         try:

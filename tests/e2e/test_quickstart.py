@@ -102,7 +102,7 @@ async def components(configuration: str, kubeconfig: Path) -> AsyncIterator[None
     flags = parser.parse_args(["--enable", "job,podgroup,queue", "--port", "0"])
     endpoint = load_endpoint(kubeconfig=kubeconfig)
     running = [
-        SchedulerProcess(load_text(yaml.safe_dump(settings)), endpoint=endpoint),
+        SchedulerProcess(load_text(yaml.safe_dump(settings)), source=None, endpoint=endpoint),
         ControllersProcess(controller_flags.settings_of(flags), endpoint=endpoint),
     ]
     tasks = [asyncio.create_task(each.run(signals=False)) for each in running]

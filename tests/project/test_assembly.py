@@ -32,14 +32,6 @@ ALLOWED: Final[Mapping[str, frozenset[str]]] = {
     "optional": frozenset(
         {
             "BatchScheduler.shard_full",
-            "Handle.catalogue",
-            "Handle.devices",
-            "Handle.namespaces",
-            "Handle.owners",
-            "Handle.target_workload",
-            "HttpServer.authorizer",
-            "HttpServer.certificates",
-            "SchedulerProcess.source",
             "Session.book",
             "Session.promises",
             "SessionNodes.nominations",

@@ -151,7 +151,9 @@ async def test_a_new_leader_knows_what_the_old_one_did_last() -> None:
     """
     async with embedded_cluster() as cluster, watching_through_a_relay(cluster) as (transport, relay):
         await cluster.add_node("n1", cpu="1")
-        standby = SchedulerProcess(load_text(HEAD + ELECT), transport=transport, identity="standby")
+        standby = SchedulerProcess(
+            load_text(HEAD + ELECT), source=None, transport=transport, identity="standby"
+        )
         async with process(cluster, ELECT) as leader:
             await until(lambda: leader.runtime.leases.names and leader.runtime.leases.held)
             following = asyncio.create_task(standby.run(signals=False))

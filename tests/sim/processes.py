@@ -11,6 +11,7 @@ import math
 import random
 from abc import ABC, abstractmethod
 from collections.abc import Coroutine
+from contextlib import AsyncExitStack
 from contextvars import Context, copy_context
 from typing import Any
 
@@ -26,7 +27,7 @@ from agent_scheduler.kube.transport import Transport
 from agent_scheduler.process import controller_flags
 from agent_scheduler.process.controller_flags import JOB, LEASE, PODGROUP, QUEUE, SHARDING
 from agent_scheduler.process.controllers import ControllersProcess
-from agent_scheduler.process.scheduler import SchedulerProcess
+from agent_scheduler.process.scheduler import SchedulerParts, SchedulerProcess
 from tests.support.loop import PROCESS, START
 
 from .configuring import names_of
@@ -51,10 +52,10 @@ class _Scheduler(SchedulerProcess):
 
     portion: int
 
-    def _fast_path(self, transport: Transport) -> FastPath:
-        fast_path = super()._fast_path(transport)
-        fast_path.queue.waker.portion = self.portion
-        return fast_path
+    def _assemble(self, stack: AsyncExitStack) -> SchedulerParts:
+        parts = super()._assemble(stack)
+        parts.fast_path.queue.waker.portion = self.portion
+        return parts
 
 
 class Process(ABC):

@@ -225,7 +225,7 @@ async def started(
 ) -> AsyncIterator[tuple[SchedulerProcess, asyncio.Task[int]]]:
     """Run a process, which is stopped at the end; yield it and the task of its run."""
     way = cluster.way(account=ACCOUNT if cluster.has_roles and "transport" not in more else "")
-    runtime = SchedulerProcess(load_text(text), **{**way, **more})
+    runtime = SchedulerProcess(load_text(text), **{"source": None, **way, **more})
     ending = asyncio.create_task(runtime.run(signals=False))
     try:
         yield runtime, ending

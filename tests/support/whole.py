@@ -24,7 +24,7 @@ class Whole(BatchWorld):
     configuration = CONFIGURATION
 
     def start_scheduler(self) -> None:
-        runtime = SchedulerProcess(load_text(self.configuration), **self.way(account=ACCOUNT))
+        runtime = SchedulerProcess(load_text(self.configuration), source=None, **self.way(account=ACCOUNT))
         self._scheduler = runtime, asyncio.create_task(runtime.run(signals=False))
 
     async def stop_scheduler(self) -> None:

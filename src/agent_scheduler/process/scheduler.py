@@ -121,7 +121,7 @@ class SchedulerProcess(Process):
         self,
         configuration: Configuration,
         *,
-        source: Source | None = None,
+        source: Source | None,
         endpoint: Endpoint | None = None,
         abort: Callable[[int], object] = os._exit,
         transport: Transport | None = None,
