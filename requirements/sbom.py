@@ -39,14 +39,16 @@ def document(pins: Sequence[Pin], installed: dict[str, Distribution]) -> dict[st
     components = [_component(pin, installed) for pin in pins]
     requires: dict[str, list[str]] = {PROJECT: [], **{_reference(pin): [] for pin in pins}}
     for pin in pins:
+        by: set[str] = set()
         for via in pin.via:
-            by = (
-                [PROJECT]
+            # Several distributions of this repository may require the same library.
+            by |= (
+                {PROJECT}
                 if via in OWN
-                else [_reference(each) for each in pins if each.name == canonical(via)]
+                else {_reference(each) for each in pins if each.name == canonical(via)}
             )
-            for each in by:
-                requires[each].append(_reference(pin))
+        for each in by:
+            requires[each].append(_reference(pin))
     content: dict[str, Any] = {
         "metadata": {"component": root},
         "components": components,

@@ -68,7 +68,7 @@ def test_the_report_says_how_and_when_each_part_was_run() -> None:
     assert (
         text.index("## Scale") < text.index("### nodes") < text.index("## Single parts") < text.index("| a |")
     )
-    assert "smaller than it is meant to be" not in text
+    assert "smaller than intended" not in text
 
 
 def test_a_part_from_another_machine_says_so() -> None:
@@ -84,7 +84,7 @@ def test_a_part_from_another_machine_says_so() -> None:
 
 def test_a_report_of_small_runs_says_that_it_says_nothing() -> None:
     text = report({"nodes": part("nodes", [run(1, case="100 nodes (x 0.02)")])}, plots=[])
-    assert "smaller than it is meant to be" in text
+    assert "smaller than intended" in text
 
 
 def test_what_failed_is_in_the_report_with_its_last_words() -> None:

@@ -106,7 +106,7 @@ async def test_people_see_what_goes_on_and_why_a_pod_waits() -> None:
             await until_page(page, "parseFloat(document.querySelector('#tile-rate').textContent) > 0")
             await until_page(page, "document.querySelector('#tile-nodes').textContent === '50'")
             await until_page(page, "!document.querySelector('#queues').hidden")
-            for told in ("waiting for its turn", "queue training has too little capability left"):
+            for told in ("waiting for other tasks", "queue training has too little capability left"):
                 await until_page(page, f"document.querySelector('#gangs').innerText.includes('{told}')")
             assert await page.value("document.querySelector('#shards').hidden")
             # By keyboard alone.

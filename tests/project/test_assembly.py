@@ -57,14 +57,14 @@ ALLOWED: Final[Mapping[str, frozenset[str]]] = {
     ),
     "unbound": frozenset(
         {
+            "BatchWaitingPods._cluster",
+            "BatchWaitingPods._group_gone",
+            "BatchWaitingPods._queue",
+            "BatchWaitingPods._queue_seen",
+            "BatchWaitingPods._seen",
+            "BatchWaitingPods._settled",
             "Groups._usage",
             "QueueController._put",
-            "WaitingPods._cluster",
-            "WaitingPods._group_gone",
-            "WaitingPods._queue",
-            "WaitingPods._queue_seen",
-            "WaitingPods._seen",
-            "WaitingPods._settled",
         }
     ),
 }

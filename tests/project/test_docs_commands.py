@@ -22,7 +22,7 @@ import pytest
 import yaml
 
 from agent_scheduler.cli.main import _parser
-from agent_scheduler.config.load import Source
+from agent_scheduler.config.load import ConfigurationSource
 from apimachinery.errors import ConfigurationError
 from embedded_kubernetes import command as embedded_command
 from tests.support.documents import PAGES, Command, blocks, commands, split
@@ -64,7 +64,7 @@ def _run(words: tuple[str, ...]) -> str:
         file = getattr(arguments, name)
         setattr(arguments, name, ROOT / file if file and (ROOT / file).exists() else None)
     try:
-        Source(arguments).load()
+        ConfigurationSource(arguments).load()
     except ConfigurationError as error:
         return str(error)
     return ""

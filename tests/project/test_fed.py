@@ -16,8 +16,8 @@ ROOMS += ("engine/gangs", "engine/plugins", "engine/queueing/queue", "cluster", 
 MEANT = """
 SessionConf.features Hooks.cleanup_reservations add_unschedulable.pending_plugins
 FastPathSettings.watch_times FastPathSettings.bind_policy NodeResourcesFit.ledger NodeResourcesFit.devices
-DynamicResources.devices DynamicResources.args VolumeBinding.args _Allocation.resources _decide.cls Tried.waited
-Tried.reservations _nothing.old _nothing.new _move_all.old _move_all.new
+DynamicResources.devices DynamicResources.args VolumeBinding.args _Allocation.resources _decide.cls MemberResult.waited
+MemberResult.reservations _nothing.old _nothing.new _move_all.old _move_all.new
 """
 
 

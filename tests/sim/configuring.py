@@ -10,7 +10,7 @@ import argparse
 import random
 from collections.abc import Callable
 
-from agent_scheduler.config.load import Source, Texts
+from agent_scheduler.config.load import ConfigurationSource, Texts
 from agent_scheduler.config.schema import Configuration
 
 from .api import Json
@@ -86,7 +86,7 @@ class File:
         return text.replace("serving:", f"{sharding}serving:", 1)
 
 
-class _Source(Source):
+class _Source(ConfigurationSource):
     """The file as one process reads it."""
 
     def __init__(self, file: File, scheduler: str) -> None:

@@ -65,6 +65,11 @@ class SeenGangs:
     def groups(self) -> list[str]:
         return [] if self._known is None else list(map(_key_name, self._known.groups))
 
+    def observed(self) -> set[str]:
+        """Return the names of the groups whose objects it knows; others are only named by pods."""
+        known = {} if self._known is None else self._known.groups
+        return {_key_name(key) for key, group in known.items() if group.object is not None}
+
     def _group(self, name: str) -> Any:
         return None if self._known is None else self._known.groups.get(_key(name))
 
@@ -121,13 +126,6 @@ class SeenGangs:
             name: Counter() for name in read.chain(queue, queues) if name in queues
         }
         return read.is_open(queues.get(queue)) and not read.is_above(empty, queues, read.requests(pod))
-
-    def is_kept_until_its_group_is_seen(self, pod: Json) -> bool:
-        """Return whether the pod counts in its queue although the process has not observed its group, which exists."""
-        name = read.gang_of(pod)
-        is_unseen = bool(name) and self._known is not None and self.group(name) is None
-        counts = self.fast_path.ledger.usage.book.entry(uid_of(pod)) is not None
-        return is_unseen and counts and name in self._safety.cluster.groups()
 
     def holds(self, names: list[str], queues: Mapping[str, Json]) -> dict[str, Counter[str]]:
         """Return the usage of these queues by their pods and those of their children."""

@@ -95,8 +95,8 @@ class _Served:
         """Return whether enough nodes may be added that each of these pods has one to itself."""
         standing = self._standing
         # If pods fit into their queue only one after another, the first ones must have nodes
-        # (docs/decisions/0032).
-        wanting = [pod for pod in standing.pods if _is_loose(pod) and _wants_a_node(pod)]
+        # (docs/decisions/0032), or wait until their full NodeShard has one.
+        wanting = [pod for pod in standing.pods if _is_loose(pod) and _waits_with_room(pod)]
         first = [pod for pod in wanting if not self._is_reserved(pod)]
         if not standing.has_room(pending, needed, beside=first) or not standing.leaves_room(
             pending, needed, name
@@ -143,6 +143,11 @@ class _Served:
 
 def _wants_a_node(pod: Json) -> bool:
     return condition_of(pod).get("reason") == "Unschedulable"
+
+
+def _waits_with_room(pod: Json) -> bool:
+    """Return whether the pod reports that its queue has room for it, and no node has."""
+    return condition_of(pod).get("reason") in ("Unschedulable", "NodeShardFull")
 
 
 def _is_loose(pod: Json) -> bool:

@@ -45,6 +45,8 @@ class GateSafety(Judge):
         self._queues: dict[str, dict[str, Any]] = {}
         #: Identity -> UIDs of pods whose gate the process has decided to remove.
         self._let_past: dict[str, set[str]] = {}
+        #: Identity -> groups whose objects the process has observed so far.
+        self._observed: dict[str, set[str]] = {}
         #: Identity -> gangs whose queue lacked room for their minimum when the current session began.
         self._refused: dict[str, set[str]] = {}
         #: UIDs of gated pods about which a process reported that had not noticed a restore of the store.
@@ -187,10 +189,16 @@ class GateSafety(Judge):
             return False
         if uid in gated.given_back or not gated.asks_queues:
             return False
-        if not (seen.can_place(pod) or seen.is_kept_until_its_group_is_seen(pod)):
+        if not (seen.can_place(pod) or self._is_kept_until_its_group_comes(seen, pod)):
             return False
         let_past = self._let_past.get(seen.process.identity, ())
         return not gates(pod) or (gates(pod) == [GATE] and uid in let_past)
+
+    def _is_kept_until_its_group_comes(self, seen: SeenGangs, pod: Json) -> bool:
+        """Return whether the pod counts in its queue and names a group that the process has never observed."""
+        name, observed = read.gang_of(pod), self._observed.get(seen.process.identity, ())
+        counts = seen.fast_path.ledger.usage.book.entry(uid_of(pod)) is not None
+        return bool(name) and name not in observed and counts
 
     def _refuses(self, seen: SeenGangs, pod: Json, *, words: bool = False) -> str:
         """Return why the pod's queue has no room for it in addition to all others; empty if it has.
@@ -290,6 +298,7 @@ class GateSafety(Judge):
             return
         self._look("S34")
         seen = self._seen(process, fast_path)
+        self._observed.setdefault(process.identity, set()).update(seen.observed())
         for uid, info in usage.gated.reserved.items():
             pod = seen.pod(uid)
             if uid not in placements and (pod is None or not read.waits(pod)):
@@ -304,7 +313,7 @@ class GateSafety(Judge):
             elif is_reserved(pod) and not placed:
                 queue = seen.queue_of(pod) if usage.active else ""
                 can_be_placed = seen.can_place(pod)
-                if counts and not (can_be_placed or seen.is_kept_until_its_group_is_seen(pod)):
+                if counts and not (can_be_placed or self._is_kept_until_its_group_comes(seen, pod)):
                     self._wrong("S34", process, f"keeps room for {name}, which cannot be placed")
                 if uid not in usage.gated.reserved or (queue and can_be_placed and not counts):
                     self._wrong("S34", process, f"keeps no room for {name}, which was let past")

@@ -70,7 +70,7 @@ class _Job:
     restarted: dict[int, int] = field(default_factory=dict)
     #: Its pods by name.
     pods: dict[str, Json] = field(default_factory=dict)
-    #: By UID of a pod, the version that the Job had when the pod was created.
+    #: The version that the Job had when a pod was created, by the UID of the pod.
     made_in: dict[str, int] = field(default_factory=dict)
 
     def comes_to(self, job: Json, time: float) -> None:

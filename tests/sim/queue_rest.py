@@ -320,9 +320,11 @@ class _Rest(NamedTuple):
 
         Pods whose reservation had timed out have it again. Which of several groups that lack members is admitted may
         change, because a process forgets which of them have had their turn, and with it which pods beside them have the
-        capacity. An autoscaler may remove a node, and with it ended members.
+        capacity. An autoscaler may remove a node, and with it ended members. If it adds one outside of the shard, pods
+        report `NodeShardFull`.
         """
         lacking = self.lacking | after.lacking
+        new_nodes = after.nodes - self.nodes
         in_turns = frozenset[str]().union(
             *(self.queues.get(each, ()) for each in lacking if self._counts_otherwise(after, each))
         )
@@ -336,7 +338,8 @@ class _Rest(NamedTuple):
         found = []
         for name in compared:
             was, now = self.says.get(name, nowhere), after.says.get(name, nowhere)
-            if was[0] != now[0] or (name not in lacking and was != now):
+            may_report = name in lacking or (new_nodes and now[1].endswith("NodeShardFull"))
+            if was[0] != now[0] or (was != now and not may_report):
                 found.append(f"{name}: {' '.join(was)}, then {' '.join(now)}")
         # If pods have moved, the account differs as a consequence.
         return found or [

@@ -19,15 +19,15 @@ from agent_scheduler.batch.committing import Evictions
 from agent_scheduler.binding.binder import Binder
 from agent_scheduler.binding.failure import FailureHandler
 from agent_scheduler.binding.messenger import KubeMessenger
-from agent_scheduler.binding.queue_admission import Always
+from agent_scheduler.binding.queue_admission import AlwaysElected
 from agent_scheduler.cluster.cluster import Cluster
 from agent_scheduler.cluster.gang_choice import GangChoice
 from agent_scheduler.controllers.jobs.states import COMPLETED, ENDED, RESTART_JOB, RUNNING
 from agent_scheduler.engine.session.session import Session
 from agent_scheduler.engine.state.columns import Columns
-from agent_scheduler.engine.state.gatedpods import Choice, GatedPods
+from agent_scheduler.engine.state.gatedpods import GatedMembers, GatedPods
 from agent_scheduler.engine.state.queueusage import QueueUsage
-from agent_scheduler.engine.verdicts import Wait
+from agent_scheduler.engine.verdicts import WaitReason
 from agent_scheduler.kube.bind import Binds
 from agent_scheduler.objects.batch import INQUEUE, PENDING
 
@@ -93,11 +93,11 @@ def _next_of(binder: Binder, node_name: str) -> str:
 
 def half_of(native: bool) -> Make:
     def make(choose: Any) -> Any:
-        def half(self: GangChoice, key: Any, gated: Any, reserved: Any) -> Choice | None:
+        def half(self: GangChoice, key: Any, gated: Any, reserved: Any) -> GatedMembers | None:
             choice = choose(self, key, gated, reserved)
             if choice is None or len(choice.needed) < 2 or key.native is not native:
                 return choice
-            return Choice(choice.needed[:1], (), choice.at_least)
+            return GatedMembers(choice.needed[:1], (), choice.at_least)
 
         return half
 
@@ -273,15 +273,15 @@ _QUICK: dict[str, dict[str, Make]] = {
         )
     },
     "L21 batch: no session is due => fits with": {
-        "batch.waiting.WaitingPods.group_changed": gives(None),
-        "batch.waiting.WaitingPods.move_all": gives(0),
+        "batch.waiting.BatchWaitingPods.group_changed": gives(None),
+        "batch.waiting.BatchWaitingPods.move_all": gives(0),
     },
     # The shipped configuration, at rest.
     "L21 batch from 1: no group is let in => is not let in": {
         "engine.session.tiers.Tiers.enqueueable": gives(False)
     },
     "L22 batch with members_deleted: members that lack others ask for nodes => says Unschedulable, and its gang has": {
-        "engine.verdicts.WORDS": lambda was: {**was, Wait.MEMBERS: was[Wait.NODES]}
+        "engine.verdicts.WORDS": lambda was: {**was, WaitReason.MEMBERS: was[WaitReason.NODES]}
     },
     "L23 gates from 2: nodes come for pods that wait for members => unused: its gang has": {
         "embedded_kubernetes.autoscaler.is_unschedulable": around(_waits_for_anything)
@@ -453,7 +453,7 @@ _WIDE: dict[str, dict[str, Make]] = {
         "fastpath.settings._removes_gates": gives(True)
     },
     "S32 gates-shards: gates go by a process that does not hold the lease => removes a gate while": {
-        "process.scheduler.gates_turn": lambda _was: lambda *_, **__: Always()
+        "process.scheduler.gates_turn": lambda _was: lambda *_, **__: AlwaysElected()
     },
     "S34 gates-shards: one process gives away what the other has reserved => agent-fast": _TRUE_OF_OTHERS,
     # The usage of queues in the end reveals it as well.

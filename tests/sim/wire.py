@@ -30,7 +30,7 @@ from urllib.parse import parse_qs
 import httptools
 
 from agent_scheduler.kube.address import Address
-from agent_scheduler.kube.credentials import Fixed, Source, TokenFile
+from agent_scheduler.kube.credentials import CredentialsSource, Fixed, TokenFile
 from agent_scheduler.kube.http1 import Http1Transport
 from agent_scheduler.kube.tls import Tls, load_certificate
 from agent_scheduler.kube.transport import Endpoint, NotSent, OutcomeUnknown, Response, StreamRefused
@@ -58,7 +58,7 @@ class Wire:
         assert world.certificates is not None, "processes speak HTTP"
         files, clock = world.certificates, world.loop.time
         self._tls = Tls(authority=files.authority_file, clock=clock)
-        self._source: Source = TokenFile(files.token_file, clock)
+        self._source: CredentialsSource = TokenFile(files.token_file, clock)
         if files.by_certificate:
             self._source = Fixed({})
             self._identify()

@@ -10,15 +10,15 @@ import msgspec
 from agent_scheduler.engine.dra.catalogue import Devices
 from agent_scheduler.engine.dra.demand import demand
 from agent_scheduler.engine.dra.records import (
-    ClaimInfo,
     DeviceClassInfo,
+    ResourceClaimInfo,
     SliceInfo,
     read_claim,
     read_device_class,
     read_slice,
 )
 from agent_scheduler.engine.state.nodeinfo import NodeInfo
-from agent_scheduler.engine.state.podclaims import Demand, PodClaim
+from agent_scheduler.engine.state.podclaims import ClaimDemand, PodClaim
 from tests.support.engine import node
 from tests.support.terms import expression
 
@@ -69,7 +69,7 @@ def claim_of(
     status: dict[str, Any] | None = None,
     metadata: dict[str, Any] | None = None,
     **devices: Any,
-) -> ClaimInfo:
+) -> ResourceClaimInfo:
     body = {
         "metadata": {
             "name": name,
@@ -105,16 +105,16 @@ def key(name: str) -> tuple[str, str]:
     return "default", name
 
 
-def wanted(devices: Devices, *names: str) -> Demand:
+def wanted(devices: Devices, *names: str) -> ClaimDemand:
     """Return the demand of a pod with these claims, each under its own name."""
     return demand([PodClaim(name, key(name)) for name in names], devices)
 
 
-def books(*records: ClaimInfo | DeviceClassInfo | SliceInfo) -> Devices:
+def books(*records: ResourceClaimInfo | DeviceClassInfo | SliceInfo) -> Devices:
     devices = Devices()
     devices.set_class(class_of())
     for each in records:
-        if isinstance(each, ClaimInfo):
+        if isinstance(each, ResourceClaimInfo):
             devices.set_claim(each)
         elif isinstance(each, SliceInfo):
             devices.pools.set_slice(each)

@@ -15,8 +15,8 @@ from agent_scheduler.engine.decide.decide import CandidateNodes, ClassViews, dec
 from agent_scheduler.engine.decide.refusals import Refusal
 from agent_scheduler.engine.decide.snapshot import Snapshot
 from agent_scheduler.engine.dra.catalogue import Devices
-from agent_scheduler.engine.dra.records import ClaimInfo as DeviceClaimInfo
 from agent_scheduler.engine.dra.records import DeviceClassInfo, SliceInfo
+from agent_scheduler.engine.dra.records import ResourceClaimInfo as DeviceClaimInfo
 from agent_scheduler.engine.events.events import ClusterEvent
 from agent_scheduler.engine.events.hints import HintMap
 from agent_scheduler.engine.framework.args import DefaultPreemptionArgs

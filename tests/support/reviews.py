@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from agent_scheduler.admission.review import Answer, Request
+from agent_scheduler.admission.review import AdmissionRequest, AdmissionResponse
 from agent_scheduler.objects.batch import Queue
 from embedded_kubernetes.patch import json_patch
 from tests.support import objects
@@ -17,8 +17,8 @@ GATE = "scheduling.volcano.sh/queue-allocation-gate"
 
 def request(
     made: Any, *, old: Any = None, operation: str = "CREATE", name: str = "it", namespace: str = "default"
-) -> Request:
-    return Request(
+) -> AdmissionRequest:
+    return AdmissionRequest(
         uid="u",
         operation=operation,
         name=name,
@@ -28,7 +28,7 @@ def request(
     )
 
 
-def patched(made: Any, answer: Answer) -> Any:
+def patched(made: Any, answer: AdmissionResponse) -> Any:
     assert answer.allowed
     return json_patch(made, msgspec.json.decode(msgspec.json.encode(answer.patch)))
 

@@ -1,9 +1,9 @@
 """Runs scenarios and the benchmarks of single parts, and writes one report of them: `python -m bench`, or `make bench`.
 
-Each is run in a process of its own. The report is rewritten after each, from all that its folder holds: a run that is
-ended early keeps what it has, and what is run later into the same folder joins it. Exit codes: 0 when all ran and
-every run counts, 1 when not, 2 for arguments that make no sense, 130 after Ctrl-C, 143 after SIGTERM. Nothing is
-judged but whether it counts: a figure above its limit is for a reader to see.
+Each runs in its own process. The report is rewritten after each, from everything that its folder holds: an interrupted
+run keeps its results, and a later run into the same folder adds to them. Exit codes: 0 if all ran and every run counts,
+1 if not, 2 for invalid arguments, 130 after Ctrl-C, 143 after SIGTERM. Only whether a run counts is judged: the reader
+compares figures with their limits.
 """
 
 from __future__ import annotations
@@ -22,34 +22,36 @@ from .report import write_report
 from .scenarios.catalogue import SCENARIOS, TRACE
 from .scenarios.options import add_arguments, options_of
 
-#: Where a report's folder keeps its parts.
+#: The subfolder of a report's parts.
 PARTS = "parts"
 
 
 class _Stopped(BaseException):
-    """A signal asked to end; the argument is its number."""
+    """Raised when a signal asks the program to end; the argument is its number."""
 
 
 def parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(
         prog="python -m bench", description="Runs the benchmarks and writes a report."
     )
-    made.add_argument("--list", action="store_true", help="name them, and run none")
+    made.add_argument("--list", action="store_true", help="list the names and run nothing")
     made.add_argument(
         "--only", action="append", choices=sorted(known()), metavar="NAME",
-        help="run this one, or all of this group (repeatable)",
+        help="run this scenario, part or group (repeatable)",
     )  # fmt: skip
     made.add_argument(
         "--out", type=Path, default=Path("out/bench"), metavar="FOLDER",
-        help="the report's folder; what it holds is kept, and replaced by what is run anew (default: %(default)s)",
+        help="the report's folder; existing parts are kept unless they run again (default: %(default)s)",
     )  # fmt: skip
-    made.add_argument("--render", action="store_true", help="run nothing, write --out's report anew")
+    made.add_argument(
+        "--render", action="store_true", help="run nothing, only write the report of --out again"
+    )
     add_arguments(made)
     return made
 
 
 def known() -> dict[str, list[str]]:
-    """What each name for `--only` stands for: itself, or the members of a group."""
+    """Return the runs for each name of `--only`: itself, or the members of a group."""
     names = {scenario.name: [scenario.name] for scenario in SCENARIOS}
     names |= {benchmark.name: [benchmark.name] for benchmark in BENCHMARKS} | {TRACE: [TRACE]}
     for scenario in SCENARIOS:
@@ -61,7 +63,7 @@ def known() -> dict[str, list[str]]:
 
 
 def chosen(args: argparse.Namespace) -> list[str]:
-    """In the order to be run: scenarios, then single parts, which know nothing of another cluster."""
+    """Return the chosen names in the order of running: scenarios, then single parts, which need no other cluster."""
     every = [scenario.name for scenario in SCENARIOS] + [TRACE] * bool(args.trace)
     if args.kubeconfig is None:
         every += [benchmark.name for benchmark in BENCHMARKS]
@@ -73,7 +75,7 @@ def chosen(args: argparse.Namespace) -> list[str]:
 
 
 def command_of(name: str, args: argparse.Namespace, given: Sequence[str]) -> list[str]:
-    """How it is run; a scenario is given on what was given here."""
+    """Return the command of a run; a scenario also gets the arguments of `given`."""
     for benchmark in BENCHMARKS:
         if benchmark.name == name:
             return benchmark.command(quick=args.quick)
@@ -81,7 +83,7 @@ def command_of(name: str, args: argparse.Namespace, given: Sequence[str]) -> lis
 
 
 def passed_on(argv: Sequence[str]) -> list[str]:
-    """The arguments that are the scenarios' own."""
+    """Return the arguments that belong to the scenarios."""
     mine = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     mine.add_argument("--only", action="append")
     mine.add_argument("--out")
@@ -101,9 +103,9 @@ def _say(text: str) -> None:
 def _list() -> None:
     for scenario in SCENARIOS:
         print(f"{scenario.name:20}{scenario.group:16}{scenario.measures}")
-    print(f"{TRACE:20}{'traces':16}what --trace names")
+    print(f"{TRACE:20}{'traces':16}the traces of --trace")
     for benchmark in BENCHMARKS:
-        print(f"{benchmark.name:20}{'parts':16}{benchmark.measures}; held to: {benchmark.limits}")
+        print(f"{benchmark.name:20}{'parts':16}{benchmark.measures}; limits: {benchmark.limits}")
 
 
 def _run_all(names: Sequence[str], args: argparse.Namespace, given: Sequence[str]) -> list[Part]:

@@ -1,12 +1,12 @@
-"""What a request costs the embedded API server, in CPU time of its own process.
+"""Measures what a request costs the embedded API server, in CPU time of its own process.
 
-The server is a process of its own, without TLS, controllers and kubelets; its CPU time (user and system) is read from
-the kernel before and after each batch, so what the client costs does not count.
+The server runs in its own process, without TLS, controllers and kubelets; its CPU time (user and system) is read from
+the kernel before and after each batch, so the client's cost does not count.
 
-    python -m bench.apiserver_cost [--objects 100000] [--requests 10000]
+   python -m bench.apiserver_cost [--objects 100000] [--requests 10000]
 
-Phases, with next to nothing stored and again with `--objects` pods stored: creates, binds, binds with watchers
-(the difference, divided by watchers and events, is what one event costs one watcher), GETs, memory.
+Phases, with an almost empty store and again with `--objects` stored pods: creates, binds, binds with watchers (the
+difference, divided by watchers and events, is what one event costs one watcher), GETs, memory.
 """
 
 from __future__ import annotations
@@ -42,22 +42,25 @@ _FEW = 2000
 _pod = pod_maker(Template(labels={"app": "agent", "wave": "1"}), scheduler_name="agent-scheduler")
 
 
-class Cost(NamedTuple):
-    """CPU microseconds an operation. On a shared machine a neighbour slows the caches down, so that the same work costs
-    more CPU time: the median over batches says what it cost here, the least batch what it costs."""
+class OperationCost(NamedTuple):
+    """CPU microseconds per operation, as the median over batches and the minimum.
+
+    On a shared machine other work slows the caches down, so the same work costs more CPU time: the median is the cost
+    under these conditions, the minimum the cost of the work.
+    """
 
     median: float
     least: float
 
 
 class Server(NamedTuple):
-    """A way to it, and its process."""
+    """A transport to the server, and its process."""
 
     transport: Transport
     pid: int
 
     def cpu_seconds(self) -> float:
-        """User and system time, from sched's nanosecond clock where there is one: it has one thread."""
+        """Return user and system time, from the kernel's nanosecond clock if it exists: the server has one thread."""
         try:
             return int(Path(f"/proc/{self.pid}/schedstat").read_text().split()[0]) / 1e9
         except (OSError, IndexError):
@@ -69,8 +72,8 @@ class Server(NamedTuple):
         self,
         requests: Sequence[tuple[str, str, bytes | None]],
         after: Callable[[int], Awaitable[None]] | None = None,
-    ) -> Cost:
-        """Of each of these requests; `after` is given the number of each batch, which has ended when it returns."""
+    ) -> OperationCost:
+        """Measure each of these requests; `after` receives the size of each batch, which has ended when it returns."""
         costs = []
         for batch in _batches(requests):
             before = self.cpu_seconds()
@@ -78,7 +81,7 @@ class Server(NamedTuple):
             if after is not None:
                 await after(len(batch))
             costs.append((self.cpu_seconds() - before) / len(batch) * 1e6)
-        return Cost(statistics.median(costs), min(costs))
+        return OperationCost(statistics.median(costs), min(costs))
 
     async def _send(self, request: tuple[str, str, bytes | None]) -> None:
         method, path, body = request
@@ -110,14 +113,14 @@ class Watchers:
                 self.seen[number] += len(lines)
 
     async def all_seen(self, events: int) -> None:
-        """Waits until each has seen so many more. Raises TimeoutError."""
+        """Wait until each has received this number of further events. Raises TimeoutError."""
         self._due += events
         async with asyncio.timeout(60):
             await until(lambda: min(self.seen) >= self._due, tick=0.001)
 
 
-async def phase(server: Server, label: str, count: int, watchers: int) -> tuple[Cost | int, ...]:
-    """Costs at the present number of objects; adds 2 x `count` pods, and binds them."""
+async def phase(server: Server, label: str, count: int, watchers: int) -> tuple[OperationCost | int, ...]:
+    """Measure the costs at the current number of objects; adds 2 x `count` pods, and binds them."""
     names = [f"{label}-{number:06d}" for number in range(2 * count)]
     binds = [
         ("POST", f"{PODS}/{name}/binding", binding(name, f"node-{number % 1000:05d}"))
@@ -133,14 +136,14 @@ async def phase(server: Server, label: str, count: int, watchers: int) -> tuple[
     watched = await server.cost(binds[count:], watching.all_seen)
     for task in tasks:
         task.cancel()
-    event = Cost(
+    event = OperationCost(
         max(watched.median - bind.median, 0.0) / watchers, max(watched.least - bind.least, 0.0) / watchers
     )
     used = usage(server.pid)
     return create, bind, get, watched, event, round(used.rss / 1e6) if used else 0
 
 
-async def run(objects: int, count: int, watchers: int) -> dict[str, tuple[Cost | int, ...]]:
+async def run(objects: int, count: int, watchers: int) -> dict[str, tuple[OperationCost | int, ...]]:
     case = Case(name="", nodes=Nodes(count=0), load=Batch(name="pod", count=count))
     bare = ("--no-kubelets", "--no-tls", "--controllers", "")
     async with AsyncExitStack() as stack:
@@ -159,8 +162,8 @@ async def run(objects: int, count: int, watchers: int) -> dict[str, tuple[Cost |
         return figures
 
 
-def _shown(figure: Cost | int) -> str:
-    return f"{figure.median:.1f} ({figure.least:.1f})" if isinstance(figure, Cost) else str(figure)
+def _shown(figure: OperationCost | int) -> str:
+    return f"{figure.median:.1f} ({figure.least:.1f})" if isinstance(figure, OperationCost) else str(figure)
 
 
 def main() -> int:

@@ -1,4 +1,4 @@
-"""`agent-scheduler bench`: what can be measured without the repository."""
+"""The command `agent-scheduler bench`: measurements that need no checkout of the repository."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from .packing import command as packing
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the command's flags."""
-    # Plain parsers: what the command's own does when it first parses has been done.
+    """Add the command's flags."""
+    # Plain parsers are enough: the main parser has done what is needed at the first parse.
     commands = parser.add_subparsers(
         dest="what", required=True, metavar="WHAT", parser_class=argparse.ArgumentParser
     )

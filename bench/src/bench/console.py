@@ -1,8 +1,8 @@
-"""What the console costs a scheduler: CPU of its process without viewers and with some, idle and under a steady load.
+"""Measures what the console costs a scheduler: CPU of its process with and without viewers, idle and under load.
 
-    python -m bench.console [--viewers 5 --nodes 5000 --rate 200 --seconds 10]
+   python -m bench.console [--viewers 5 --nodes 5000 --rate 200 --seconds 10]
 
-Each viewer reads the stream over a connection of its own, as a page does. What is new is looked for once a second for
+Each viewer reads the stream over its own connection, as a page does. The scheduler computes changes once a second for
 all of them. Both figures are of one run, one after the other.
 """
 
@@ -32,7 +32,7 @@ _PATIENCE = 60.0
 
 @asynccontextmanager
 async def viewers(count: int, url: str) -> AsyncIterator[list[int]]:
-    """So many read the stream; the numbers of bytes that each has read."""
+    """Open this number of streams; yield the numbers of bytes that each has read."""
     read = [0] * count
 
     async def view(number: int, session: aiohttp.ClientSession) -> None:
@@ -52,7 +52,7 @@ async def viewers(count: int, url: str) -> AsyncIterator[list[int]]:
 
 
 async def idle(pid: int, seconds: float) -> float:
-    """Share of a core that the process takes while nothing happens, in percent."""
+    """Return the percentage of a core that the process uses while nothing happens."""
     await asyncio.sleep(5)
     before = cpu(pid)
     await asyncio.sleep(seconds)
@@ -60,7 +60,7 @@ async def idle(pid: int, seconds: float) -> float:
 
 
 async def loaded(transport: Transport, pid: int, name: str, *, rate: float, seconds: float) -> float:
-    """The same while so many pods a second are bound."""
+    """Return the percentage of a core that the process uses while it binds `rate` pods a second."""
     before, began = cpu(pid), asyncio.get_running_loop().time()
     await bind(transport, name, round(rate * seconds), rate)
     spent = 100 * (cpu(pid) - before) / (asyncio.get_running_loop().time() - began)
@@ -92,13 +92,13 @@ async def main() -> None:
                 await process.ready(lambda: answers(probe), seconds=_PATIENCE)
                 await probe.close()
                 rate, seconds = options.rate, options.seconds
-                # What is made once is made before anything is measured.
+                # What is created once is created before the measurement.
                 await loaded(transport, process.pid, "first", rate=rate, seconds=2)
                 url, spent = (
                     f"http://127.0.0.1:{port}/ui/stream",
                     {0: [0.0, 0.0], options.viewers: [0.0, 0.0]},
                 )
-                # All that is idle first: what is written behind binds goes on for a while after them.
+                # Idle times first: after binds, further writes follow for a while.
                 for count, costs in spent.items():
                     async with viewers(count, url) as read:
                         costs[0] = await idle(process.pid, seconds)
@@ -108,7 +108,7 @@ async def main() -> None:
                         costs[1] = await loaded(
                             transport, process.pid, f"pod{count}", rate=rate, seconds=seconds
                         )
-    head = ("viewers", "CPU, % of a core, idle", f"CPU, % of a core, {options.rate:g} pods a second")
+    head = ("viewers", "CPU, % of a core, idle", f"CPU, % of a core, {options.rate:g} pods per second")
     rows = [(count, *(f"{cost:.2f}" for cost in costs)) for count, costs in spent.items()]
     print(table(head, rows))
 

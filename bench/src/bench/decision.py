@@ -1,12 +1,12 @@
-"""What a decision costs alone: no queue, no request, only the engine, on clusters from 1,000 to 100,000 nodes.
+"""Measures what a decision costs in the engine alone, without queue and requests, on 1,000 to 100,000 nodes.
 
-    python -m bench.decision [--batches 9 --only plain]
+   python -m bench.decision [--batches 9 --only plain]
 
-A decision is all that a cycle and the binder do between a popped pod and the request that binds it: the pod's class,
-the snapshot and the class's view brought up to date, the choice, the candidates, the judgement and the assumption.
-The parts are the shipped ones with the default profile. Every node has one pod to begin with; what a batch placed is
-confirmed and removed before the next, outside of the clock, and a batch begins with a snapshot that has seen that.
-Figures are CPU microseconds a pod, the median of the batches.
+A decision is everything that a cycle and the binder do between a popped pod and the request that binds it: the pod's
+class, the refresh of the snapshot and of the class's view, the choice, the candidates, their re-check and the
+assumption. The components are the shipped ones with the default profile. Every node has one pod at first; the pods of a
+batch are confirmed and removed before the next one, outside the measured time, and a batch begins with a snapshot that
+is up to date. Figures are CPU microseconds per pod, the median of the batches.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from bench.tables import spread, table
 ZONE, HOSTNAME = "topology.kubernetes.io/zone", "kubernetes.io/hostname"
 ZONES = 10
 
-#: What a pod's spec has beside its container: by its number, as pods of a variant may differ.
+#: Returns the spec of a pod without its container, by the pod's number: the pods of a variant may differ.
 Spec = Callable[[int], Mapping[str, Any]]
 
 _REQUESTS = {"cpu": "100m", "memory": "128Mi"}
@@ -64,7 +64,7 @@ def _plain(number: int) -> Mapping[str, Any]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Variant:
-    """A cluster and the pods that come. `limit`: what a pod may cost, in microseconds; None: nobody has said."""
+    """A cluster and its pods. `limit`: the limit in microseconds per pod; None: there is none."""
 
     name: str
     nodes: int
@@ -72,9 +72,9 @@ class Variant:
     spec: Spec = _plain
     #: Whether every pod asks for another amount, and so is a class of its own.
     differ: bool = False
-    #: Whether some nodes would rather be left alone, which has to be weighed against all other nodes.
+    #: Whether every pod has other requests, and so is a class of its own.
     avoided: bool = False
-    #: Whether a pod ends for each that comes.
+    #: Whether some nodes have a preferred taint, so that scores of all nodes are normalized.
     churn: bool = False
     limit: float | None = None
 
@@ -107,8 +107,8 @@ VARIANTS = (
 )
 
 
-class Cluster(Scene):
-    """The variant's. Every node has one pod."""
+class DecisionCluster(Scene):
+    """The cluster of the variant, with one pod on every node."""
 
     def __init__(self, variant: Variant) -> None:
         def fill(scene: Scene) -> None:
@@ -130,7 +130,7 @@ class Cluster(Scene):
         ]
 
     def decide(self, pod: PodInfo) -> str:
-        """The timed part. Gives the name of the node that was taken."""
+        """Decide and assume: the measured part. Return the name of the node."""
         self.snapshot.refresh()
         columns = self.snapshot.columns
         view = self.views.of(self.handle.class_of(pod))
@@ -141,12 +141,12 @@ class Cluster(Scene):
             self.ledger, decision.candidates, view.filters, self.settings.policy, seen=decision.seen
         )
         if verdict.candidate is None:
-            raise RuntimeError("nobody else took the room, and still it is gone")
+            raise RuntimeError("no other pod took the capacity, and it is gone nevertheless")
         self.ledger.assume(pod, verdict.candidate.row)
         return verdict.candidate.node_name
 
     def batch(self) -> float:
-        """CPU microseconds a pod."""
+        """Run a batch; return the CPU microseconds per pod."""
         ledger, ends = self.ledger, self.variant.churn
         ended = 0
         gc.collect()
@@ -180,8 +180,8 @@ def _add_node(scene: Scene, number: int, variant: Variant) -> None:
 
 
 def measure(variant: Variant, batches: int) -> list[float]:
-    """A figure for each batch; the first, in which all is compiled, is left out."""
-    cluster = Cluster(variant)
+    """Return a figure for each batch without the first one, in which everything is compiled."""
+    cluster = DecisionCluster(variant)
     with frozen():
         cluster.batch()
         return [cluster.batch() for _ in range(batches)]
@@ -204,7 +204,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         (variant.name, spread(values), "" if variant.limit is None else f"{variant.limit:g}")
         for variant, values in figures.items()
     ]
-    print(table(("decision alone", "CPU us a pod", "held to"), rows))
+    print(table(("decision alone", "CPU us per pod", "limit"), rows))
 
 
 if __name__ == "__main__":

@@ -1,10 +1,10 @@
-"""What an event costs while pods wait: hints that are called and time, with pre-hints and as a full scan.
+"""Measures what an event costs while pods wait: the called hints and CPU time, with pre-hints and as a full scan.
 
-For every kind of event there is a queue of pods that one plugin refused, and events of which each concerns one of them,
-few or none, as events in a cluster do. The plugins and their hints are the product's own. Run it with
-`python -m bench.events_waiting`. Times are CPU time, the median of batches; the queues with
-and without pre-hints get the same events in turn. Held to: events of a pod's own claim cost the same with 1,000 and
-with 100,000 pods waiting (within a factor of 2), and at 10,000 a hundredth of the full scan.
+For every kind of event there is a queue of pods that one plugin rejected, and events that each concern one, few or none
+of them, as in a cluster. The plugins and their hints are the product's own. Run it with `python -m
+bench.events_waiting`. Times are CPU time, the median of batches; the queues with and without pre-hints receive the same
+events alternately. The limits: events of a pod's own claim cost the same with 1,000 and with 100,000 waiting pods
+(within a factor of 2), and at 10,000 a hundredth of the full scan.
 """
 
 from __future__ import annotations
@@ -37,19 +37,19 @@ from agent_scheduler.engine.volumes import records
 from agent_scheduler.objects import wire
 from bench.tables import short, table
 
-#: Of walks over more pods than this, so many are enough.
+#: For scans over more pods than the first number, the second number of batches suffices.
 _LONG, _LONG_SCANS = 20_000, 3
 
 Json = dict[str, Any]
 Queue = SchedulingQueue[PodInfo]
 
 PROFILE = "agent-scheduler"
-#: What is held to a price that does not grow.
+#: Kinds whose cost must not grow.
 OWN = ("own claim bound", "own resource claim allocated")
 
 
 class Counting(NullRecorder):
-    """Counts the hints that are called."""
+    """Counts the called hints."""
 
     def __init__(self) -> None:
         self.hints = 0
@@ -60,7 +60,10 @@ class Counting(NullRecorder):
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """A kind of event: who waits, refused by whom, and what happens. `pod` and `event` are by number."""
+    """A kind of event: the waiting pods, the plugin that rejected them, and the events.
+
+    `pod` and `event` are by number.
+    """
 
     name: str
     plugin: str
@@ -136,7 +139,7 @@ def _with_devices(number: int) -> Json:
     return _pod(number, resourceClaims=[claim])
 
 
-def _device_claim(number: int, *, allocated: bool) -> dra.ClaimInfo:
+def _device_claim(number: int, *, allocated: bool) -> dra.ResourceClaimInfo:
     name = f"claim-{number}"
     requests = [{"name": "r", "exactly": {"deviceClassName": "gpu"}}]
     result = {"request": "r", "driver": "d", "pool": "p", "device": f"device-{number}"}
@@ -189,7 +192,7 @@ KINDS = (
     ),
     Kind(OWN[1], "DynamicResources", _with_devices, _allocated),
     Kind(
-        "volume made for a claim",
+        "volume provisioned for a claim",
         "VolumeBinding",
         _with_claim,
         lambda number: (
@@ -209,7 +212,7 @@ KINDS = (
         ),
     ),
     Kind(
-        "pod with a host port gone",
+        "pod with a host port deleted",
         "NodePorts",
         lambda number: _pod(number, ports=[{"containerPort": 1, "hostPort": number % 60_000 + 1}]),
         lambda number: (
@@ -219,13 +222,13 @@ KINDS = (
         ),
     ),
     Kind(
-        "pod that another wants beside it",
+        "pod that another has affinity to",
         "InterPodAffinity",
         _near,
         lambda number: (ev.ASSIGNED_POD_ADD, None, _on_node(number, labels={"app": f"app-{number}"})),
     ),
     Kind(
-        "pod gone of a kind that is spread",
+        "pod deleted of a kind that is spread",
         "PodTopologySpread",
         _spread,
         lambda number: (ev.ASSIGNED_POD_DELETE, _on_node(number, labels={"app": f"app-{number}"}), None),
@@ -237,14 +240,14 @@ KINDS = (
         lambda number: (ev.NODE_ADD, None, _node(f"n-{number}")),
     ),
     Kind(
-        "node that one asked for",
+        "node that one pod selects",
         "NodeAffinity",
         lambda number: _pod(number, nodeSelector={"name": f"n-{number}"}),
         lambda number: (ev.NODE_ADD, None, _node(f"n-{number}", labels={"name": f"n-{number}"})),
     ),
-    Kind("node that nobody tolerates", "TaintToleration", _pod, _no_taints),
+    Kind("node that no pod tolerates", "TaintToleration", _pod, _no_taints),
     Kind(
-        "victim gone that was above all",
+        "victim deleted with the highest priority",
         "DefaultPreemption",
         lambda number: _pod(number, priority=number),
         lambda number: (ev.ASSIGNED_POD_DELETE, _on_node(number, priority=2**30), None),
@@ -252,19 +255,19 @@ KINDS = (
 )
 
 
-# ---- measuring
+# ---- measurements
 
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """Of one event: hints that it called, and CPU microseconds."""
+    """Hints that one event called, and CPU microseconds."""
 
     hints: float
     micros: float
 
 
 def _waiting(kind: Kind, pods: list[PodInfo], *, pre_hints: bool, recorder: Counting) -> Queue:
-    """`pods` in the pool, all refused by the plugin."""
+    """Return a queue with `pods` in the pool, all rejected by the plugin."""
     profile = build_profile(ProfileSpec(scheduler_name=PROFILE, base="default-scheduler"))
     profile = profile.seeing(Ledger(), _devices(len(pods)), NativeGroups())
     queue: Queue = SchedulingQueue(
@@ -287,7 +290,7 @@ def _waiting(kind: Kind, pods: list[PodInfo], *, pre_hints: bool, recorder: Coun
 
 @cache
 def _devices(count: int) -> Devices:
-    """The claims of so many pods."""
+    """Return the claims of this number of pods."""
     devices = Devices()
     for number in range(count):
         devices.set_claim(_device_claim(number, allocated=False))
@@ -295,7 +298,7 @@ def _devices(count: int) -> Devices:
 
 
 def measure(kind: Kind, count: int, *, batches: int) -> dict[bool, Figure]:
-    """With and without pre-hints, while `count` pods wait."""
+    """Measure with and without pre-hints, while `count` pods wait."""
     pods = [_read_pod(_encode(kind.pod(number))) for number in range(count)]
     recorders = {pre_hints: Counting() for pre_hints in (True, False)}
     queues = {
@@ -309,7 +312,7 @@ def measure(kind: Kind, count: int, *, batches: int) -> dict[bool, Figure]:
     gc.disable()
     try:
         for batch in range(batches):
-            # The full scan gets fewer of the same events, since each is a walk over all pods.
+            # The full scan gets fewer of the same events, because each scans all pods.
             for pre_hints, size in ((True, 20), (False, max(1, 2000 // count))):
                 if not pre_hints and batch >= _LONG_SCANS and count > _LONG:
                     continue
@@ -357,7 +360,7 @@ def main() -> None:
         for name, by_count in found.items()
         for count, figures in by_count.items()
     ]
-    print("Hints called and CPU time an event, with pre-hints and without.\n")
+    print("Hints called and CPU time per event, with pre-hints and without.\n")
     print(table(header, rows))
     least, most = min(counts), max(counts)
     print()

@@ -1,11 +1,11 @@
-"""What the gate of a queue's capacity costs the scheduler: pods that have it beside the same pods in the same queue.
+"""Measures what the gate of a queue's capacity costs the scheduler, against the same pods without it in the same queue.
 
-    python -m bench.gates [--rate 200 --seconds 10 --nodes 1000 --held 5000 --runs 5]
+   python -m bench.gates [--rate 200 --seconds 10 --nodes 1000 --held 5000 --runs 5]
 
-In turn, a scheduler for each: pods come evenly, without the gate and with it, as the webhook would put it on; first to
-a queue that has room, then to one that is full until all of them are there. At last, with the scheduler of the gated
-ones, so many pods wait behind the gate of a full queue, and nothing happens. CPU is that of the scheduler's process,
-from the kernel; its writes are counted by the API server's audit log.
+Alternately, with a scheduler for each: pods arrive evenly, without the gate and with it, as the webhook would add it;
+first in a queue that has room, then in one that is full until all pods exist. Then, with the scheduler of the gated
+pods, `--held` pods wait behind the gate of a full queue, and nothing happens. CPU is that of the scheduler's process,
+from the kernel; its writes are counted in the API server's audit log.
 """
 
 from __future__ import annotations
@@ -44,14 +44,13 @@ OPEN, FULL = "open", "full"
 _ROOM, _NONE = {"cpu": "1000000", "memory": "1000Ti"}, {"cpu": "1m", "memory": "1000Ti"}
 _MERGE = "application/merge-patch+json"
 _PATIENCE = 120.0
-#: Seconds in which nobody asks anything when all that belongs to something has been written.
+#: Seconds without any request after which all writes are considered done.
 _SETTLE = 1.0
 _HELD = re.compile(rb'agent_scheduler_queue_gated_pods\{standing="held"\} (\d+)')
 
 
-class Cost(NamedTuple):
-    """Of one run: milliseconds of the scheduler's CPU a pod, and its writes a pod, for a queue with room and for one
-    that is full at first."""
+class GateCost(NamedTuple):
+    """The cost of one run, per pod: CPU milliseconds and writes, in a queue with room and in one that is full first."""
 
     cpu: float
     writes: float
@@ -60,7 +59,7 @@ class Cost(NamedTuple):
 
 
 class Waiting(NamedTuple):
-    """Milliseconds of the scheduler's CPU a second in which nothing happens: without held pods, and with them."""
+    """Milliseconds of the scheduler's CPU per idle second: without held pods, and with them."""
 
     without: float
     held: float
@@ -72,7 +71,7 @@ class _Verb(msgspec.Struct):
 
 
 class World:
-    """A cluster with nodes and two queues, on which schedulers run one after the other."""
+    """A cluster with nodes and two queues, for schedulers that run one after another."""
 
     def __init__(self, transport: Transport, folder: Path) -> None:
         self.transport = transport
@@ -93,12 +92,12 @@ class World:
             await retry(self.transport, "PATCH", path, state, content_type=_MERGE)
 
     async def limit(self, capability: Mapping[str, str]) -> None:
-        """Of the queue that is full at first."""
+        """Set the capability of the queue that is full first."""
         body = encode({"spec": {"capability": capability}})
         await retry(self.transport, "PATCH", queue_path(FULL), body, content_type=_MERGE)
 
     def written(self, since: int) -> int:
-        """Writes but for those of the load, which creates and deletes pods."""
+        """Return the number of writes without those of the load, which creates and deletes pods."""
         with self.log.open("rb") as file:
             file.seek(since)
             asked = [msgspec.json.decode(line, type=_Verb) for line in file]
@@ -113,20 +112,20 @@ class World:
         )
 
     async def settle(self) -> None:
-        """Returns when nobody has asked anything for a while."""
+        """Wait until no request was sent for a while."""
         size = -1
         while size != self.log.stat().st_size:
             size = self.log.stat().st_size
             await asyncio.sleep(_SETTLE)
 
     async def create(self, batch: Batch) -> None:
-        """As the batch's arrival says."""
+        """Create the pods as the batch's arrival requires."""
         await Load(
             self.transport, namespace="default", track=Track(batch), scheduler_name="agent-scheduler"
         ).run()
 
     async def bind(self, batch: Batch, *, at_last: Mapping[str, str] | None = None) -> None:
-        """As `create`; returns once all are bound. `at_last`: what their queue may hold when all are there."""
+        """Create the pods, and return once all are bound. `at_last`: the capability of their queue once all exist."""
         track = Track(batch)
         load = Load(self.transport, namespace="default", track=track, scheduler_name="agent-scheduler")
         observer = Observer(self.transport, "default", [track], FreeCapacity({}))
@@ -164,8 +163,8 @@ def _cpu(pid: int) -> float:
     return found.cpu_seconds
 
 
-async def run(world: World, *, gated: bool, options: argparse.Namespace) -> tuple[Cost, Waiting | None]:
-    """`Waiting` with gates alone. Raises ProcessError, RequestFailed, TimeoutError."""
+async def run(world: World, *, gated: bool, options: argparse.Namespace) -> tuple[GateCost, Waiting | None]:
+    """Play one run; `Waiting` only with gates. Raises ProcessError, RequestFailed, TimeoutError."""
     file = world.folder / "scheduler.json"
     file.write_text(json.dumps(configuration(Tuning(batch={}), "agent-scheduler")))
     arguments = ("--kubeconfig", str(world.folder / "kubeconfig"), "--config", str(file))
@@ -187,7 +186,7 @@ async def run(world: World, *, gated: bool, options: argparse.Namespace) -> tupl
             await world.limit(_NONE)
             waiting = await _waiting(world, process, probe, options)
         await world.clear()
-    return Cost(*found), waiting
+    return GateCost(*found), waiting
 
 
 async def _waiting(world: World, process: Child, probe: Transport, options: argparse.Namespace) -> Waiting:
@@ -210,29 +209,31 @@ async def _idle(pid: int, seconds: float) -> float:
     return 1000 * (_cpu(pid) - before) / seconds
 
 
-def report(plain: Sequence[Cost], gated: Sequence[Cost], waiting: Sequence[Waiting], held: int) -> str:
+def report(
+    plain: Sequence[GateCost], gated: Sequence[GateCost], waiting: Sequence[Waiting], held: int
+) -> str:
     rows = [
         (name, *map(spread, zip(*found, strict=True)))
         for name, found in (("quota", plain), ("quota and gates", gated))
     ]
     ratios = [
         [with_gates[field] / without[field] for with_gates, without in zip(gated, plain, strict=True)]
-        for field in range(len(Cost._fields))
+        for field in range(len(GateCost._fields))
     ]
     rows.append(("the pair's ratio", *map(spread, ratios)))
     head = (
         "pods",
-        "CPU ms a pod",
-        "writes a pod",
-        "CPU ms a pod, full at first",
-        "writes a pod, full at first",
+        "CPU ms per pod",
+        "writes per pod",
+        "CPU ms per pod, full at first",
+        "writes per pod, full at first",
     )
     text = table(head, rows)
     if waiting:
         names = ("none", f"{held:,}")
         columns = zip(*waiting, strict=True)
         of_held = [(name, spread(found)) for name, found in zip(names, columns, strict=True)]
-        text += "\n\n" + table(("held pods", "CPU ms a second, idle"), of_held)
+        text += "\n\n" + table(("held pods", "CPU ms per second, idle"), of_held)
     return text
 
 
@@ -246,8 +247,8 @@ async def main() -> None:
     parser.add_argument("--held", type=int, default=5000)
     parser.add_argument("--runs", type=int, default=5)
     options = parser.parse_args()
-    plain: list[Cost] = []
-    gated: list[Cost] = []
+    plain: list[GateCost] = []
+    gated: list[GateCost] = []
     waiting: list[Waiting] = []
     with tempfile.TemporaryDirectory(prefix="bench-") as name:
         folder = Path(name)

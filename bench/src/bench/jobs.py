@@ -1,12 +1,12 @@
-"""What Volcano's Jobs cost from their creation to their end: the controllers' CPU a job, and writes a pod.
+"""Measures what Volcano Jobs cost from their creation to their end: CPU of the controllers per job, and writes per pod.
 
-    python -m bench.jobs [--jobs 5000 --pods 10 --nodes 500 --rate 50 --live 2]
+   python -m bench.jobs [--jobs 5000 --pods 10 --nodes 500 --rate 50 --live 2]
 
 An embedded cluster with RBAC and simulated kubelets, controllers (job, podgroup, queue) and the batch scheduler, each a
-process with the rights of an installed one. So many jobs a second come, of so many pods that are bound at once or not
-at all, run for so many seconds and succeed; it ends when all jobs are Completed. CPU is that of the processes, from the
-kernel; writes are counted by the API server's audit log, of all who have rights of their own: simulated kubelets have
-none, and the load is an administrator.
+process with the rights of an installed one. `--rate` jobs a second are created, each of `--pods` pods that are bound
+together, run for `--live` seconds and succeed; the run ends when all jobs are Completed. CPU is that of the processes,
+from the kernel; writes are counted in the API server's audit log, for all clients with their own rights: simulated
+kubelets have none, and the load is an administrator.
 """
 
 from __future__ import annotations
@@ -44,23 +44,26 @@ from bench.tables import table
 
 #: Verbs that write.
 _WRITES = frozenset({"create", "update", "patch", "delete", "deletecollection"})
-#: Seconds without a job that ends after which a run is given up.
+#: Seconds without a completed job after which a run is given up.
 _PATIENCE = 120.0
-#: Seconds in which what was written at last is written.
+#: Seconds until the last writes are done.
 _SETTLE = 3.0
-#: Seconds between two looks at how many jobs have ended, which cost the API server a list.
+#: Seconds between two checks of how many jobs have ended, each of which costs the API server a list.
 _LOOK = 2.0
 
 
-class _Event(msgspec.Struct):
+class _AuditEvent(msgspec.Struct):
     verb: str
     user: Mapping[str, Any] = {}
     objectRef: Mapping[str, str] = {}
 
 
-class Cost(NamedTuple):
-    """`cpu`: milliseconds a job by process. `writes`: by who writes and what, in all. `seconds` from the first job to
-    the end of the last."""
+class JobCost(NamedTuple):
+    """The cost of a run.
+
+    `cpu`: milliseconds per job, by process. `writes`: the total by writer and resource. `seconds` from the first job to
+    the end of the last.
+    """
 
     cpu: Mapping[str, float]
     writes: Mapping[tuple[str, str], int]
@@ -94,7 +97,7 @@ async def _define(transport: Transport) -> None:
 
 
 async def _completed(transport: Transport) -> int:
-    """How many jobs are. Raises ProcessError for one that has ended otherwise."""
+    """Return the number of completed jobs. Raises ProcessError for one that has ended otherwise."""
     found: Counter[str] = Counter()
     token = ""
     while True:
@@ -120,7 +123,7 @@ async def _load(transport: Transport, options: argparse.Namespace) -> None:
 
 
 async def _ended(transport: Transport, count: int) -> None:
-    """Raises ProcessError where none ends any more."""
+    """Wait until `count` jobs have ended. Raises ProcessError if none ends any longer."""
     seen, since = 0, time.monotonic()
     while (done := await _completed(transport)) < count:
         if done > seen:
@@ -137,10 +140,10 @@ def _cpu(process: Child) -> float:
 
 
 def _written(log: Path, since: int) -> Iterator[tuple[str, str]]:
-    """Who wrote what, a write each."""
+    """Yield the writer and the resource of each write."""
     prefix = f"system:serviceaccount:{NAMESPACE}:"
     names = {SCHEDULER.account: "scheduler", CONTROLLERS.account: "controllers"}
-    decode = msgspec.json.Decoder(_Event).decode
+    decode = msgspec.json.Decoder(_AuditEvent).decode
     with log.open("rb") as file:
         file.seek(since)
         for line in file:
@@ -153,8 +156,8 @@ def _written(log: Path, since: int) -> Iterator[tuple[str, str]]:
                 yield names[user.removeprefix(prefix)], f"{event.verb} {what}"
 
 
-async def run(options: argparse.Namespace) -> Cost:
-    """Raises ProcessError and RequestFailed."""
+async def run(options: argparse.Namespace) -> JobCost:
+    """Play the run. Raises ProcessError and RequestFailed."""
     async with AsyncExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="bench-")))
         log = folder / "audit.log"
@@ -167,7 +170,7 @@ async def run(options: argparse.Namespace) -> Cost:
         own = await kubeconfig_of(transport, admin, CONTROLLERS)
         flags = (
             *("--enable", "job,podgroup,queue", "--kubeconfig", str(own), "--log-level", "warning"),
-            # Where its role allows it.
+            # The role allows leases only there.
             *("--leader-elect-resource-namespace", NAMESPACE),
         )
         controllers, _ = await stack.enter_async_context(
@@ -189,10 +192,10 @@ async def run(options: argparse.Namespace) -> Cost:
         seconds = time.monotonic() - began
         await asyncio.sleep(_SETTLE)
         cpu = {name: 1000 * (_cpu(each) - before[name]) / options.jobs for name, each in processes.items()}
-        return Cost(cpu, Counter(_written(log, size)), seconds)
+        return JobCost(cpu, Counter(_written(log, size)), seconds)
 
 
-def report(cost: Cost, options: argparse.Namespace) -> str:
+def report(cost: JobCost, options: argparse.Namespace) -> str:
     pods = options.jobs * options.pods
     of_cpu = [(name, f"{ms:.3g}", f"{ms / options.pods:.3g}") for name, ms in cost.cpu.items()]
     of_writes = [
@@ -203,10 +206,10 @@ def report(cost: Cost, options: argparse.Namespace) -> str:
     of_writes.append(("all", f"{total:,}", f"{total / pods:.3g}"))
     return "\n\n".join(
         (
-            f"{options.jobs:,} jobs of {options.pods} pods on {options.nodes:,} nodes, {options.rate:g} jobs a second, "
+            f"{options.jobs:,} jobs of {options.pods} pods on {options.nodes:,} nodes, {options.rate:g} jobs/s, "
             f"pods run for {options.live:g} s: {cost.seconds:.0f} s",
-            table(("CPU", "ms a job", "ms a pod"), of_cpu),
-            table(("writes", "in all", "a pod"), of_writes),
+            table(("CPU", "ms per job", "ms per pod"), of_cpu),
+            table(("writes", "total", "per pod"), of_writes),
         )
     )
 
@@ -218,7 +221,7 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=5_000)
     parser.add_argument("--pods", type=int, default=10, help="of each job")
     parser.add_argument("--nodes", type=int, default=500)
-    parser.add_argument("--rate", type=float, default=50.0, help="jobs a second")
+    parser.add_argument("--rate", type=float, default=50.0, help="jobs per second")
     parser.add_argument("--live", type=float, default=2.0, help="seconds that each pod runs")
     options = parser.parse_args()
     try:

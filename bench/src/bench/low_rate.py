@@ -1,10 +1,10 @@
-"""What a pod costs the scheduler when few come: CPU at so many pods a second, over TLS, beside what it costs to wait.
+"""Measures what a pod costs the scheduler at a low rate: CPU over TLS, and the cost of idle seconds.
 
-    python -m bench.low_rate [--rate 200 --seconds 10 --nodes 1000 --runs 5] [--no-tls] [--python PATH ...]
+   python -m bench.low_rate [--rate 200 --seconds 10 --nodes 1000 --runs 5] [--no-tls] [--python PATH ...]
 
-Pods are created evenly, each is bound and told of. The CPU is that of the scheduler's process, from the kernel; as long
-before nothing happens, and what that costs a second is shown apart and counted in. With several `--python` the programs
-installed for these interpreters run in turn, so that two versions can be compared on a machine that is busy.
+Pods are created evenly, and each is bound and reported. CPU is that of the scheduler's process, from the kernel;
+before, nothing happens for the same time, and that cost per second is printed separately and included. With several
+`--python` the programs installed for these interpreters run alternately, to compare two versions on a busy machine.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ PODS = "/api/v1/namespaces/default/pods"
 _PATIENCE = 60.0
 
 
-class Cost(NamedTuple):
-    """CPU of the scheduler: milliseconds a pod, and milliseconds a second in which nothing happens."""
+class IdleCost(NamedTuple):
+    """CPU of the scheduler: milliseconds per pod, and milliseconds per idle second."""
 
     pod: float
     idle: float
 
 
-async def run(python: str, transport: Transport, *, folder: Path, rate: float, seconds: float) -> Cost:
-    """One run on a cluster that has its nodes. Raises ProcessError, RequestFailed, TimeoutError."""
+async def run(python: str, transport: Transport, *, folder: Path, rate: float, seconds: float) -> IdleCost:
+    """Play one run on a cluster that has its nodes. Raises ProcessError, RequestFailed, TimeoutError."""
     port = free_port()
     probe = Http1Transport(Endpoint(f"http://127.0.0.1:{port}"), pool_size=1)
     command = [
@@ -61,15 +61,15 @@ async def run(python: str, transport: Transport, *, folder: Path, rate: float, s
         idle = (cpu(process.pid) - before) / seconds
         before = cpu(process.pid)
         await bind(transport, "pod", round(rate * seconds), rate)
-        # The events of the last ones are written behind their binds.
+        # The events of the last pods are written after their binds.
         await asyncio.sleep(0.5)
         spent = cpu(process.pid) - before
     await ask(transport, "DELETE", PODS, body=NOW)
-    return Cost(1000 * spent / round(rate * seconds), 1000 * idle)
+    return IdleCost(1000 * spent / round(rate * seconds), 1000 * idle)
 
 
 async def bind(transport: Transport, name: str, count: int, rate: float) -> None:
-    """Creates so many pods a second, and returns once all are bound."""
+    """Create `rate` pods a second, and return once all are bound."""
     track = Track(Batch(name=name, count=count, arrival=Even(rate)))
     observer = Observer(transport, "default", [track], FreeCapacity({}))
     watching = asyncio.create_task(observer.run())
@@ -99,7 +99,7 @@ async def main() -> None:
     parser.add_argument("--tls", action=argparse.BooleanOptionalAction, default=True)
     parser.add_argument("--python", nargs="+", default=[sys.executable])
     options = parser.parse_args()
-    costs: dict[str, list[Cost]] = {python: [] for python in options.python}
+    costs: dict[str, list[IdleCost]] = {python: [] for python in options.python}
     case = Case(name="low rate", nodes=Nodes(count=options.nodes), load=Batch(name="pods", count=1))
     arguments = ("--no-kubelets", "--tls" if options.tls else "--no-tls")
     with tempfile.TemporaryDirectory(prefix="bench-") as name:
@@ -113,7 +113,7 @@ async def main() -> None:
                         )
                     )
     rows = [(python, *map(spread, zip(*found, strict=True))) for python, found in costs.items()]
-    print(table(("program", "CPU ms a pod", "CPU ms a second, idle"), rows))
+    print(table(("program", "CPU ms per pod", "CPU ms per second, idle"), rows))
 
 
 if __name__ == "__main__":

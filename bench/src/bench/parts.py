@@ -1,7 +1,7 @@
-"""One part of a report: what was run, how, on what, and what came of it; kept as JSON, so that parts can be run apart.
+"""One part of a report: its command, environment and result; kept as JSON, so that parts can run separately.
 
-A part is a program that printed Markdown, or a scenario with its runs. The report is written of all that a
-folder holds, whenever they were run.
+A part is a program that printed Markdown, or a scenario with its runs. The report is written from everything that a
+folder holds, whenever it was run.
 """
 
 from __future__ import annotations
@@ -24,16 +24,19 @@ from apimachinery.times import time_text
 from bench.harness.measure import machine
 from bench.harness.result import Run, read_runs, run_of
 
-#: How long what is told to stop gets to end its children and to remove what it made, seconds.
+#: Seconds that a stopped part has to end its children and to remove its objects.
 _GRACE = 120.0
-#: Lines of standard error that are kept of what failed.
+#: Number of lines of a failed part's standard error that are kept.
 _LAST_WORDS = 20
 ROOT = Path(__file__).resolve().parent.parent
 
 
 @dataclass(slots=True, kw_only=True)
 class Part:
-    """`text` is a program's Markdown, or the last words of what failed. A scenario that ran has `runs` instead."""
+    """The result of a part.
+
+    `text` is a program's Markdown, or the last output of a failed one. A scenario has `runs` instead.
+    """
 
     name: str
     command: list[str]
@@ -44,7 +47,7 @@ class Part:
     commit: str = ""
     #: The machine's load average just before.
     load: float = 0.0
-    #: What it ran on, and with which versions.
+    #: The machine, and the versions of the software.
     machine: dict[str, str] = field(default_factory=dict)
     runs: list[Run] = field(default_factory=list)
 
@@ -59,7 +62,7 @@ def write_part(folder: Path, part: Part) -> None:
 
 
 def read_parts(folder: Path) -> dict[str, Part]:
-    """By name."""
+    """Return the parts of the folder by name."""
     found: dict[str, Part] = {}
     for file in sorted(folder.glob("*.json")):
         data = json.loads(file.read_text())
@@ -69,11 +72,11 @@ def read_parts(folder: Path) -> dict[str, Part]:
 
 
 def run_part(name: str, command: Sequence[str], *, folder: Path, scenario: bool = False) -> Part:
-    """Runs `python ARGUMENTS` to its end, in a process of its own, so that none inherits what another left in memory.
+    """Run `python ARGUMENTS` to its end in its own process, so that no part inherits the memory of another.
 
-    The part is written to `folder`. What is said on standard error is passed on. A signal that ends this process ends
-    that one first, and gives it the time to end its own children and to remove what it made; runs that were over by
-    then are kept.
+    The part is written to `folder`, and its standard error is passed on. A signal that ends this process first ends
+    that one, and gives it the time to end its own children and to remove its objects; runs that are complete by then
+    are kept.
     """
     part = Part(name=name, command=[*map(_told, command)], commit=revision(), load=os.getloadavg()[0])
     part.date, part.machine = time_text(datetime.now(UTC)), machine()
@@ -91,7 +94,7 @@ def run_part(name: str, command: Sequence[str], *, folder: Path, scenario: bool 
             if scenario and kept.exists():
                 part.runs = read_runs(kept)
             if ended:
-                # A scenario says what was refused in its runs.
+                # A scenario's runs contain the reasons of refusals.
                 part.text = (said or out) if part.code and not part.runs else "" if scenario else out
             if ended or part.runs:
                 write_part(folder, part)
@@ -99,7 +102,7 @@ def run_part(name: str, command: Sequence[str], *, folder: Path, scenario: bool 
 
 
 def _told(argument: str) -> str:
-    """As it is kept: a trace's files by their names, since where they were is of no use to others."""
+    """Return the argument as it is stored: files of a trace without their folders."""
     kind, colon, files = argument.partition(":")
     if not colon or not kind.replace("-", "").isalpha() or files.startswith("//"):
         return argument
@@ -107,9 +110,9 @@ def _told(argument: str) -> str:
 
 
 def _run(arguments: Sequence[str]) -> tuple[str, str, int]:
-    """Standard output, the last of standard error, and the exit code."""
+    """Return standard output, the end of standard error, and the exit code."""
     with tempfile.TemporaryFile("w+") as out:
-        # In a session of its own: Ctrl-C reaches it once, from here, and so it ends its own children in order.
+        # In its own session: Ctrl-C reaches it once, from here, so it ends its own children in order.
         with subprocess.Popen(
             [sys.executable, *arguments],
             cwd=ROOT,
@@ -143,7 +146,7 @@ def _passed_on(stream: IO[str] | None) -> str:
 
 
 def revision() -> str:
-    """The commit that is checked out, `+` where files differ from it; empty outside of a checkout."""
+    """Return the commit that is checked out, with `+` if files differ from it; empty outside a checkout."""
     git = ["git", "-C", str(ROOT)]
     try:
         head = subprocess.run(

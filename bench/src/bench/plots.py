@@ -25,7 +25,7 @@ Series = Mapping[str, Sequence[Point]]
 
 
 def points(runs: Sequence[Run], of: Callable[[Figures], float | None]) -> list[Point]:
-    """One for each value of `at`, in its order, of the runs that count."""
+    """Return one point for each value of `at`, in its order, of the runs that count."""
     values: dict[float, list[float]] = {}
     for run in runs:
         value = of(run.figures) if run.figures is not None and not run.refused else None
@@ -35,7 +35,7 @@ def points(runs: Sequence[Run], of: Callable[[Figures], float | None]) -> list[P
 
 
 def by_series(runs: Sequence[Run], of: Callable[[Figures], float | None]) -> dict[str, list[Point]]:
-    """The points of each series, without those that have none."""
+    """Return the points of each series, without empty ones."""
     names = dict.fromkeys(run.series for run in runs)
     found = {name: points([run for run in runs if run.series == name], of) for name in names}
     return {name: each for name, each in found.items() if each}
@@ -44,7 +44,7 @@ def by_series(runs: Sequence[Run], of: Callable[[Figures], float | None]) -> dic
 def lines(
     title: str, series: Series, *, across: str, up: str, log_x: bool = False, log_y: bool = False
 ) -> str:
-    """An SVG file's text; empty if there is nothing to show."""
+    """Return the SVG of a line plot; empty if there is no data."""
     shown = {name: each for name, each in series.items() if each}
     if not shown:
         return ""
@@ -57,7 +57,7 @@ def lines(
             low, high = [point.least for point in each], [point.most for point in each]
             axes.fill_between(x, low, high, color=color, alpha=0.15, linewidth=0)
         if log_x:
-            # Linear next to 0, which has no logarithm.
+            # Linear near 0, which has no logarithm.
             axes.set_xscale("symlog", linthresh=max(1.0, min(_positive(shown))))
         if log_y:
             axes.set_yscale("log")
@@ -77,7 +77,7 @@ def lines(
 
 
 def bars(title: str, groups: Mapping[str, Mapping[str, float]], *, up: str) -> str:
-    """Bars side by side: name -> series -> value; empty without any."""
+    """Return the SVG of grouped bars (name -> series -> value); empty without data."""
     names = list(groups)
     series = list(dict.fromkeys(name for each in groups.values() for name in each))
     if not names or not series:
@@ -94,7 +94,7 @@ def bars(title: str, groups: Mapping[str, Mapping[str, float]], *, up: str) -> s
         axes.set_xticks(middle, names, rotation=35, ha="right", rotation_mode="anchor", fontsize=8)
         axes.grid(visible=False, axis="x")
         axes.set_ylabel(up)
-        # Room for the legend.
+        # Space for the legend.
         axes.set_ylim(top=1.3 * max(value for each in groups.values() for value in each.values()))
         axes.legend(loc="upper right", ncols=len(series))
 
@@ -127,7 +127,7 @@ def _nodes_cpu(runs: Mapping[str, Sequence[Run]]) -> str:
         "scheduler": points(runs.get("nodes", ()), lambda figures: figures.cpu_ms),
         "cluster": points(runs.get("nodes", ()), lambda figures: figures.server_cpu_ms),
     }
-    return lines("CPU a pod by nodes", series, across="nodes", up="milliseconds a pod", log_x=True)
+    return lines("CPU per pod by nodes", series, across="nodes", up="milliseconds per pod", log_x=True)
 
 
 def _latency(title: str, chosen: Sequence[Run], across: str) -> str:
@@ -142,7 +142,7 @@ def _latency(title: str, chosen: Sequence[Run], across: str) -> str:
 
 def _workers(runs: Mapping[str, Sequence[Run]]) -> str:
     series = by_series(runs.get("workers", ()), _rate)
-    return lines("Throughput by workers", series, across="workers", up="pods a second", log_x=True)
+    return lines("Throughput by workers", series, across="workers", up="pods per second", log_x=True)
 
 
 def _memory(runs: Mapping[str, Sequence[Run]]) -> str:
@@ -153,7 +153,7 @@ def _memory(runs: Mapping[str, Sequence[Run]]) -> str:
 def _waiting(runs: Mapping[str, Sequence[Run]]) -> str:
     series = {"": points(runs.get("waiting", ()), lambda figures: figures.cpu_ms)}
     return lines(
-        "CPU a pod while others wait", series, across="waiting pods", up="milliseconds a pod", log_x=True
+        "CPU per pod while others wait", series, across="waiting pods", up="milliseconds per pod", log_x=True
     )
 
 
@@ -164,15 +164,17 @@ def _shapes(runs: Mapping[str, Sequence[Run]], shapes: Sequence[str]) -> str:
         found = {f"{point.at:,.0f} nodes": point.median for point in points(counted, _rate)}
         if found:
             groups[name] = found
-    return bars("scheduler_perf's shapes", groups, up="pods a second")
+    return bars("scheduler_perf's shapes", groups, up="pods per second")
 
 
 def all_plots(parts: Mapping[str, Part], shapes: Sequence[str]) -> dict[str, str]:
-    """By file name, those that have something to show, in the order to be read."""
+    """Return the plots with data by file name, in the order of the report."""
     runs = {name: part.runs for name, part in parts.items()}
     made = {
         "throughput-by-nodes": _nodes_rate(runs),
-        "latency-by-rate": _latency("Create to bind by arrival rate", runs.get("rates", ()), "pods a second"),
+        "latency-by-rate": _latency(
+            "Create to bind by arrival rate", runs.get("rates", ()), "pods per second"
+        ),
         "cpu-by-nodes": _nodes_cpu(runs),
         "workers": _workers(runs),
         "memory-by-pods": _memory(runs),

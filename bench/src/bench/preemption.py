@@ -1,10 +1,10 @@
-"""What the choice of victims costs: no queue, no request, only the engine, on clusters that are full.
+"""Measures what the choice of victims costs in the engine alone, without queue and requests, on full clusters.
 
-    python -m bench.preemption [--preemptors 400]
+   python -m bench.preemption [--preemptors 400]
 
-Every node is full of four pods of which a preemptor takes the place of three, as in scheduler_perf's PreemptionBasic.
-The preemptors come one after the other; each finds the earlier ones nominated, as none of the victims has left yet.
-Figures are CPU microseconds a preemptor, over all of them and over the last tenth, when most are nominated.
+Every node is full with four pods, and a preemptor needs the capacity of three, as in scheduler_perf's PreemptionBasic.
+The preemptors arrive one after another; each finds the earlier ones nominated, because none of the victims has left
+yet. Figures are CPU microseconds per preemptor, over all of them and over the last tenth, when most are nominated.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ PODS_A_NODE = 4
 
 
 class Full(Scene):
-    """A cluster without room."""
+    """A cluster without free capacity."""
 
     def __init__(self, nodes: int) -> None:
         def fill(scene: Scene) -> None:
@@ -46,7 +46,7 @@ class Full(Scene):
         self.chance = random.Random(1)
 
     def preempt(self, pod: PodInfo) -> str:
-        """The timed part, as in a worker's cycle. Gives the node whose pods have to go."""
+        """Choose the victims as in a worker's cycle: the measured part. Return the name of their node."""
         self.snapshot.refresh()
         columns = self.snapshot.columns
         view = self.views.of(self.handle.class_of(pod))
@@ -67,7 +67,7 @@ class Full(Scene):
         return found.candidate.node_name
 
     def run(self, count: int) -> list[float]:
-        """CPU microseconds of each of so many preemptors but the first, for which all is compiled."""
+        """Return the CPU microseconds of `count` preemptors, after a first one for which everything is compiled."""
         took = []
         for number in range(count + 1):
             pod = _pod(self, f"high-{number}", cpu="3", priority=1000)
@@ -98,7 +98,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     rows = [
         (f"{nodes:,} nodes", short(mean(took)), short(mean(took[-last:]))) for nodes, took in figures.items()
     ]
-    print(table(("choice of victims", "CPU us a preemptor", "of the last tenth"), rows))
+    print(table(("choice of victims", "CPU us per preemptor", "of the last tenth"), rows))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The benchmarks of single parts: each a program of its own that prints Markdown."""
+"""The benchmarks of single parts: each is a program that prints Markdown."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Benchmark:
-    """One program with its arguments. `limits` is what its figures are held to."""
+    """One program with its arguments. `limits` are the limits of its figures."""
 
     name: str
     module: str
@@ -24,8 +24,8 @@ BENCHMARKS = (
     Benchmark(
         name="apiserver",
         module="bench.apiserver_cost",
-        measures="server CPU a request of the embedded API server, nearly empty and with 100,000 pods",
-        limits="create <= 150 us, bind <= 80 us, also at 100,000 objects; an event <= 10 us a watcher",
+        measures="server CPU per request of the embedded API server, nearly empty and with 100,000 pods",
+        limits="create <= 150 us, bind <= 80 us, also at 100,000 objects; <= 10 us per event and watcher",
         full=("--objects", "100000", "--requests", "5000"),
         quick=("--objects", "5000", "--requests", "1000"),
     ),
@@ -39,15 +39,15 @@ BENCHMARKS = (
     Benchmark(
         name="events",
         module="bench.events_waiting",
-        measures="hints and CPU an event while 1,000, 10,000 and 100,000 pods wait, with pre-hints and as a full scan",
+        measures="hints and CPU per event while 1,000, 10,000 and 100,000 pods wait, with pre-hints and as a full scan",
         limits="own claim: at 100,000 at most 2 times what it is at 1,000; at 10,000 at least 100 times faster",
         quick=("--waiting", "200,400", "--batches", "2"),
     ),
     Benchmark(
         name="decision",
         module="bench.decision",
-        measures="CPU of a decision alone, without queue and requests, on 1,000 to 100,000 nodes",
-        limits="us a pod: plain <= 15 at 5,000 nodes and <= 30 at 100,000; every pod a class of its own <= 150, "
+        measures="CPU of a decision in the engine alone, without queue and requests, on 1,000 to 100,000 nodes",
+        limits="us per pod: plain <= 15 at 5,000 nodes and <= 30 at 100,000; every pod a class of its own <= 150, "
         "spread or (anti-)affinity <= 100, both at 5,000",
         quick=("--nodes", "100", "--batches", "1"),
     ),
@@ -61,64 +61,64 @@ BENCHMARKS = (
     Benchmark(
         name="watch",
         module="bench.watch_decode",
-        measures="scheduler CPU a watch event, from its bytes to a change that was handed over",
+        measures="scheduler CPU per watch event, from its bytes to a delivered change",
         limits="none",
         quick=("--pods", "500", "--repeat", "2"),
     ),
     Benchmark(
         name="transport",
         module="bench.transport_cost",
-        measures="client CPU a request, beside a general HTTP client and beside the floor",
+        measures="client CPU per request, compared with a bare protocol as the lower bound",
         limits="none",
         quick=("--requests", "400", "--runs", "2", "--in-flight", "16"),
     ),
     Benchmark(
         name="low-rate",
         module="bench.low_rate",
-        measures="scheduler CPU a pod at 200 pods a second over TLS, and a second in which nothing happens",
-        limits="own claim: <= 0.45 ms a pod",
+        measures="scheduler CPU per pod at 200 pods per second over TLS, and a second in which nothing happens",
+        limits="own claim: <= 0.45 ms per pod",
         quick=("--seconds", "1", "--nodes", "20", "--runs", "1"),
     ),
     Benchmark(
         name="startup",
         module="bench.startup",
-        measures="from a process's start to the first bind, with 1,000 nodes and 5,000 pods there; `--help`",
+        measures="from a process's start to the first bind, with 1,000 nodes and 5,000 pods; `--help`",
         limits="own claim: first bind <= 1 s, --help <= 0.15 s",
         quick=("--nodes", "50", "--bound", "200", "--pending", "50", "--runs", "1"),
     ),
     Benchmark(
         name="webhook",
         module="bench.webhook",
-        measures="CPU of the webhook's process a review over TLS: pods, and a queue among 1,000",
-        limits="pods: 2,000 reviews a second a core",
+        measures="CPU of the webhook's process per review over TLS: pods, and a queue among 1,000",
+        limits="pods: 2,000 reviews per second and core",
         quick=("--reviews", "1000", "--queues", "50"),
     ),
     Benchmark(
         name="gates",
         module="bench.gates",
-        measures="scheduler CPU and writes a pod with gates of queues and without, and with 5,000 held pods at rest",
-        limits="with gates <= 1.03 times the CPU, and one more write a pod; held pods at rest cost nothing",
+        measures="scheduler CPU and writes per pod with gates of queues and without, and with 5,000 held pods at rest",
+        limits="with gates <= 1.03 times the CPU, and one more write per pod; held pods at rest cost nothing",
         full=("--runs", "3"),
         quick=("--seconds", "1", "--nodes", "20", "--held", "50", "--runs", "1"),
     ),
     Benchmark(
         name="jobs",
         module="bench.jobs",
-        measures="controllers' CPU a job, and writes a pod, of Volcano's Jobs from creation to end",
-        limits="controllers <= 2 ms a job of ten pods; <= 4 writes a pod beside the kubelet's",
+        measures="controllers' CPU per job, and writes per pod, of Volcano's Jobs from creation to end",
+        limits="controllers <= 2 ms per job of ten pods; <= 4 writes per pod beside the kubelet's",
         quick=("--jobs", "20", "--nodes", "20"),
     ),
     Benchmark(
         name="shards",
         module="bench.shards",
-        measures="1, 2 and 4 schedulers on one cluster, with shards and without; pods over a node's room",
-        limits="hard: no pod outside its shard, none over a node's room",
+        measures="1, 2 and 4 schedulers on one cluster, with shards and without; pods beyond a node's capacity",
+        limits="hard: no pod outside its shard, none beyond a node's capacity",
         quick=("--pods", "400", "--schedulers", "2", "--runs", "1"),
     ),
     Benchmark(
         name="console",
         module="bench.console",
-        measures="what the console costs the scheduler with five viewers at 5,000 nodes, idle and at 200 pods a second",
+        measures="what the console costs the scheduler with five viewers at 5,000 nodes, idle and at 200 pods/s",
         limits="at most 1 % of a core more than without viewers",
         quick=("--nodes", "500", "--seconds", "3"),
     ),

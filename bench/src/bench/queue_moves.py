@@ -1,8 +1,8 @@
-"""What the scheduling queue costs: adding and popping pods, and moving those that an event wakes.
+"""Measures what the scheduling queue costs: adding and popping pods, and moving those that an event wakes.
 
-Mirrors kube-scheduler's benchmark of moves, with 1000 and 5000 unschedulable pods refused by 20 plugins. Run it
-with `python -m bench.queue_moves`. Every figure is CPU time, the
-median of several runs in this process; absolute numbers depend on the machine.
+Mirrors kube-scheduler's benchmark of moves, with 1000 and 5000 unschedulable pods rejected by 20 plugins. Run it with
+`python -m bench.queue_moves`. Every figure is CPU time, the median of several runs in this process; absolute numbers
+depend on the machine.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ PLUGINS = 20
 
 
 def _queue(hint: QueueingHint) -> SchedulingQueue[PodInfo]:
-    """20 plugins, all registered for nodes, each with a hint that answers `hint`."""
+    """Return a queue with 20 plugins, all registered for nodes, each with a hint that returns `hint`."""
 
     def hint_fn(pod: PodInfo, old: object | None, new: object | None) -> QueueingHint:
         return hint
 
     registered = [ClusterEventWithHint(ev.NODE_ADD, hint_fn)]
     plugins = {f"plugin-{index}": registered for index in range(PLUGINS)}
-    # Only one of them cares about assigned pods, as InterPodAffinity does for pods that carry no affinity.
+    # Only one of them is registered for assigned pods, as InterPodAffinity is for pods without affinity.
     plugins["plugin-0"] = [*registered, ClusterEventWithHint(ev.ASSIGNED_POD_ADD, hint_fn)]
     return SchedulingQueue(
         clock=time.monotonic,
@@ -64,7 +64,7 @@ def _pods(count: int) -> list[PodInfo]:
 
 
 def _timed(action: Callable[[], object]) -> float:
-    """CPU seconds that `action` took: what neighbours on the machine do counts as little as can be."""
+    """Return the CPU seconds of `action`, which other work on the machine affects least."""
     gc.collect()
     started = time.process_time()
     action()
@@ -72,7 +72,7 @@ def _timed(action: Callable[[], object]) -> float:
 
 
 def add_pop_done(count: int) -> float:
-    """Microseconds a pod for add, pop and done, with all pods in the queue at once."""
+    """Return microseconds per pod for add, pop and done, with all pods in the queue at once."""
     queue = _queue(QueueingHint.QUEUE)
     pods = _pods(count)
 
@@ -86,7 +86,7 @@ def add_pop_done(count: int) -> float:
 
 
 def steady(count: int, waiting: int) -> float:
-    """Microseconds a pod for add, pop and done where each arrives behind `waiting` others."""
+    """Return microseconds per pod for add, pop and done if each arrives behind `waiting` others."""
     queue = _queue(QueueingHint.QUEUE)
     pods = _pods(count + waiting)
     for pod in pods[:waiting]:
@@ -103,7 +103,7 @@ def steady(count: int, waiting: int) -> float:
 
 
 def fail(count: int) -> float:
-    """Microseconds a pod for pop and add_unschedulable into the pool."""
+    """Return microseconds per pod for pop and add_unschedulable into the pool."""
     queue = _queue(QueueingHint.QUEUE)
     for pod in _pods(count):
         queue.add(pod)
@@ -118,7 +118,7 @@ def fail(count: int) -> float:
 
 
 def _refused(count: int, hint: QueueingHint) -> SchedulingQueue[PodInfo]:
-    """`count` pods in the pool, each refused by one of the plugins."""
+    """Return a queue with `count` pods in the pool, each rejected by one of the plugins."""
     queue = _queue(hint)
     for pod in _pods(count):
         queue.add(pod)
@@ -130,7 +130,7 @@ def _refused(count: int, hint: QueueingHint) -> SchedulingQueue[PodInfo]:
 
 
 def move(count: int, hint: QueueingHint, event: ev.ClusterEvent) -> float:
-    """Milliseconds for one event while `count` pods wait."""
+    """Return milliseconds for one event while `count` pods wait."""
     queue = _refused(count, hint)
     queue.waker.hints.registered(event)  # the first look-up of an event builds its entry in the hint map
     return _timed(lambda: queue.move_all(event, None, object())) * 1e3
@@ -147,9 +147,9 @@ def report(runs: int) -> dict[str, float]:
     }
     moves = (
         ("event wakes all of {} [ms]", QueueingHint.QUEUE, ev.NODE_ADD),
-        ("event asks all of {}, wakes none [ms]", QueueingHint.SKIP, ev.NODE_ADD),
+        ("event checks all of {}, wakes none [ms]", QueueingHint.SKIP, ev.NODE_ADD),
         ("event concerns 1 plugin in 20 of {} [ms]", QueueingHint.SKIP, ev.ASSIGNED_POD_ADD),
-        ("event nobody registered, {} wait [ms]", QueueingHint.QUEUE, ev.NODE_UPDATE_CONDITION),
+        ("event no plugin registered, {} wait [ms]", QueueingHint.QUEUE, ev.NODE_UPDATE_CONDITION),
     )
     for count in (1000, 5000):
         for name, hint, event in moves:

@@ -1,4 +1,4 @@
-"""One report of all parts: `README.md` with tables, and its plots, in a folder that also keeps the parts themselves."""
+"""One report of all parts: `README.md` with tables, and its plots, in a folder that also keeps the parts."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ GROUPS = {
     "traces": "Traces",
 }
 _HOW = (
-    "Medians of the runs with their ranges (least to most); runs of a scenario's cases alternated. Latency is from the "
-    "create's answer to the bind as a watch of the load generator shows it; `from due` is from the moment that an open "
-    "loop's pod was to be sent. `of bare binds` is the share of the rate at which a minimal client binds pods on the "
+    "Medians of the runs with their ranges (least to most); runs of a scenario's cases alternate. Latency is from the "
+    "create's response until the load generator's watch delivers the bind; `from due` is from the time when an open "
+    "loop's pod was due. `of bare binds` is the share of the rate at which a minimal client binds pods on the "
     "same cluster in the same run, without a scheduler. CPU and memory are those of the processes; stalls of the "
     "scheduler's event loop are rounded up to a bucket of its metric. A run is refused, and its case has no figures, "
     "if a pod was lost or never bound, if a node was over its allocatable at any moment, or if a flush of the queue "
-    "had to rescue a pod."
+    "had to wake a pod."
 )
-_SMALL = "**All of it was run smaller than it is meant to be: the figures say whether it works, and nothing else.**"
+_SMALL = "**All runs were smaller than intended: the figures only show whether it works.**"
 
 
 def write_report(folder: Path, parts: Mapping[str, Part]) -> Path:
-    """Writes the page and its plots. Gives the page."""
+    """Write the page and its plots; return the page's path."""
     folder.mkdir(parents=True, exist_ok=True)
     plots = all_plots(parts, [scenario.name for scenario in SCENARIOS if scenario.group == "scheduler_perf"])
     for name, text in plots.items():
@@ -46,7 +46,7 @@ def write_report(folder: Path, parts: Mapping[str, Part]) -> Path:
 
 
 def report(parts: Mapping[str, Part], *, plots: Sequence[str]) -> str:
-    """The page. Its head says what the last part ran on; a part that ran on something else says so itself."""
+    """Return the page. Its head has the machine of the last part; a part of another machine names its own."""
     facts = max(parts.values(), key=lambda part: part.date).machine if parts else {}
     texts = ["# Benchmarks", "\n".join(f"- {name}: {fact}" for name, fact in facts.items())]
     if any("(x " in run.case for part in parts.values() for run in part.runs):
@@ -71,7 +71,7 @@ def report(parts: Mapping[str, Part], *, plots: Sequence[str]) -> str:
         texts.append("## Single parts")
     for program in programs:
         part = parts[program.name]
-        texts += _section(part, f"{program.measures}. Held to: {program.limits}", facts)
+        texts += _section(part, f"{program.measures}. Limits: {program.limits}", facts)
         texts.append(part.text if part.ok else _failed(part))
     return "\n\n".join(texts) + "\n"
 

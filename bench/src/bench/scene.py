@@ -1,4 +1,4 @@
-"""The engine as a scheduler has it, with the default profile and no queue and no request, on a cluster made here."""
+"""The engine with the default profile, without queue and requests, on a cluster created here."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from agent_scheduler.engine.volumes.catalogue import Catalogue
 from agent_scheduler.fastpath.settings import settings_of
 from agent_scheduler.objects import wire
 
-#: Makes the objects of the cluster.
+#: Creates the objects of the cluster.
 Fill = Callable[["Scene"], None]
 
 
 class Scene:
-    """`fill` makes nodes and pods that are there before the engine looks."""
+    """The engine on a cluster. `fill` creates the nodes and pods that exist before the engine starts."""
 
     def __init__(self, fill: Fill) -> None:
         self.settings = settings_of(load(), identity="bench")
@@ -72,7 +72,7 @@ class Scene:
         labels: Mapping[str, str] | None = None,
         spec: Mapping[str, Any] | None = None,
     ) -> PodInfo:
-        """A pod as a watch shows it; `spec` is what it has beside its container."""
+        """Return a pod as a watch delivers it; `spec` is added to its container."""
         container = {"name": "c", "resources": {"requests": requests}}
         pod = {
             "metadata": {"namespace": "default", "name": name, "uid": name, "labels": labels or {}},
@@ -84,7 +84,7 @@ class Scene:
 
 @contextmanager
 def frozen() -> Iterator[None]:
-    """With all that there is now left alone by the collector, as in a scheduler after its first sync."""
+    """Exclude all existing objects from garbage collection, as in a scheduler after its first sync."""
     gc.collect()
     gc.freeze()
     try:

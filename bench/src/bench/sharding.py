@@ -1,10 +1,9 @@
-"""What planning shards costs: from scratch, and after a change; no API, only the planner.
+"""Measures what planning shards costs, from scratch and after a change: only the planner, without API.
 
-Every node has one pod, of a random size. Four shards want them: by CPU and warmth with a limit, by memory with a
+Every node has one pod of a random size. There are four shards: by CPU and warmth with a limit, by memory with a
 percentage, by CPU with a limit, and the rest; once also with a budget of capacity. Run it with `python -m
-bench.sharding`. Every figure is CPU time of this process; a change is the median of many,
-with the most. Garbage is collected as `agent-scheduler controllers` has it: when everything is known, what there is
-is frozen.
+bench.sharding`. Every figure is CPU time of this process; for a change the median of many, and the maximum. Garbage
+collection is set up as in `agent-scheduler controllers`: the initial objects are frozen.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ from bench.tables import table
 
 GIB = 2**30
 CORES = 16
-#: What a pod asks for, by hundredths of a node's CPU; of memory half as much.
+#: Requests of a pod, by hundredths of a node's CPU; of memory half as much.
 REQUESTS = [{"cpu": CORES * 10 * part, "memory": 64 * GIB * part // 200} for part in range(101)]
 WARM = {"node.volcano.sh/warmup": "true"}
 
@@ -62,8 +61,8 @@ def settings(nodes: int, *, budget: bool) -> PlanSettings:
     )
 
 
-class Cluster:
-    """A planner with nodes, which come in no order, and what can happen to them."""
+class ShardingCluster:
+    """A planner with nodes in random order, and their changes."""
 
     def __init__(self, count: int, *, budget: bool) -> None:
         self.chance = random.Random(1)
@@ -98,7 +97,7 @@ class Cluster:
             self.planner.set_pod(self.pods[at], self.nodes[at].name, self.chance.choice(REQUESTS))
 
     def plan(self) -> int:
-        """With what is to be written: how many nodes join and leave shards."""
+        """Plan, and return how many nodes join and leave shards."""
         return sum(len(change.added) + len(change.removed) for change in self.planner.plan().changes.values())
 
 
@@ -108,16 +107,16 @@ def seconds(action: Callable[[], object]) -> float:
     return time.process_time() - started
 
 
-def from_scratch(cluster: Cluster) -> Iterator[tuple[str, float]]:
-    yield "nodes told", seconds(cluster.tell_nodes)
-    yield "pods told", seconds(cluster.tell_pods)
+def from_scratch(cluster: ShardingCluster) -> Iterator[tuple[str, float]]:
+    yield "all nodes received", seconds(cluster.tell_nodes)
+    yield "all pods received", seconds(cluster.tell_pods)
     yield "plan from scratch", seconds(cluster.planner.plan)
-    yield "specs told that say it", seconds(cluster.carry_out)
+    yield "specs of the plan received", seconds(cluster.carry_out)
     yield "plan after that", seconds(cluster.planner.plan)
 
 
-def changes(cluster: Cluster, pods: int, times: int) -> list[float]:
-    """Milliseconds each from a change of so many pods, each on another node, to what is to be written."""
+def changes(cluster: ShardingCluster, pods: int, times: int) -> list[float]:
+    """Return the milliseconds of each change of this number of pods on different nodes, up to the writes."""
     found = []
     for _ in range(times):
         started = time.process_time()
@@ -134,7 +133,7 @@ def report(nodes: int, times: int) -> dict[str, object]:
     for budget in (False, True):
         kind = f"{nodes:,} nodes" + (", a budget" if budget else "")
         print(kind, file=sys.stderr)
-        cluster = Cluster(nodes, budget=budget)
+        cluster = ShardingCluster(nodes, budget=budget)
         collector = GcPolicy(ProcessMetrics(version="bench"))
         collector.start()
         for name, took in from_scratch(cluster):

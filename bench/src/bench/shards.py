@@ -1,12 +1,12 @@
-"""Several schedulers on one cluster: how many pods they bind together, and what they do to one another.
+"""Measures several schedulers on one cluster: their common rate of binds, and their effects on one another.
 
-    python -m bench.shards [--schedulers 1 2 4 --modes none soft hard --pods 16000 --nodes 400 --runs 3]
+   python -m bench.shards [--schedulers 1 2 4 --modes none soft hard --pods 16000 --nodes 400 --runs 3]
 
-Every scheduler is a process with pods of its own, equally many, and, but for the mode `none`, a NodeShard with an equal
-part of the nodes. All pods are there and all schedulers have seen them before the first may bind: each waits for a
-lease that is free at one moment for all. The clock runs from the first bind to the last. The pods take nine tenths of
-the cluster, and are packed, so that without shards all schedulers want the same nodes; the API server checks no
-capacity, and what is over a node's room a kubelet would refuse. CPU is read from the kernel.
+Every scheduler is a process with an equal number of pods of its own and, except in mode `none`, a NodeShard with an
+equal part of the nodes. All pods exist and all schedulers have observed them before the first bind: each waits for a
+lease, and all leases are released at the same moment. The rate is from the first bind to the last. The pods take nine
+tenths of the cluster, and are packed, so without shards all schedulers choose the same nodes; the API server checks no
+capacity, and a kubelet would reject the pods beyond a node's capacity. CPU is read from the kernel.
 """
 
 from __future__ import annotations
@@ -43,19 +43,19 @@ from bench.tables import spread, table
 
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/default/leases"
 CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
-#: Of the manifests.
+#: The path of the CRD in the manifests.
 CRD = "crd/shard.volcano.sh_nodeshards.yaml"
 
 #: CPUs of a node, and how many pods fill nine tenths of one.
 _NODE_CPU = 40
 _PODS_A_NODE = 40
 _POD_CPU = "900m"
-#: Pods that a node has room for.
+#: Number of pods that a node has capacity for.
 _ROOM = _NODE_CPU * 1000 // 900
 
 
-class Run(NamedTuple):
-    """CPU milliseconds are a pod's; `_HEADER` names the fields for people."""
+class ShardsRun(NamedTuple):
+    """The result of a run. CPU milliseconds are per pod; `_HEADER` has the names of the fields for readers."""
 
     pods_per_second: float
     cpu_ms: float
@@ -68,16 +68,16 @@ class Run(NamedTuple):
 
 _HEADER = (
     "pods/s",
-    "schedulers' CPU ms a pod",
-    "the busiest one's CPU ms a pod of its own",
-    "API server's CPU ms a pod",
+    "schedulers' CPU ms per pod",
+    "the busiest one's CPU ms per own pod",
+    "API server's CPU ms per pod",
     "conflicts within schedulers",
     "pods outside their shard",
-    "pods over a node's room",
+    "pods beyond a node's capacity",
 )
 
 
-async def run(number: int, mode: str, *, pods: int, nodes: int) -> Run:
+async def run(number: int, mode: str, *, pods: int, nodes: int) -> ShardsRun:
     names = [f"s{each}" for each in range(number)]
     pod = Template(requests={"cpu": _POD_CPU, "memory": "128Mi"})
     tracks = [Track(Batch(name=name, count=pods // number, templates=(pod,))) for name in names]
@@ -114,7 +114,7 @@ async def run(number: int, mode: str, *, pods: int, nodes: int) -> Run:
                 for pod in await fetch(transport, "/api/v1/pods")
             ]
     each_node = Counter(node for _, node in placed)
-    return Run(
+    return ShardsRun(
         pods_per_second=rate([moment for track in tracks for moment in track.bound], since=None) or 0.0,
         cpu_ms=sum(spent[1:]) / pods * 1000,
         busiest_ms=max(spent[1:]) / (pods / number) * 1000,
@@ -128,7 +128,7 @@ async def run(number: int, mode: str, *, pods: int, nodes: int) -> Run:
 
 
 async def _share(transport: Transport, names: Sequence[str]) -> dict[str, set[str]]:
-    """A shard of equal size for each, by name."""
+    """Create a shard of equal size for each scheduler; return the shards by name."""
     await ask(transport, "POST", CRDS, body=encode(yaml.safe_load(manifest_file(CRD).read_text())))
     nodes = sorted(node["metadata"]["name"] for node in await fetch(transport, "/api/v1/nodes"))
     shards = {name: nodes[place :: len(names)] for place, name in enumerate(names)}
@@ -144,7 +144,7 @@ async def _share(transport: Transport, names: Sequence[str]) -> dict[str, set[st
 
 
 def _lease(name: str) -> bytes:
-    """One that is held by nobody who would ever renew it."""
+    """Return a lease whose holder never renews it."""
     spec = {"holderIdentity": "bench", "leaseDurationSeconds": 3600}
     return encode({"metadata": {"name": name, "namespace": "default"}, "spec": spec})
 
@@ -157,7 +157,7 @@ async def _free(transport: Transport, name: str) -> None:
 
 
 def _arguments(name: str, mode: str, folder: Path) -> list[str]:
-    """Of a scheduler's command."""
+    """Return the arguments of a scheduler's command."""
     config: dict[str, Any] = {
         "apiVersion": "agent-scheduler/v1",
         "kind": "SchedulerConfiguration",
@@ -199,7 +199,7 @@ async def main(argv: list[str] | None = None) -> int:
     args = parser.parse_args(argv)
     nodes = args.nodes or -(-args.pods // _PODS_A_NODE)
     variants = [(mode, number) for number in args.schedulers for mode in args.modes]
-    results: dict[tuple[str, int], list[Run]] = {variant: [] for variant in variants}
+    results: dict[tuple[str, int], list[ShardsRun]] = {variant: [] for variant in variants}
     for _ in range(args.runs):
         for mode, number in variants:
             results[mode, number].append(await run(number, mode, pods=args.pods, nodes=nodes))

@@ -1,12 +1,11 @@
-"""How long a start takes: from a process's start to its first bind, and to the end of a command that has little to do.
+"""Measures how long a start takes: from a process's start to its first bind, and to the end of a short command.
 
-    python -m bench.startup [--nodes 1000 --bound 4000 --pending 1000 --runs 5] [--python PATH ...]
+   python -m bench.startup [--nodes 1000 --bound 4000 --pending 1000 --runs 5] [--python PATH ...]
 
 The cluster has its nodes and pods before the scheduler starts; some pods are on nodes, the others wait for it. A watch
-of this process shows the first bind and the last. CPU is that of the scheduler's process, from the kernel, when the
-first bind is seen. After each run the scheduler ends and its pods are made anew. With several `--python` the programs
-installed for these interpreters are started in turn, on the same cluster, so that two versions can be compared on a
-machine that is busy.
+of this process observes the first bind and the last. CPU is that of the scheduler's process, from the kernel, at the
+first bind. After each run the scheduler ends and its pods are recreated. With several `--python` the programs installed
+for these interpreters start alternately on the same cluster, to compare two versions on a busy machine.
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ LEASE = {True: "with a lease", False: "without"}
 
 
 class Start(NamedTuple):
-    """Seconds since the process was started; `cpu` is of its own."""
+    """Seconds since the start of the process; `cpu` is its CPU time."""
 
     first: float
     cpu: float
@@ -51,14 +50,14 @@ class Start(NamedTuple):
 
 
 class Command(NamedTuple):
-    """Seconds."""
+    """Seconds of wall time and CPU."""
 
     wall: float
     cpu: float
 
 
 async def start(python: str, transport: Transport, *, folder: Path, pending: int, lease: bool) -> Start:
-    """One start on a cluster whose nodes and bound pods are there. Raises ProcessError, TimeoutError."""
+    """Measure one start on a cluster with its nodes and bound pods. Raises ProcessError, TimeoutError."""
     track = Track(Batch(name="pending", count=pending))
     await Load(transport, namespace="default", track=track, scheduler_name="agent-scheduler").run()
     observer = Observer(transport, "default", [track], FreeCapacity({}))
@@ -93,7 +92,7 @@ async def start(python: str, transport: Transport, *, folder: Path, pending: int
 
 
 def command(python: str, arguments: tuple[str, ...]) -> Command:
-    """One command to its end. Raises ProcessError if it fails."""
+    """Run one command to its end. Raises ProcessError if it fails."""
     began = time.monotonic()
     process = subprocess.Popen([python, "-m", "agent_scheduler", *arguments], stdout=subprocess.DEVNULL)
     _, status, used = os.wait4(process.pid, 0)
@@ -104,7 +103,7 @@ def command(python: str, arguments: tuple[str, ...]) -> Command:
 
 
 async def starts(args: argparse.Namespace) -> dict[tuple[str, bool], list[Start]]:
-    """By interpreter, and whether there is a lease to win."""
+    """Measure all starts, by interpreter, and by whether there is a lease to acquire."""
     case = Case(name="", nodes=Nodes(count=args.nodes), load=Batch(name="pending", count=args.pending))
     found: dict[tuple[str, bool], list[Start]] = {
         (python, lease): [] for lease in LEASE for python in args.python

@@ -1,15 +1,15 @@
-"""What a request costs the client, in CPU time of the client's process: `Http1Transport` beside a bare protocol.
+"""Measures what a request costs the client, in CPU time of its process: `Http1Transport` and a bare protocol.
 
-`begun` is a request as the binder sends it: by `Http1Transport.start`, without a task. The last in the row is the
-floor: a bare protocol that writes prepared bytes and looks at the status alone, without pool, deadlines, headers or any
-care for failures. What is above it is what those cost.
+`begun` is a request as the binder sends it: by `Http1Transport.start`, without a task. The last in the row is the lower
+bound: a bare protocol that writes prepared bytes and reads only the status, without pool, deadlines, headers or error
+handling. The difference is what these cost.
 
-    python -m bench.transport_cost [--requests 4000] [--runs 7] [--in-flight 16 64]
+   python -m bench.transport_cost [--requests 4000] [--runs 7] [--in-flight 16 64]
 
-A child process answers at once with prepared bytes of the size and with the headers that a kube-apiserver sends:
-201 to a binding that is posted, a pod of 3 kB to a GET. Over plain HTTP and over TLS, all on keep-alive connections
-that are open before the clock starts. The runs of the transports alternate, so that a busier moment of the machine
-hits both; each figure is the median of the runs, the range beside it.
+A child process answers at once with prepared bytes of the size and with the headers of a kube-apiserver: 201 to a POST
+of a binding, a pod of 3 kB to a GET. The connections, plain HTTP and TLS, are keep-alive and open before the
+measurement. The runs of the transports alternate, so that a busy moment of the machine affects all; each figure is the
+median of the runs, with the range.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class _Bare(asyncio.Protocol):
 
 
 class BareTransport:
-    """The floor: as many connections as requests in flight, and no more than the bench needs."""
+    """The lower bound: as many connections as requests in flight, and only what the benchmark needs."""
 
     def __init__(self, endpoint: Endpoint, *, pool_size: int) -> None:
         self._endpoint = endpoint
@@ -125,7 +125,7 @@ _KINDS: dict[str, Callable[..., Any]] = {
 
 
 class _Server(asyncio.Protocol):
-    """Answers whatever is asked, by method alone."""
+    """Answers any request by its method alone."""
 
     def __init__(self, answers: Mapping[bytes, bytes]) -> None:
         self._answers = answers
@@ -142,7 +142,7 @@ class _Server(asyncio.Protocol):
 
 
 def serve(certificates: Certificates, pipe: Connection) -> None:
-    """The other process: one plain port, one with TLS."""
+    """Run the server process with one plain port and one with TLS."""
     got = pod(1, 1)
     answers = {
         b"GET": _HEAD.format("200 OK", len(got)).encode() + got,
@@ -171,7 +171,7 @@ async def _send(transport: Any, method: str, count: int) -> None:
 
 
 async def _begin(transport: Http1Transport, count: int) -> None:
-    """One after the other, each begun by the answer to the one before."""
+    """Send the requests one after another, each from the callback of the previous response."""
     over = asyncio.get_running_loop().create_future()
     left = count
 
@@ -187,7 +187,7 @@ async def _begin(transport: Http1Transport, count: int) -> None:
     def begin() -> None:
         begun = transport.start("POST", _PATH + "/binding", body=_BINDING, timeout=30, answered=answered)
         if not begun:
-            # The credentials are to be asked for again.
+            # The credentials must be requested again.
             again.append(asyncio.create_task(wait_and_begin()))
 
     async def wait_and_begin() -> None:
@@ -200,7 +200,7 @@ async def _begin(transport: Http1Transport, count: int) -> None:
 
 
 async def measure(kind: str, endpoint: Endpoint, method: str, requests: int, in_flight: int) -> float:
-    """CPU microseconds a request."""
+    """Return the CPU microseconds per request."""
     transport = _KINDS[kind](endpoint, pool_size=in_flight)
 
     async def all_of(count: int) -> None:
@@ -237,7 +237,7 @@ def run(requests: int, runs: int, in_flights: list[int]) -> list[dict[str, Any]]
         async def token() -> Mapping[str, str]:
             return credentials
 
-        # As long as a service account's token is.
+        # The length of a service account's token.
         credentials = {"Authorization": "Bearer " + "t" * 1000}
         endpoints = {
             "plain": Endpoint(f"http://127.0.0.1:{plain}", headers=token),
@@ -268,11 +268,11 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=7, help="of each transport (default: %(default)s)")
     parser.add_argument("--in-flight", type=int, nargs="+", default=[16, 64], help="(default: 16 64)")
     args = parser.parse_args()
-    # As the scheduler sets it up after its first sync.
+    # As the scheduler configures it after its first sync.
     gc.freeze()
     gc.set_threshold(50_000, 50, 100)
     results = run(args.requests, args.runs, args.in_flight)
-    print("CPU microseconds of the client a request: median (least to most)\n")
+    print("CPU microseconds of the client per request: median (least to most)\n")
     rows = []
     for result in results:
         figures = result["us"]

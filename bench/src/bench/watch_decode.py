@@ -1,8 +1,8 @@
-"""What a watch event costs the scheduler: CPU microseconds from bytes to a handed-over `Change`.
+"""Measures what a watch event costs the scheduler: CPU microseconds from bytes to a delivered `Change`.
 
-Run with `python -m bench.watch_decode`. The figures: decoding and keeping the objects alone, the reflector with lines
-that are in memory already, and the whole way over loopback HTTP, where the sending side is another process and is not
-counted.
+Run with `python -m bench.watch_decode`. The figures: only decoding and storing the objects, the reflector with lines
+that are in memory already, and everything over loopback HTTP, where the sending side is another process and does not
+count.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _ACCESS = "/var/run/secrets/kubernetes.io/serviceaccount"
 
 
 def pod(number: int, version: int, *, node: str | None = None) -> bytes:
-    """A pod as an API server writes it, managed fields included: about 3 kB."""
+    """Return a pod as an API server writes it, including managed fields: about 3 kB."""
     spec = {
         "containers": [
             {
@@ -92,7 +92,7 @@ def pod(number: int, version: int, *, node: str | None = None) -> bytes:
 
 
 def lines(pods: int) -> list[bytes]:
-    """Each pod ADDED, then MODIFIED (bound), then DELETED, in waves."""
+    """Return events in waves: each pod ADDED, then MODIFIED (bound), then DELETED."""
     out, version = [], 10
     for kind in ("ADDED", "MODIFIED", "DELETED"):
         for number in range(pods):
@@ -106,7 +106,7 @@ _EMPTY_LIST = b'{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion
 
 
 class _Memory:
-    """A transport whose one watch brings prepared lines in pieces of `batch`."""
+    """A transport whose only watch delivers prepared lines in pieces of `batch`."""
 
     def __init__(self, events: list[bytes], batch: int) -> None:
         self._events, self._batch = events, batch
@@ -133,7 +133,7 @@ class _Memory:
 
 
 def decode_alone(events: list[bytes]) -> float:
-    """The part that no care of ours can take away."""
+    """Measure only decoding and storing, the part that the scheduler cannot avoid."""
     decode = msgspec.json.Decoder(Pod).decode
     objects = [bytes(open_event(line)[1]) for line in events]
     kept: dict[str, Pod] = {}
@@ -161,7 +161,7 @@ async def in_memory(events: list[bytes], batch: int) -> float:
 
 
 def serve(pods: int, pipe: Connection) -> None:
-    """The other process: one list, one watch with all events, then silence."""
+    """Run the server process: one list, one watch with all events, then silence."""
     body = b"\n".join(lines(pods)) + b"\n"
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -213,17 +213,17 @@ async def over_http(port: int, count: int) -> float:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--pods", type=int, default=5000, help="three events each")
-    parser.add_argument("--batch", type=int, default=20, help="lines a piece, for the figure from memory")
+    parser.add_argument("--batch", type=int, default=20, help="lines per piece, for the figure from memory")
     parser.add_argument("--repeat", type=int, default=5, help="runs of each; the best counts")
     options = parser.parse_args()
     events = lines(options.pods)
-    # As the scheduler sets it up after its first sync; the default collector would be measured otherwise.
+    # As the scheduler configures it after its first sync; the default collector would distort the measurement.
     gc.freeze()
     gc.set_threshold(50_000, 50, 100)
     size = sum(map(len, events)) // len(events)
     print(f"{len(events)} events of {size} bytes; the best of {options.repeat} runs\n")
     decoding, whole = [], []
-    for _ in range(options.repeat):  # in turns, so that a busy machine is busy for both
+    for _ in range(options.repeat):  # alternately, so that other work affects both
         decoding.append(decode_alone(events))
         whole.append(uvloop.run(in_memory(events, options.batch)))
     ours, theirs = multiprocessing.Pipe()
@@ -239,10 +239,10 @@ def main() -> None:
         process.join()
     rows = (
         ("decode and keep, nothing else", f"{min(decoding):.2f}"),
-        ("decode, compare, hand over", f"{min(whole):.2f}"),
+        ("decode, compare, deliver", f"{min(whole):.2f}"),
         ("the same over loopback HTTP", f"{best:.2f}"),
     )
-    print(table(("from a watch's bytes to a change", "CPU us an event"), rows))
+    print(table(("from a watch's bytes to a change", "CPU us per event"), rows))
 
 
 if __name__ == "__main__":

@@ -1,9 +1,9 @@
-"""What an admission review costs `agent-scheduler webhook`, in CPU time of its own process.
+"""Measures what an admission review costs `agent-scheduler webhook`, in CPU time of its own process.
 
-The webhook is a process of its own, and is asked over TLS on connections that are kept, as an API server does; what the
-client costs does not count. Its cluster is an embedded one, with `--queues` queues.
+The webhook runs in its own process, and is called over TLS on keep-alive connections, as by an API server; the client's
+cost does not count. Its cluster is an embedded one with `--queues` queues.
 
-    python -m bench.webhook [--reviews 10000] [--queues 1000]
+   python -m bench.webhook [--reviews 10000] [--queues 1000]
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from agent_scheduler.kube.http1 import Http1Transport
 from agent_scheduler.kube.transport import Endpoint
 from agent_scheduler.objects.batch import QUEUE_ALLOCATION_GATE, QUEUES
 from agent_scheduler.webhook.authority import renewed
-from bench.apiserver_cost import Cost, Server
+from bench.apiserver_cost import OperationCost, Server
 from bench.harness.embedded import cluster
 from bench.harness.manifest_files import manifest_file
 from bench.harness.manifests import encode, pod_maker
@@ -37,13 +37,13 @@ from bench.harness.requests import answers, create_all
 from bench.harness.site import BATCH_KINDS, CRDS
 from bench.tables import table
 
-#: As many as `Server.cost` asks at a time.
+#: As many as `Server.cost` uses at a time.
 _CONNECTIONS = 16
 _START_SECONDS = 60.0
 
 
 class Review(NamedTuple):
-    """What is asked again and again."""
+    """The repeated review."""
 
     path: str
     request: Mapping[str, Any]
@@ -100,7 +100,7 @@ def _queue(name: str, *, cpu: str) -> dict[str, Any]:
 
 @asynccontextmanager
 async def webhook(folder: Path) -> AsyncIterator[Server]:
-    """`agent-scheduler webhook` on the cluster whose kubeconfig is in `folder`, once ready. Raises ProcessError."""
+    """Run `agent-scheduler webhook` on the cluster of the kubeconfig in `folder`, once ready. Raises ProcessError."""
     held = renewed(None, ("localhost",), datetime.now(UTC))
     assert held is not None
     files = folder / "tls.crt", folder / "tls.key"
@@ -124,7 +124,7 @@ async def webhook(folder: Path) -> AsyncIterator[Server]:
             await transport.close()
 
 
-async def run(count: int, queues: int) -> dict[str, Cost]:
+async def run(count: int, queues: int) -> dict[str, OperationCost]:
     case = Case(name="", nodes=Nodes(count=0), load=Batch(name="pod", count=count))
     async with AsyncExitStack() as stack:
         folder = Path(stack.enter_context(TemporaryDirectory(prefix="bench-")))
@@ -147,12 +147,12 @@ def main() -> int:
     parser.add_argument("--queues", type=int, default=1_000, help="queues that there are")
     args = parser.parse_args()
     result = uvloop.run(run(args.reviews, args.queues))
-    print("CPU microseconds of the webhook's process a review: median of the batches (least)\n")
+    print("CPU microseconds of the webhook's process per review: median of the batches (least)\n")
     rows = (
         (title, f"{cost.median:.1f} ({cost.least:.1f})", f"{1e6 / cost.median:,.0f}")
         for title, cost in result.items()
     )
-    print(table(("review", "CPU", "reviews a second a core"), rows))
+    print(table(("review", "CPU", "reviews per second and core"), rows))
     return 0
 
 

@@ -23,9 +23,9 @@ from .review import (
     ALLOWED,
     CREATE,
     UPDATE,
-    Answer,
-    Change,
-    Request,
+    AdmissionRequest,
+    AdmissionResponse,
+    JsonPatchOperation,
     allowed_with,
     object_of,
     refused,
@@ -64,32 +64,32 @@ class _TemplateSpec(msgspec.Struct, frozen=True, rename="camel"):
     dns_policy: str = ""
 
 
-class _Template(msgspec.Struct, frozen=True):
+class _HostNetworkTemplate(msgspec.Struct, frozen=True):
     spec: _TemplateSpec = _TemplateSpec()
 
 
-_read_template = msgspec.json.Decoder(_Template).decode
+_read_template = msgspec.json.Decoder(_HostNetworkTemplate).decode
 
 
-def mutate(request: Request, rules: JobRules) -> Answer:
+def mutate(request: AdmissionRequest, rules: JobRules) -> AdmissionResponse:
     job = object_of(request.object, _read)
     if request.operation != CREATE:
         return refused("expect operation to be 'CREATE' ")
     if not _has_spec(request.object):
         # Defaults cannot be added without a spec, and the validation reports what is missing.
         return ALLOWED
-    spec, patch = job.spec, list[Change]()
+    spec, patch = job.spec, list[JsonPatchOperation]()
     tasks = spec.tasks or ()
     if not spec.queue:
-        patch.append(Change("add", "/spec/queue", DEFAULT_QUEUE))
+        patch.append(JsonPatchOperation("add", "/spec/queue", DEFAULT_QUEUE))
     if not spec.scheduler_name:
-        patch.append(Change("add", "/spec/schedulerName", rules.scheduler))
+        patch.append(JsonPatchOperation("add", "/spec/schedulerName", rules.scheduler))
     if spec.max_retry == 0:
-        patch.append(Change("add", "/spec/maxRetry", _MAX_RETRY))
+        patch.append(JsonPatchOperation("add", "/spec/maxRetry", _MAX_RETRY))
     for index, task in enumerate(tasks):
         patch += _of_task(spec, index, task)
     if spec.min_available == 0:
-        patch.append(Change("add", "/spec/minAvailable", sum(task.minimum for task in tasks)))
+        patch.append(JsonPatchOperation("add", "/spec/minAvailable", sum(task.minimum for task in tasks)))
     patch += _of_plugins(spec)
     if is_dependent(tasks):
         patch.append(_dependent(job))
@@ -100,36 +100,36 @@ def _has_spec(raw: msgspec.Raw) -> bool:
     return msgspec.json.decode(raw).get("spec") is not None
 
 
-def _of_task(spec: JobSpec, index: int, task: TaskSpec) -> Iterator[Change]:
+def _of_task(spec: JobSpec, index: int, task: TaskSpec) -> Iterator[JsonPatchOperation]:
     path = f"/spec/tasks/{index}"
     if not task.name:
-        yield Change("add", f"{path}/name", f"default{index}")
+        yield JsonPatchOperation("add", f"{path}/name", f"default{index}")
     template = object_of(task.template, _read_template).spec
     if template.host_network and not template.dns_policy:
-        yield Change("add", f"{path}/template/spec/dnsPolicy", _HOST_NETWORK_DNS)
+        yield JsonPatchOperation("add", f"{path}/template/spec/dnsPolicy", _HOST_NETWORK_DNS)
     if task.min_available is None:
-        yield Change("add", f"{path}/minAvailable", minimum_of(spec, task))
+        yield JsonPatchOperation("add", f"{path}/minAvailable", minimum_of(spec, task))
     if task.max_retry == 0:
-        yield Change("add", f"{path}/maxRetry", _MAX_RETRY)
+        yield JsonPatchOperation("add", f"{path}/maxRetry", _MAX_RETRY)
 
 
-def _of_plugins(spec: JobSpec) -> Iterator[Change]:
+def _of_plugins(spec: JobSpec) -> Iterator[JsonPatchOperation]:
     plugins = spec.plugins or {}
     needed = {each for name in plugins for each in _NEEDED.get(name, ())}
     for name in sorted(needed - plugins.keys()):
-        yield Change("add", f"/spec/plugins/{name}", [])
+        yield JsonPatchOperation("add", f"/spec/plugins/{name}", [])
 
 
-def _dependent(job: Job) -> Change:
+def _dependent(job: Job) -> JsonPatchOperation:
     if job.metadata.annotations is None:
-        return Change("add", "/metadata/annotations", {DEPENDENT_JOB: "true"})
-    return Change("add", f"/metadata/annotations/{DEPENDENT_JOB}", "true")
+        return JsonPatchOperation("add", "/metadata/annotations", {DEPENDENT_JOB: "true"})
+    return JsonPatchOperation("add", f"/metadata/annotations/{DEPENDENT_JOB}", "true")
 
 
 # ---- what is allowed
 
 
-def validate(request: Request, queues: Mapping[str, Queue], rules: JobRules) -> Answer:
+def validate(request: AdmissionRequest, queues: Mapping[str, Queue], rules: JobRules) -> AdmissionResponse:
     """Check the job. `queues` are the existing queues by name."""
     job = object_of(request.object, _read)
     if request.operation == CREATE:
@@ -147,7 +147,7 @@ def validate(request: Request, queues: Mapping[str, Queue], rules: JobRules) -> 
         found.append(strict)
     if found:
         return refused("; ".join(found))
-    return Answer(True, warnings=(strict,)) if strict else ALLOWED
+    return AdmissionResponse(True, warnings=(strict,)) if strict else ALLOWED
 
 
 def _of_gang(job: Job) -> Iterator[str]:

@@ -61,14 +61,14 @@ class _Env(Wire, frozen=True):
     value_from: _ValueFrom | None = None
 
 
-class _Named(Wire, frozen=True):
+class _LocalObjectReference(Wire, frozen=True):
     name: str = ""
 
 
 class _EnvFrom(Wire, frozen=True):
     prefix: str = ""
-    config_map_ref: _Named | None = None
-    secret_ref: _Named | None = None
+    config_map_ref: _LocalObjectReference | None = None
+    secret_ref: _LocalObjectReference | None = None
 
 
 class _Port(Wire, frozen=True):
@@ -92,7 +92,7 @@ class _Device(Wire, frozen=True):
     device_path: str = ""
 
 
-class Profile(Wire, frozen=True):
+class SecurityProfile(Wire, frozen=True):
     """A profile of seccomp or AppArmor."""
 
     type: str = ""
@@ -103,7 +103,7 @@ class _Capabilities(Wire, frozen=True):
     add: tuple[str, ...] = ()
 
 
-class _Security(Wire, frozen=True):
+class _SecurityContext(Wire, frozen=True):
     """A security context, with the fields in Kubernetes' display order."""
 
     capabilities: _Capabilities = _Capabilities()
@@ -112,8 +112,8 @@ class _Security(Wire, frozen=True):
     run_as_group: int | None = None
     allow_privilege_escalation: bool | None = None
     proc_mount: str | None = None
-    seccomp_profile: Profile | None = None
-    app_armor_profile: Profile | None = None
+    seccomp_profile: SecurityProfile | None = None
+    app_armor_profile: SecurityProfile | None = None
 
 
 class _Resize(Wire, frozen=True):
@@ -138,11 +138,11 @@ class Container(Wire, frozen=True):
     image_pull_policy: str = ""
     restart_policy: str | None = None
     resize_policy: tuple[_Resize, ...] = ()
-    security_context: _Security = _Security()
+    security_context: _SecurityContext = _SecurityContext()
 
 
 @dataclass(frozen=True, slots=True)
-class Pod:
+class PodContext:
     """The parts of a pod that containers refer to. `devices` are the volumes that may be block devices."""
 
     volumes: frozenset[str]
@@ -153,7 +153,7 @@ class Pod:
     host_users: bool
 
 
-def container_problems(containers: Sequence[Container], field: str, pod: Pod) -> Iterator[str]:
+def container_problems(containers: Sequence[Container], field: str, pod: PodContext) -> Iterator[str]:
     """Check the regular containers, of which there must be at least one."""
     if not containers:
         yield required(field)
@@ -168,7 +168,7 @@ def container_problems(containers: Sequence[Container], field: str, pod: Pod) ->
 
 
 def init_problems(
-    containers: Sequence[Container], regular: Sequence[Container], field: str, pod: Pod
+    containers: Sequence[Container], regular: Sequence[Container], field: str, pod: PodContext
 ) -> Iterator[str]:
     seen = {each.name for each in regular}
     for index, container in enumerate(containers):
@@ -192,7 +192,7 @@ def init_problems(
                 yield forbidden(f"{at}.{name}", detail)
 
 
-def _of_each(container: Container, at: str, seen: set[str], pod: Pod) -> Iterator[str]:
+def _of_each(container: Container, at: str, seen: set[str], pod: PodContext) -> Iterator[str]:
     yield from named(f"{at}.name", container.name, names.label)
     if container.name and container.name in seen:
         yield duplicate(f"{at}.name", container.name)
@@ -288,7 +288,7 @@ def _of_sources(sources: Sequence[_EnvFrom], field: str) -> Iterator[str]:
             yield invalid(field, "", _TWICE)
 
 
-def _of_mounts(container: Container, field: str, pod: Pod) -> Iterator[str]:
+def _of_mounts(container: Container, field: str, pod: PodContext) -> Iterator[str]:
     devices = {each.name: each.device_path for each in container.volume_devices}
     seen: set[str] = set()
     for index, each in enumerate(container.volume_mounts):
@@ -316,7 +316,7 @@ def _of_mounts(container: Container, field: str, pod: Pod) -> Iterator[str]:
             yield forbidden(f"{field}.mountPropagation", detail)
 
 
-def _of_devices(container: Container, field: str, pod: Pod) -> Iterator[str]:
+def _of_devices(container: Container, field: str, pod: PodContext) -> Iterator[str]:
     mounts = {each.name for each in container.volume_mounts}
     seen: set[str] = set()
     for index, each in enumerate(container.volume_devices):
@@ -337,7 +337,7 @@ def _of_devices(container: Container, field: str, pod: Pod) -> Iterator[str]:
             yield invalid(f"{at}.name", each.name, "must not already exist in volumeMounts")
 
 
-def _of_resizes(policies: Sequence[_Resize], field: str, pod: Pod) -> Iterator[str]:
+def _of_resizes(policies: Sequence[_Resize], field: str, pod: PodContext) -> Iterator[str]:
     seen: set[str] = set()
     for index, each in enumerate(policies):
         if each.resource_name in seen:
@@ -353,7 +353,7 @@ def _of_resizes(policies: Sequence[_Resize], field: str, pod: Pod) -> Iterator[s
             yield invalid(field, each.restart_policy, detail)
 
 
-def _of_security(context: _Security, field: str, pod: Pod) -> Iterator[str]:
+def _of_security(context: _SecurityContext, field: str, pod: PodContext) -> Iterator[str]:
     yield from between(f"{field}.runAsUser", context.run_as_user, 0, MOST_ID)
     yield from between(f"{field}.runAsGroup", context.run_as_group, 0, MOST_ID)
     yield from one_of(f"{field}.procMount", context.proc_mount, ("Default", "Unmasked"))
@@ -370,7 +370,7 @@ def _of_security(context: _Security, field: str, pod: Pod) -> Iterator[str]:
     yield from profile_problems(context.app_armor_profile, f"{field}.appArmorProfile", "AppArmor")
 
 
-def profile_problems(profile: Profile | None, field: str, what: str) -> Iterator[str]:
+def profile_problems(profile: SecurityProfile | None, field: str, what: str) -> Iterator[str]:
     """Check a profile. `what` is seccomp or AppArmor."""
     if profile is None:
         return
@@ -385,7 +385,7 @@ def profile_problems(profile: Profile | None, field: str, what: str) -> Iterator
         yield invalid(at, local, f"can only be set when {what} type is Localhost")
 
 
-def _while_it_runs(container: Container, at: str, pod: Pod) -> Iterator[str]:
+def _while_it_runs(container: Container, at: str, pod: PodContext) -> Iterator[str]:
     if container.lifecycle is not None:
         yield from lifecycle_problems(container.lifecycle, f"{at}.lifecycle", pod.grace)
     probes = (

@@ -94,7 +94,7 @@ class Affinity(Wire, frozen=True):
     pod_anti_affinity: _PodAffinity | None = None
 
 
-class SpreadConstraint(Wire, frozen=True):
+class TopologySpreadConstraint(Wire, frozen=True):
     max_skew: int = 0
     topology_key: str = ""
     when_unsatisfiable: str = ""
@@ -139,7 +139,7 @@ def gate_problems(gates: Sequence[SchedulingGate], field: str) -> Iterator[str]:
         seen.add(gate.name)
 
 
-def spread_problems(constraints: Sequence[SpreadConstraint], field: str) -> Iterator[str]:
+def spread_problems(constraints: Sequence[TopologySpreadConstraint], field: str) -> Iterator[str]:
     seen: set[tuple[str, str]] = set()
     for index, each in enumerate(constraints):
         at, when, domains = f"{field}[{index}]", each.when_unsatisfiable, each.min_domains

@@ -32,23 +32,23 @@ from .field_problems import (
 from .pod_containers import (
     MOST_ID,
     Container,
-    Pod,
-    Profile,
+    PodContext,
+    SecurityProfile,
     container_problems,
     init_problems,
     profile_problems,
 )
 from .pod_placement import (
     Affinity,
-    SpreadConstraint,
     Toleration,
+    TopologySpreadConstraint,
     affinity_problems,
     gate_problems,
     spread_problems,
     toleration_problems,
 )
 from .pod_resources import Amounts, nano_of, pod_resource_problems, resource_problems, whole_cpus
-from .pod_volumes import Said, Volume, block_devices, volume_problems
+from .pod_volumes import TemplateMetadata, Volume, block_devices, volume_problems
 from .review import object_of
 
 _ALWAYS: Final = "Always"
@@ -65,30 +65,30 @@ _SYSCTL: Final = r"([a-z0-9]([-_a-z0-9]*[a-z0-9])?[\./])*[a-z0-9]([-_a-z0-9]*[a-
 _LONGEST_SYSCTL: Final = 253
 
 
-class _Named(Wire, frozen=True):
+class _NamedEntry(Wire, frozen=True):
     name: str = ""
 
 
 class _DnsConfig(Wire, frozen=True):
     nameservers: tuple[str, ...] = ()
     searches: tuple[str, ...] = ()
-    options: tuple[_Named, ...] = ()
+    options: tuple[_NamedEntry, ...] = ()
 
 
-class _Security(Wire, frozen=True):
+class _PodSecurityContext(Wire, frozen=True):
     fs_group: int | None = None
     run_as_user: int | None = None
     run_as_group: int | None = None
     supplemental_groups: tuple[int, ...] = ()
-    sysctls: tuple[_Named, ...] = ()
+    sysctls: tuple[_NamedEntry, ...] = ()
     fs_group_change_policy: str | None = None
-    seccomp_profile: Profile | None = None
-    app_armor_profile: Profile | None = None
+    seccomp_profile: SecurityProfile | None = None
+    app_armor_profile: SecurityProfile | None = None
     supplemental_groups_policy: str | None = None
     se_linux_change_policy: str | None = msgspec.field(default=None, name="seLinuxChangePolicy")
 
 
-class _Claim(Wire, frozen=True):
+class _PodResourceClaim(Wire, frozen=True):
     name: str = ""
     resource_claim_name: str | None = None
     resource_claim_template_name: str | None = None
@@ -103,18 +103,18 @@ class _ReadinessGate(Wire, frozen=True):
     condition_type: str = ""
 
 
-class _Spec(Wire, frozen=True):
+class _PodSpec(Wire, frozen=True):
     containers: tuple[Container, ...] = ()
     init_containers: tuple[Container, ...] = ()
     ephemeral_containers: tuple[dict[str, Any], ...] = ()
     volumes: tuple[Volume, ...] = ()
-    resource_claims: tuple[_Claim, ...] = ()
+    resource_claims: tuple[_PodResourceClaim, ...] = ()
     resources: Amounts = Amounts()
     restart_policy: str = ""
     dns_policy: str = ""
     dns_config: _DnsConfig | None = None
     node_selector: dict[str, str] | None = None
-    security_context: _Security = _Security()
+    security_context: _PodSecurityContext = _PodSecurityContext()
     share_process_namespace: bool = False
     host_network: bool = False
     host_pid: bool = msgspec.field(default=False, name="hostPID")
@@ -123,7 +123,7 @@ class _Spec(Wire, frozen=True):
     affinity: Affinity = Affinity()
     readiness_gates: tuple[_ReadinessGate, ...] = ()
     scheduling_gates: tuple[SchedulingGate, ...] = ()
-    topology_spread_constraints: tuple[SpreadConstraint, ...] = ()
+    topology_spread_constraints: tuple[TopologySpreadConstraint, ...] = ()
     tolerations: tuple[Toleration, ...] = ()
     service_account_name: str = ""
     node_name: str = ""
@@ -136,16 +136,16 @@ class _Spec(Wire, frozen=True):
     runtime_class_name: str | None = None
     preemption_policy: str | None = None
     overhead: Resources | None = None
-    os: _Named | None = None
+    os: _NamedEntry | None = None
 
 
-class _Template(Wire, frozen=True):
-    metadata: Said = Said()
-    spec: _Spec = _Spec()
+class _PodTemplate(Wire, frozen=True):
+    metadata: TemplateMetadata = TemplateMetadata()
+    spec: _PodSpec = _PodSpec()
 
 
-def _read(raw: msgspec.Raw) -> _Template:
-    return msgspec.convert(_without_nulls(msgspec.json.decode(raw)) or {}, _Template)
+def _read(raw: msgspec.Raw) -> _PodTemplate:
+    return msgspec.convert(_without_nulls(msgspec.json.decode(raw)) or {}, _PodTemplate)
 
 
 def _without_nulls(value: Any) -> Any:
@@ -169,11 +169,11 @@ def template_problems(task: TaskSpec, index: int) -> Iterator[str]:
     yield from _of_numa(task, index, template.spec)
 
 
-def _of_spec(spec: _Spec, field: str) -> Iterator[str]:
+def _of_spec(spec: _PodSpec, field: str) -> Iterator[str]:
     yield from volume_problems(spec.volumes, f"{field}.volumes")
     yield from _of_claims(spec, f"{field}.resourceClaims")
     grace = spec.termination_grace_period_seconds
-    pod = Pod(
+    pod = PodContext(
         volumes=frozenset(volume.name for volume in spec.volumes),
         devices=block_devices(spec.volumes),
         claims=frozenset(claim.name for claim in spec.resource_claims),
@@ -218,7 +218,7 @@ def _of_spec(spec: _Spec, field: str) -> Iterator[str]:
             yield unsupported(f"{field}.os", spec.os.name, _SYSTEMS)
 
 
-def _of_claims(spec: _Spec, field: str) -> Iterator[str]:
+def _of_claims(spec: _PodSpec, field: str) -> Iterator[str]:
     seen: set[str] = set()
     for index, claim in enumerate(spec.resource_claims):
         at = f"{field}[{index}]"
@@ -244,7 +244,7 @@ def _of_claims(spec: _Spec, field: str) -> Iterator[str]:
             yield from formatted(f"{at}.{name}", value, names.subdomain)
 
 
-def _together(spec: _Spec) -> dict[str, int]:
+def _together(spec: _PodSpec) -> dict[str, int]:
     """Return the simultaneous requests of the containers, in billionths.
 
     That is the maximum of the containers that run together, and of an init container with the sidecars before it.
@@ -270,7 +270,7 @@ def _asked(container: Container) -> Counter[str]:
     )
 
 
-def _of_host_network(spec: _Spec, field: str) -> Iterator[str]:
+def _of_host_network(spec: _PodSpec, field: str) -> Iterator[str]:
     for index, container in enumerate(spec.containers):
         for number, each in enumerate(container.ports):
             if each.host_port and each.host_port != each.container_port:
@@ -278,7 +278,7 @@ def _of_host_network(spec: _Spec, field: str) -> Iterator[str]:
                 yield invalid(at, each.host_port, "must match `containerPort` when `hostNetwork` is true")
 
 
-def _of_dns(spec: _Spec, field: str) -> Iterator[str]:
+def _of_dns(spec: _PodSpec, field: str) -> Iterator[str]:
     config = spec.dns_config
     if spec.dns_policy == _NO_DNS:
         if config is None:
@@ -313,7 +313,7 @@ def _of_dns(spec: _Spec, field: str) -> Iterator[str]:
             yield required(f"{field}.options[{index}]", "must not be empty")
 
 
-def _of_security(spec: _Spec, field: str) -> Iterator[str]:
+def _of_security(spec: _PodSpec, field: str) -> Iterator[str]:
     context = spec.security_context
     numbers = {
         "fsGroup": context.fs_group,
@@ -349,7 +349,7 @@ def _of_security(spec: _Spec, field: str) -> Iterator[str]:
     yield from one_of(f"{field}.seLinuxChangePolicy", change, ("MountOption", "Recursive"))
 
 
-def _of_users(spec: _Spec, field: str) -> Iterator[str]:
+def _of_users(spec: _PodSpec, field: str) -> Iterator[str]:
     """Check that user namespaces are not combined with the host's namespaces."""
     shared = (
         ("hostNetwork", spec.host_network),
@@ -363,7 +363,7 @@ def _of_users(spec: _Spec, field: str) -> Iterator[str]:
                 yield forbidden(f"{field}.{name}", "when `hostUsers` is false")
 
 
-def _of_names(spec: _Spec, field: str) -> Iterator[str]:
+def _of_names(spec: _PodSpec, field: str) -> Iterator[str]:
     for name, value in (("serviceAccountName", spec.service_account_name), ("nodeName", spec.node_name)):
         if value:
             yield from formatted(f"{field}.{name}", value, names.subdomain)
@@ -373,7 +373,7 @@ def _of_names(spec: _Spec, field: str) -> Iterator[str]:
             yield from formatted(f"{field}.{name}", value, names.label)
 
 
-def _of_numa(task: TaskSpec, index: int, spec: _Spec) -> Iterator[str]:
+def _of_numa(task: TaskSpec, index: int, spec: _PodSpec) -> Iterator[str]:
     """Check that a task with a topology policy requests whole CPUs."""
     if task.topology_policy in ("", "none"):
         return

@@ -75,7 +75,7 @@ class _Secret(Wire, frozen=True):
     items: tuple[_Item, ...] = ()
 
 
-class _Claim(Wire, frozen=True):
+class _ClaimVolumeSource(Wire, frozen=True):
     claim_name: str = ""
 
 
@@ -119,7 +119,7 @@ class _Projected(Wire, frozen=True):
     sources: tuple[_Source, ...] = ()
 
 
-class _Amounts(Wire, frozen=True):
+class _VolumeResourceRequirements(Wire, frozen=True):
     requests: Resources | None = None
 
 
@@ -132,7 +132,7 @@ class _DataSource(Wire, frozen=True):
 class _ClaimSpec(Wire, frozen=True):
     access_modes: tuple[str, ...] = ()
     selector: LabelSelector | None = None
-    resources: _Amounts = _Amounts()
+    resources: _VolumeResourceRequirements = _VolumeResourceRequirements()
     storage_class_name: str | None = None
     volume_mode: str | None = None
     data_source: _DataSource | None = None
@@ -140,7 +140,7 @@ class _ClaimSpec(Wire, frozen=True):
     volume_attributes_class_name: str | None = None
 
 
-class Said(Wire, frozen=True):
+class TemplateMetadata(Wire, frozen=True):
     """The metadata of a template that pods or claims inherit."""
 
     labels: dict[str, str] | None = None
@@ -148,7 +148,7 @@ class Said(Wire, frozen=True):
 
 
 class _ClaimTemplate(Wire, frozen=True):
-    metadata: Said = Said()
+    metadata: TemplateMetadata = TemplateMetadata()
     spec: _ClaimSpec = _ClaimSpec()
 
 
@@ -175,7 +175,7 @@ class Volume(Wire, frozen=True):
     iscsi: _Any | None = None
     glusterfs: _Any | None = None
     flocker: _Any | None = None
-    persistent_volume_claim: _Claim | None = None
+    persistent_volume_claim: _ClaimVolumeSource | None = None
     rbd: _Any | None = None
     cinder: _Any | None = None
     cephfs: _Any | None = None
@@ -237,7 +237,7 @@ def _of_source(source: object, field: str) -> Iterator[str]:
             yield from present(f"{field}.path", source.path)
             if source.path and not source.path.startswith("/"):
                 yield invalid(f"{field}.path", source.path, "must be an absolute path")
-        case _Claim():
+        case _ClaimVolumeSource():
             yield from present(f"{field}.claimName", source.claim_name)
         case _Downward():
             yield from _of_downward(source, field)

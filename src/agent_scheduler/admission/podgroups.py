@@ -12,9 +12,9 @@ from agent_scheduler.objects.batch import DEFAULT_QUEUE, QUEUE_NAME, NetworkTopo
 from .review import (
     ALLOWED,
     CREATE,
-    Answer,
-    Change,
-    Request,
+    AdmissionRequest,
+    AdmissionResponse,
+    JsonPatchOperation,
     allowed_with,
     object_of,
     refused,
@@ -28,7 +28,7 @@ _TWO_TIERS: Final = (
 )
 
 
-def mutate(request: Request, namespaces: Mapping[str, Mapping[str, str]]) -> Answer:
+def mutate(request: AdmissionRequest, namespaces: Mapping[str, Mapping[str, str]]) -> AdmissionResponse:
     """Move a group from the queue `default` to its namespace's. `namespaces` are annotations by name.
 
     The CRD puts groups without a queue into `default`.
@@ -39,10 +39,10 @@ def mutate(request: Request, namespaces: Mapping[str, Mapping[str, str]]) -> Ans
     if group.spec.queue != DEFAULT_QUEUE:
         return ALLOWED
     queue = namespaces.get(group.metadata.namespace or request.namespace, {}).get(QUEUE_NAME)
-    return allowed_with([Change("add", "/spec/queue", queue)]) if queue else ALLOWED
+    return allowed_with([JsonPatchOperation("add", "/spec/queue", queue)]) if queue else ALLOWED
 
 
-def validate(request: Request, queues: Mapping[str, Queue]) -> Answer:
+def validate(request: AdmissionRequest, queues: Mapping[str, Queue]) -> AdmissionResponse:
     group = object_of(request.object, _read)
     if request.operation != CREATE:
         return refused(f"unsupported operation {request.operation}")

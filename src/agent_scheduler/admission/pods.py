@@ -16,7 +16,15 @@ import msgspec
 from agent_scheduler.objects.batch import QUEUE_ALLOCATION_GATE
 from agent_scheduler.objects.wire import SchedulingGate, Wire
 
-from .review import CREATE, Answer, Change, Request, allowed_with, object_of, refused
+from .review import (
+    CREATE,
+    AdmissionRequest,
+    AdmissionResponse,
+    JsonPatchOperation,
+    allowed_with,
+    object_of,
+    refused,
+)
 
 #: The annotation of a pod with its resource group, unless the group has another condition.
 RESOURCE_GROUP: Final = "volcano.sh/resource-group"
@@ -52,12 +60,12 @@ class PodRules:
 _NULL: Final = msgspec.Raw(b"null")
 
 
-class _Metadata(Wire, frozen=True):
+class _MutatedPodMetadata(Wire, frozen=True):
     namespace: str = ""
     annotations: dict[str, str] | None = None
 
 
-class _Spec(Wire, frozen=True):
+class _MutatedPodSpec(Wire, frozen=True):
     scheduler_name: str = ""
     #: None if there is no list, to which nothing could be appended.
     scheduling_gates: list[SchedulingGate] | None = None
@@ -66,22 +74,22 @@ class _Spec(Wire, frozen=True):
     tolerations: list[msgspec.Raw] | None = None
 
 
-class _Pod(Wire, frozen=True):
-    metadata: _Metadata = _Metadata()
-    spec: _Spec = _Spec()
+class _MutatedPod(Wire, frozen=True):
+    metadata: _MutatedPodMetadata = _MutatedPodMetadata()
+    spec: _MutatedPodSpec = _MutatedPodSpec()
 
 
-_read = msgspec.json.Decoder(_Pod).decode
+_read = msgspec.json.Decoder(_MutatedPod).decode
 _GATES: Final = "/spec/schedulingGates"
 
 
-def mutate(request: Request, rules: PodRules) -> Answer:
+def mutate(request: AdmissionRequest, rules: PodRules) -> AdmissionResponse:
     pod = object_of(request.object, _read)
     if request.operation != CREATE:
         return refused("expect operation to be 'CREATE' ")
     group = _group_of(pod, request.namespace, rules)
     scheduler = (group.scheduler_name if group is not None else "") or pod.spec.scheduler_name
-    patch: list[Change] = []
+    patch: list[JsonPatchOperation] = []
     if rules.gates and scheduler in rules.schedulers:
         patch += _gated(pod)
     if group is not None:
@@ -89,17 +97,17 @@ def mutate(request: Request, rules: PodRules) -> Answer:
     return allowed_with(patch)
 
 
-def _gated(pod: _Pod) -> Iterator[Change]:
+def _gated(pod: _MutatedPod) -> Iterator[JsonPatchOperation]:
     if (pod.metadata.annotations or {}).get(QUEUE_ALLOCATION_GATE) != "true":
         return
     gate, gates = {"name": QUEUE_ALLOCATION_GATE}, pod.spec.scheduling_gates
     if gates is None:
-        yield Change("add", _GATES, [gate])
+        yield JsonPatchOperation("add", _GATES, [gate])
     elif not any(each.name == QUEUE_ALLOCATION_GATE for each in gates):
-        yield Change("add", f"{_GATES}/-", gate)
+        yield JsonPatchOperation("add", f"{_GATES}/-", gate)
 
 
-def _group_of(pod: _Pod, namespace: str, rules: PodRules) -> ResourceGroup | None:
+def _group_of(pod: _MutatedPod, namespace: str, rules: PodRules) -> ResourceGroup | None:
     namespace = pod.metadata.namespace or namespace
     annotations = pod.metadata.annotations or {}
     for group in rules.groups:
@@ -110,12 +118,12 @@ def _group_of(pod: _Pod, namespace: str, rules: PodRules) -> ResourceGroup | Non
     return None
 
 
-def _grouped(spec: _Spec, group: ResourceGroup) -> Iterator[Change]:
+def _grouped(spec: _MutatedPodSpec, group: ResourceGroup) -> Iterator[JsonPatchOperation]:
     if group.labels:
-        yield Change("add", "/spec/nodeSelector", {**(spec.node_selector or {}), **group.labels})
+        yield JsonPatchOperation("add", "/spec/nodeSelector", {**(spec.node_selector or {}), **group.labels})
     if group.affinity is not None and spec.affinity == _NULL:
-        yield Change("add", "/spec/affinity", group.affinity)
+        yield JsonPatchOperation("add", "/spec/affinity", group.affinity)
     if group.tolerations:
-        yield Change("add", "/spec/tolerations", [*(spec.tolerations or ()), *group.tolerations])
+        yield JsonPatchOperation("add", "/spec/tolerations", [*(spec.tolerations or ()), *group.tolerations])
     if group.scheduler_name:
-        yield Change("add", "/spec/schedulerName", group.scheduler_name)
+        yield JsonPatchOperation("add", "/spec/schedulerName", group.scheduler_name)

@@ -28,7 +28,7 @@ def allocated_pods(queue: Queue) -> int:
     return value((queue.status.allocated or {}).get("pods", 0))
 
 
-class QueueTree:
+class QueueTreeRules:
     """Checks that return the problem, or an empty text. `queues` are the existing queues by name."""
 
     def __init__(self, queues: Mapping[str, Queue]) -> None:

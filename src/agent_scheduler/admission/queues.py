@@ -18,15 +18,15 @@ from agent_scheduler.objects.batch import DEFAULT_QUEUE, ROOT_QUEUE, Queue, Queu
 from agent_scheduler.objects.wire import Metadata, Resources, Wire
 from apimachinery.quantity import UNIT, QuantityError, canonical, parse
 
-from .queue_tree import QueueTree, allocated_pods
+from .queue_tree import QueueTreeRules, allocated_pods
 from .review import (
     ALLOWED,
     CREATE,
     DELETE,
     UPDATE,
-    Answer,
-    Change,
-    Request,
+    AdmissionRequest,
+    AdmissionResponse,
+    JsonPatchOperation,
     allowed_with,
     object_of,
     refused,
@@ -63,40 +63,40 @@ class QueueRules:
     protect_root: bool = True
 
 
-class _Spec(QueueSpec, frozen=True):
+class _CreatedQueueSpec(QueueSpec, frozen=True):
     """A spec without the CRD's defaults. Weight 0 means none."""
 
     weight: int = 0
 
 
-class _Made(Wire, frozen=True):
+class _CreatedQueue(Wire, frozen=True):
     metadata: Metadata = Metadata()
-    spec: _Spec = _Spec()
+    spec: _CreatedQueueSpec = _CreatedQueueSpec()
 
 
 _read = msgspec.json.Decoder(Queue).decode
-_read_made = msgspec.json.Decoder(_Made).decode
+_read_made = msgspec.json.Decoder(_CreatedQueue).decode
 
 
 # ---- defaults
 
 
-def mutate(request: Request) -> Answer:
+def mutate(request: AdmissionRequest) -> AdmissionResponse:
     queue = object_of(request.object, _read_made)
     if request.operation != CREATE:
         return refused(f"invalid operation `{request.operation}`, expect operation to be `CREATE`")
     annotations = queue.metadata.annotations or {}
     hierarchy, weights = annotations.get(HIERARCHY, ""), annotations.get(HIERARCHY_WEIGHTS, "")
-    patch: list[Change] = []
+    patch: list[JsonPatchOperation] = []
     if hierarchy and weights and not hierarchy.startswith(ROOT_QUEUE):
         patch += [
-            Change("add", _annotation(HIERARCHY), f"{ROOT_QUEUE}/{hierarchy}"),
-            Change("add", _annotation(HIERARCHY_WEIGHTS), f"1/{weights}"),
+            JsonPatchOperation("add", _annotation(HIERARCHY), f"{ROOT_QUEUE}/{hierarchy}"),
+            JsonPatchOperation("add", _annotation(HIERARCHY_WEIGHTS), f"1/{weights}"),
         ]
     if queue.spec.reclaimable is None:
-        patch.append(Change("add", "/spec/reclaimable", True))
+        patch.append(JsonPatchOperation("add", "/spec/reclaimable", True))
     if queue.spec.weight == 0:
-        patch.append(Change("add", "/spec/weight", 1))
+        patch.append(JsonPatchOperation("add", "/spec/weight", 1))
     return allowed_with(patch)
 
 
@@ -108,7 +108,7 @@ def _annotation(key: str) -> str:
 # ---- what is allowed
 
 
-def validate(request: Request, queues: Mapping[str, Queue], rules: QueueRules) -> Answer:
+def validate(request: AdmissionRequest, queues: Mapping[str, Queue], rules: QueueRules) -> AdmissionResponse:
     """Check the request. `queues` are the existing queues by name, without the change of the request."""
     try:
         problem = _problem(request, queues, rules)
@@ -117,19 +117,19 @@ def validate(request: Request, queues: Mapping[str, Queue], rules: QueueRules) -
     return refused(problem) if problem else ALLOWED
 
 
-def _problem(request: Request, queues: Mapping[str, Queue], rules: QueueRules) -> str:
+def _problem(request: AdmissionRequest, queues: Mapping[str, Queue], rules: QueueRules) -> str:
     """Return the problem, or an empty text. Raises QuantityError."""
     if request.operation == DELETE:
-        return _deleting(request.name, QueueTree(queues), rules)
+        return _deleting(request.name, QueueTreeRules(queues), rules)
     if request.operation not in (CREATE, UPDATE):
         allowed = "`CREATE`, `UPDATE` or `DELETE`"
         return f"invalid operation `{request.operation}`, expect operation to be {allowed}"
     queue = object_of(request.object, _read)
     old = object_of(request.old_object, _read) if request.operation == UPDATE else None
-    return _saying(queue, old, queues) or _placing(queue, old, QueueTree(queues), rules)
+    return _saying(queue, old, queues) or _placing(queue, old, QueueTreeRules(queues), rules)
 
 
-def _deleting(name: str, tree: QueueTree, rules: QueueRules) -> str:
+def _deleting(name: str, tree: QueueTreeRules, rules: QueueRules) -> str:
     if name in (DEFAULT_QUEUE, ROOT_QUEUE):
         return f"`{name}` queue can not be deleted"
     queue = tree.queues.get(name)
@@ -142,7 +142,7 @@ def _deleting(name: str, tree: QueueTree, rules: QueueRules) -> str:
     return ""
 
 
-def _placing(queue: Queue, old: Queue | None, tree: QueueTree, rules: QueueRules) -> str:
+def _placing(queue: Queue, old: Queue | None, tree: QueueTreeRules, rules: QueueRules) -> str:
     moved = old is None or old.spec.parent != queue.spec.parent
     if moved and (problem := tree.place(queue, max_depth=rules.max_depth)):
         return problem

@@ -22,7 +22,7 @@ class UnreadableReview(ValueError):
     """A body is no AdmissionReview with a request. The message says what is wrong."""
 
 
-class Request(msgspec.Struct, frozen=True, rename="camel"):
+class AdmissionRequest(msgspec.Struct, frozen=True, rename="camel"):
     """A request. `object` and `old_object` are JSON or `null`; `namespace` is empty for cluster-scoped kinds."""
 
     uid: str
@@ -34,12 +34,12 @@ class Request(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class _Review(msgspec.Struct, frozen=True, rename="camel"):
-    request: Request
+    request: AdmissionRequest
     api_version: str = ""
     kind: str = ""
 
 
-class Change(msgspec.Struct, frozen=True):
+class JsonPatchOperation(msgspec.Struct, frozen=True):
     """An operation of a JSON patch."""
 
     op: Literal["add"]
@@ -47,7 +47,7 @@ class Change(msgspec.Struct, frozen=True):
     value: Any
 
 
-class Answer(NamedTuple):
+class AdmissionResponse(NamedTuple):
     """A response. `message` is the reason for a rejection, and only an approval has a `patch`.
 
     Clients see `warnings`.
@@ -55,20 +55,20 @@ class Answer(NamedTuple):
 
     allowed: bool
     message: str = ""
-    patch: Sequence[Change] = ()
+    patch: Sequence[JsonPatchOperation] = ()
     warnings: Sequence[str] = ()
 
 
-ALLOWED: Final = Answer(True)
+ALLOWED: Final = AdmissionResponse(True)
 
 #: The review function of a webhook's path.
-Reviewer = Callable[[Request], Answer]
+Reviewer = Callable[[AdmissionRequest], AdmissionResponse]
 
 _read = msgspec.json.Decoder(_Review).decode
 _encode = msgspec.json.Encoder().encode
 
 
-def read_review(body: bytes) -> Request:
+def read_review(body: bytes) -> AdmissionRequest:
     """Decode a review. Raises UnreadableReview."""
     try:
         review = _read(body)
@@ -80,7 +80,7 @@ def read_review(body: bytes) -> Request:
     return review.request
 
 
-def write_review(request: Request, answer: Answer) -> bytes:
+def write_review(request: AdmissionRequest, answer: AdmissionResponse) -> bytes:
     """Encode the AdmissionReview with the response to `request`."""
     response: dict[str, Any] = {"uid": request.uid, "allowed": answer.allowed}
     if answer.message:
@@ -93,12 +93,12 @@ def write_review(request: Request, answer: Answer) -> bytes:
     return _encode({"apiVersion": API_VERSION, "kind": KIND, "response": response})
 
 
-def refused(message: str) -> Answer:
-    return Answer(False, message)
+def refused(message: str) -> AdmissionResponse:
+    return AdmissionResponse(False, message)
 
 
-def allowed_with(patch: Iterable[Change]) -> Answer:
-    return Answer(True, patch=tuple(patch))
+def allowed_with(patch: Iterable[JsonPatchOperation]) -> AdmissionResponse:
+    return AdmissionResponse(True, patch=tuple(patch))
 
 
 def object_of(raw: msgspec.Raw, read: Callable[[msgspec.Raw], T]) -> T:
@@ -113,7 +113,7 @@ class UnreadableObject(ValueError):
     """A field of an object has an invalid type. The message says where."""
 
 
-def review(reviewer: Reviewer, request: Request) -> Answer:
+def review(reviewer: Reviewer, request: AdmissionRequest) -> AdmissionResponse:
     """Run `reviewer`; an unreadable object is rejected."""
     try:
         return reviewer(request)

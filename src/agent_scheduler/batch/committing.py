@@ -6,10 +6,10 @@ import asyncio
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Protocol
 
-from agent_scheduler.binding.failure import SCHEDULER_ERROR, Messenger
+from agent_scheduler.binding.failure import SCHEDULER_ERROR, FailureMessenger
 from agent_scheduler.binding.groups import Admission, Member
 from agent_scheduler.binding.preemption import EvictCall
-from agent_scheduler.binding.result import Owner, ScheduleResult
+from agent_scheduler.binding.result import AttemptOwner, ScheduleResult
 from agent_scheduler.cluster.cluster import Cluster, Entry
 from agent_scheduler.engine.decide.decide import CandidateNode, CandidateNodes
 from agent_scheduler.engine.decide.refusals import Refusal
@@ -17,8 +17,8 @@ from agent_scheduler.engine.decide.snapshot import Snapshot
 from agent_scheduler.engine.decide.trial import Trial
 from agent_scheduler.engine.framework.plugin import Profile
 from agent_scheduler.engine.quotas.shortfall import Shortfall
-from agent_scheduler.engine.session.close import Result
-from agent_scheduler.engine.session.model import Job, Task
+from agent_scheduler.engine.session.close import SessionResult
+from agent_scheduler.engine.session.model import JobInfo, TaskInfo
 from agent_scheduler.engine.session.session import Session, Stage
 from agent_scheduler.engine.state.podinfo import PodInfo
 from agent_scheduler.engine.verdicts import HAS_GATES, by_nodes
@@ -56,7 +56,7 @@ class BatchObserver(Protocol):
         """Record an incomplete session: `given_up` because the process stops, or `failed` because it raised."""
 
     def session_ended(
-        self, session: Session, result: Result, *, seconds: float, spent: Mapping[Stage, float]
+        self, session: Session, result: SessionResult, *, seconds: float, spent: Mapping[Stage, float]
     ) -> None:
         """Record a complete session.
 
@@ -65,10 +65,10 @@ class BatchObserver(Protocol):
 
 
 class Outcomes:
-    """Handles the outcomes of members that were passed to the binder: both callbacks of a result's `Owner`."""
+    """Handles the outcomes of members that were passed to the binder: both callbacks of a result's `AttemptOwner`."""
 
     def __init__(
-        self, messenger: Messenger, observer: BatchObserver, *, try_again: Callable[[], None]
+        self, messenger: FailureMessenger, observer: BatchObserver, *, try_again: Callable[[], None]
     ) -> None:
         """Report by `messenger` and `observer`; `try_again` makes a session due."""
         self._messenger = messenger
@@ -118,7 +118,7 @@ class GroupCommitter:
         commit: CommitGroup,
         outcomes: Outcomes,
         *,
-        messenger: Messenger,
+        messenger: FailureMessenger,
         profile: Profile,
         clock: Callable[[], float],
         try_again: Callable[[], None],
@@ -126,7 +126,7 @@ class GroupCommitter:
     ) -> None:
         self._cluster = cluster
         self._commit = commit
-        self._owner = Owner(outcomes, outcomes)
+        self._owner = AttemptOwner(outcomes, outcomes)
         self._messenger = messenger
         #: The profile by which members are decided.
         self.profile = profile
@@ -134,9 +134,9 @@ class GroupCommitter:
         self._try_again = try_again
         self._admission = admission
 
-    def on(self, snapshot: Snapshot, trial: Trial) -> OnTrial:
+    def on(self, snapshot: Snapshot, trial: Trial) -> TrialCommitter:
         """Return the `Committer` of a session on this trial."""
-        return OnTrial(self, snapshot, trial)
+        return TrialCommitter(self, snapshot, trial)
 
     def commit(self, members: Sequence[Member], minimum: int) -> Collection[str]:
         refused = self._commit(members, minimum, self._admission)
@@ -153,7 +153,7 @@ class GroupCommitter:
             self._try_again()
         return refused
 
-    def member(self, task: Task, snapshot: Snapshot, trial: Trial) -> Member:
+    def member(self, task: TaskInfo, snapshot: Snapshot, trial: Trial) -> Member:
         pod, row = task.pod, task.row
         view = trial.view_of(pod)
         candidate = CandidateNode(task.node_name, row, snapshot.columns.version[row])
@@ -174,7 +174,7 @@ class GroupCommitter:
         return Member(result, self.profile, trial.reserved(pod))
 
 
-class OnTrial:
+class TrialCommitter:
     """The `Committer` of one session: passes tasks to the binder with what its trial has placed and reserved."""
 
     def __init__(self, committer: GroupCommitter, snapshot: Snapshot, trial: Trial) -> None:
@@ -182,7 +182,7 @@ class OnTrial:
         self._snapshot = snapshot
         self._trial = trial
 
-    def commit(self, job: Job, tasks: Sequence[Task], minimum: int) -> Collection[str]:
+    def commit(self, job: JobInfo, tasks: Sequence[TaskInfo], minimum: int) -> Collection[str]:
         members = [self._committer.member(task, self._snapshot, self._trial) for task in tasks]
         refused = self._committer.commit(members, minimum)
         for task in tasks:
@@ -212,7 +212,7 @@ class Evictions:
         self._jobs: asyncio.Queue[tuple[PodInfo, str]] = asyncio.Queue()
         self._leaving: set[str] = set()
 
-    def evict(self, task: Task, reason: str) -> bool:
+    def evict(self, task: TaskInfo, reason: str) -> bool:
         pod = self._cluster.pods.get(task.uid)
         if pod is None or pod.deleting:
             return False

@@ -6,12 +6,12 @@ from collections.abc import Generator, Iterable
 from typing import Final
 
 from agent_scheduler.engine.session.close import GroupResult
-from agent_scheduler.engine.session.model import Job, TaskStatus
+from agent_scheduler.engine.session.model import JobInfo, TaskStatus
 from agent_scheduler.engine.session.session import Session
 from agent_scheduler.engine.state.batchinfo import GroupKey
 from agent_scheduler.objects.batch import PENDING
 
-from .waiting import NO_PLUGINS, Kind, kind_of
+from .waiting import NO_PLUGINS, EquivalentPods, kind_of
 
 #: Statuses in which a task occupies or claims capacity.
 _WITH_ROOM: Final = (
@@ -24,9 +24,9 @@ _WITH_ROOM: Final = (
 )
 
 
-def refusals_of(session: Session) -> Generator[None, None, dict[Kind | GroupKey, frozenset[str]]]:
+def refusals_of(session: Session) -> Generator[None, None, dict[EquivalentPods | GroupKey, frozenset[str]]]:
     """Return the plugins that rejected nodes, for each kind of pod and each group of the jobs that were evaluated."""
-    found: dict[Kind | GroupKey, frozenset[str]] = {}
+    found: dict[EquivalentPods | GroupKey, frozenset[str]] = {}
     for job in session.fresh:
         key = job.group.key
         for uid, why in job.fit_errors.items():
@@ -90,7 +90,7 @@ def left_alone(session: Session) -> Generator[None, None, list[str]]:
     return found
 
 
-def _keeping_room_for_nobody(job: Job) -> list[str]:
+def _keeping_room_for_nobody(job: JobInfo) -> list[str]:
     found: list[str] = []
     for status in _WITH_ROOM:
         for task in job.by_status[status].values():

@@ -21,7 +21,7 @@ from agent_scheduler.engine.framework.plugin import Profile
 from agent_scheduler.engine.quotas.shortfall import Shortfall
 from agent_scheduler.engine.session.explain import explain_gang
 from agent_scheduler.engine.session.messages import scheduling_reason
-from agent_scheduler.engine.session.model import Job, Task
+from agent_scheduler.engine.session.model import JobInfo, TaskInfo
 from agent_scheduler.engine.session.written import of_task
 from agent_scheduler.engine.state.batchinfo import GroupKey
 from agent_scheduler.engine.state.podinfo import PodInfo
@@ -29,7 +29,7 @@ from agent_scheduler.engine.verdicts import Verdict, by_queue, of_own_gates, wit
 from agent_scheduler.objects.batch import PodGroup
 from apimachinery.times import time_text
 
-from .measuring import Held
+from .measuring import EndedSession
 
 BOUND: Final = "bound"
 DELETING: Final = "deleting"
@@ -55,7 +55,7 @@ class BatchExplainer:
         groups: Groups,
         *,
         profile: Callable[[], Profile],
-        last: Callable[[], Held | None],
+        last: Callable[[], EndedSession | None],
         now: Callable[[], Any],
     ) -> None:
         """Explain from the state of `cluster` and `groups`; `last` returns the last ended session, if there is one."""
@@ -146,7 +146,7 @@ class BatchExplainer:
         key = pod.group
         return GroupKey(pod.namespace, pod.uid) if key is None else key
 
-    def _job(self, key: GroupKey) -> Job | None:
+    def _job(self, key: GroupKey) -> JobInfo | None:
         last = self._last()
         return None if last is None else last.session.jobs.get(key.text)
 
@@ -209,7 +209,7 @@ class BatchExplainer:
             return {"problem": f"{type(error).__name__}: {error}"}
 
 
-def _example(job: Job) -> Task | None:
+def _example(job: JobInfo) -> TaskInfo | None:
     """Return a waiting task that no node could take, or else any task without a node; None if there is none."""
     refused = next((job.tasks[uid] for uid in job.fit_errors if uid in job.tasks), None)
     return refused or next((task for task in job.tasks.values() if not task.node_name), None)

@@ -10,9 +10,9 @@ from agent_scheduler.cluster.cluster import Cluster
 from agent_scheduler.cluster.groups import Groups
 from agent_scheduler.engine.gangs.native import PREEMPTING, NativeGroup
 from agent_scheduler.engine.gangs.native import UNSCHEDULABLE as NOT_SCHEDULED
-from agent_scheduler.engine.session.close import GroupResult, Result
+from agent_scheduler.engine.session.close import GroupResult, SessionResult
 from agent_scheduler.engine.state.queueusage import QueueUsage
-from agent_scheduler.engine.verdicts import SCHEDULING_GATED, Wait
+from agent_scheduler.engine.verdicts import SCHEDULING_GATED, WaitReason
 from agent_scheduler.kube.pace import Pace
 from agent_scheduler.kube.retry import Timing
 from agent_scheduler.kube.transport import Transport
@@ -22,7 +22,7 @@ from .settings import BatchSettings
 from .writing import GroupStatuses, QueueStatuses, tell
 
 
-class Writer(Protocol):
+class BackgroundWriter(Protocol):
     """Writes in a task that calls `run`; `drain` is called at the end."""
 
     def run(self) -> Coroutine[Any, Any, None]: ...
@@ -81,7 +81,7 @@ class BatchMessages:
             pace=pace,
         )
         #: The writers, in the order in which to drain them.
-        self.writers: tuple[Writer, ...] = (
+        self.writers: tuple[BackgroundWriter, ...] = (
             self.statuses.writes,
             self.queues,
             *said.writers,
@@ -106,11 +106,11 @@ class BatchMessages:
         elif verdict.wants_nodes:
             message = PREEMPTING if result.preempts else NOT_SCHEDULED
             self.messenger.group_decided(group, "False", verdict.reason, message)
-        elif verdict.wait not in (Wait.MEMBERS, Wait.GATES) or group.condition is not None:
+        elif verdict.wait not in (WaitReason.MEMBERS, WaitReason.GATES) or group.condition is not None:
             self.messenger.group_decided(group, "False", verdict.reason, verdict.message)
 
     def tell(
-        self, result: Result, cluster: Cluster, *, claims: Mapping[str, str]
+        self, result: SessionResult, cluster: Cluster, *, claims: Mapping[str, str]
     ) -> Generator[None, None, None]:
         """Write the results of a session, in steps of one object; skip pods that no longer wait.
 

@@ -11,13 +11,13 @@ from msgspec.structs import replace
 
 from agent_scheduler.cluster.cluster import Cluster
 from agent_scheduler.cluster.groups import Groups
-from agent_scheduler.engine.gangs.group import Group, of_native, of_pod, of_pod_group
+from agent_scheduler.engine.gangs.group import PodGroupInfo, of_native, of_pod, of_pod_group
 from agent_scheduler.engine.preemption.pdbs import PDBs
 from agent_scheduler.engine.quotas.demand import JobDemand
 from agent_scheduler.engine.quotas.queues import QueueInfo, queue_info
 from agent_scheduler.engine.quotas.vector import Total, Vector, add_to
-from agent_scheduler.engine.session.session import View
-from agent_scheduler.engine.session.settled import STRIDE, Settled
+from agent_scheduler.engine.session.session import ClusterView
+from agent_scheduler.engine.session.settled import STRIDE, SettledJob
 from agent_scheduler.engine.state.batchinfo import GroupKey
 from agent_scheduler.engine.state.podinfo import Condition, PodInfo
 from agent_scheduler.engine.state.podspec import SpecError
@@ -31,7 +31,7 @@ from agent_scheduler.objects.batch import (
 )
 from apimachinery.quantity import QuantityError
 
-from .waiting import Kind, kind_of
+from .waiting import EquivalentPods, kind_of
 
 #: The signature of `ClusterObserver.malformed`.
 Malformed = Callable[[str, str, str], None]
@@ -43,7 +43,7 @@ ConditionOf = Callable[[PodInfo], Condition | None]
 _UNNAMED_SECONDS: Final = 5.0
 
 
-class _Shown(NamedTuple):
+class _WatchedGroup(NamedTuple):
     """A group as the watch has delivered it."""
 
     #: None for a pod that names no group. Its queue is not read from an object, so `queue` has it.
@@ -56,20 +56,22 @@ def _same(pods: Collection[PodInfo], others: Sequence[PodInfo]) -> bool:
     return len(pods) == len(others) and all(map(is_, pods, others))
 
 
-class _Making:
+class _ViewBuilder:
     """Collects the groups of one view."""
 
-    def __init__(self, earlier: Mapping[GroupKey, _Shown], settled: Mapping[GroupKey, Settled]) -> None:
+    def __init__(
+        self, earlier: Mapping[GroupKey, _WatchedGroup], settled: Mapping[GroupKey, SettledJob]
+    ) -> None:
         """Compare groups with `earlier`, those of the last view; jobs in `settled` may be reused for equal groups."""
         self._earlier = earlier
         self._may_stand = settled
-        self.groups: list[Group] = []
+        self.groups: list[PodGroupInfo] = []
         self.namespaces: set[str] = set()
         self.pods: dict[GroupKey, Collection[PodInfo]] = {}
-        self.settled: dict[GroupKey, Settled] = {}
+        self.settled: dict[GroupKey, SettledJob] = {}
         self.lost: dict[GroupKey, tuple[str, Sequence[PodInfo]]] = {}
         #: The groups that are in the view just as the watch has delivered them.
-        self.shown: dict[GroupKey, _Shown] = {}
+        self.shown: dict[GroupKey, _WatchedGroup] = {}
 
     def stands(
         self,
@@ -96,11 +98,13 @@ class _Making:
         if waiting:
             self.lost[key] = (why, waiting)
 
-    def take(self, group: Group, pods: Sequence[PodInfo], shown: _Shown, *, as_shown: bool) -> None:
+    def take(
+        self, group: PodGroupInfo, pods: Sequence[PodInfo], shown: _WatchedGroup, *, as_shown: bool
+    ) -> None:
         """Add a group with the pods of the view; `as_shown` if the group itself is as the watch has delivered it."""
         self._add(group, pods, shown if as_shown and _same(pods, shown.pods) else None)
 
-    def _add(self, group: Group, pods: Sequence[PodInfo], shown: _Shown | None) -> None:
+    def _add(self, group: PodGroupInfo, pods: Sequence[PodInfo], shown: _WatchedGroup | None) -> None:
         self.groups.append(group)
         self.namespaces.add(group.key.namespace)
         self.pods[group.key] = pods
@@ -146,20 +150,20 @@ class Pictures:
         self._is_leaving = is_leaving
         self._malformed = malformed
         self._pdbs = pdbs
-        self._read_groups: dict[GroupKey, tuple[object, Group | str]] = {}
+        self._read_groups: dict[GroupKey, tuple[object, PodGroupInfo | str]] = {}
         self._read_queues: dict[str, tuple[Queue, QueueInfo]] = {}
-        self._shown: Mapping[GroupKey, _Shown] = {}
+        self._shown: Mapping[GroupKey, _WatchedGroup] = {}
         #: UID -> time until which a pod waits for the podgroup controller, in seconds of the epoch.
         self._to_be_named: dict[str, float] = {}
         #: The time at which a new view would contain other pods without any event; in seconds of the epoch.
         self.changes_at = inf
 
-    def view(self, settled: Mapping[GroupKey, Settled], now: float) -> Generator[None, None, View]:
+    def view(self, settled: Mapping[GroupKey, SettledJob], now: float) -> Generator[None, None, ClusterView]:
         """Build the view in steps of one group at time `now`, in seconds of the epoch.
 
         A job of `settled` is reused if its objects are those of the last view.
         """
-        made = _Making(self._shown, settled)
+        made = _ViewBuilder(self._shown, settled)
         objects = 0
         for key, known in list(self._groups.groups.items()):
             if known.object is None:
@@ -171,7 +175,7 @@ class Pictures:
             if isinstance(group, str):
                 made.lose(key, group, self._waiting(known.members.values()))
             elif group is not None:
-                shown = _Shown(known.object, "", tuple(known.members.values()))
+                shown = _WatchedGroup(known.object, "", tuple(known.members.values()))
                 pods = [self._as_it_will_be(pod) for pod in shown.pods if self._is_ours(pod)]
                 if pods or not (shown.pods and key.native):
                     # A Kubernetes PodGroup whose pods all belong to another scheduler belongs to that scheduler.
@@ -191,13 +195,13 @@ class Pictures:
             queue = self._cluster.ledger.usage.queue_of(pod)
             stands = made.stands(GroupKey(pod.namespace, pod.uid), (pod,), None, queue)
             if not stands:
-                shown = _Shown(None, queue, (pod,))
+                shown = _WatchedGroup(None, queue, (pod,))
                 made.take(of_pod(pod, queue=queue), (self._as_it_will_be(pod),), shown, as_shown=True)
             if not stands or made.pauses:
                 yield
         self._shown = made.shown
         classes = self._groups.priority_classes.values()
-        return View(
+        return ClusterView(
             groups=made.groups,
             pods=made.pods,
             settled=made.settled,
@@ -249,7 +253,7 @@ class Pictures:
             return pod if condition == pod.condition else replace(pod, condition=condition)
         return replace(pod, deleting=True) if not pod.deleting and self._is_leaving(pod.uid) else pod
 
-    def _group(self, key: GroupKey, found: PodGroup | NativePodGroup) -> Group | str:
+    def _group(self, key: GroupKey, found: PodGroup | NativePodGroup) -> PodGroupInfo | str:
         """Return the parsed group, or the reason why it is invalid, which is reported once per object version."""
         kept = self._read_groups.get(key)
         if kept is None or kept[0] is not found:
@@ -260,7 +264,7 @@ class Pictures:
         status = self._status_of(found)
         return group if status is group.status else replace(group, status=status)
 
-    def _read(self, key: GroupKey, found: PodGroup | NativePodGroup) -> Group | str:
+    def _read(self, key: GroupKey, found: PodGroup | NativePodGroup) -> PodGroupInfo | str:
         if isinstance(found, NativePodGroup):
             return of_native(found, queue=self._default_queue)
         try:
@@ -295,9 +299,9 @@ class Pictures:
         return {namespace: quotas for namespace, quotas in found.items() if quotas}
 
 
-def waiting_kinds(view: View) -> Generator[None, None, dict[Kind, PodInfo]]:
+def waiting_kinds(view: ClusterView) -> Generator[None, None, dict[EquivalentPods, PodInfo]]:
     """Return one pod of each kind that waits for a node, without pods of settled groups and pods with closed gates."""
-    found: dict[Kind, PodInfo] = {}
+    found: dict[EquivalentPods, PodInfo] = {}
     for number, (key, pods) in enumerate(view.pods.items()):
         if key in view.settled:
             if not number % STRIDE:

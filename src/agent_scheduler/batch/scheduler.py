@@ -33,7 +33,7 @@ from agent_scheduler.engine.queueing.queue import QueueSignals, SchedulingQueue
 from agent_scheduler.engine.queueing.record import NullRecorder
 from agent_scheduler.engine.session.nodes import SessionNodes
 from agent_scheduler.engine.session.session import Session, Stage
-from agent_scheduler.engine.session.settled import Settled
+from agent_scheduler.engine.session.settled import SettledJob
 from agent_scheduler.engine.shards.claims import Shared
 from agent_scheduler.engine.state.batchinfo import GroupKey
 from agent_scheduler.engine.state.podinfo import PodInfo
@@ -52,11 +52,11 @@ from .conclusions import (
     refusals_of,
 )
 from .explaining import BatchExplainer
-from .measuring import Held, hold
+from .measuring import EndedSession, hold
 from .messages import BatchMessages
 from .picture import Pictures, waiting_kinds
 from .settings import BatchSettings
-from .waiting import WaitingPods
+from .waiting import BatchWaitingPods
 from .wanting import WantingGroups
 
 T = TypeVar("T")
@@ -82,7 +82,7 @@ class _Stopped(Exception):
 
 
 def _queue(
-    settings: BatchSettings, profile: Profile, waiting: WaitingPods, cluster: Cluster, timing: Timing
+    settings: BatchSettings, profile: Profile, waiting: BatchWaitingPods, cluster: Cluster, timing: Timing
 ) -> SchedulingQueue[PodInfo]:
     """Return the scheduling queue for the representatives of waiting pods."""
     return SchedulingQueue(
@@ -104,7 +104,7 @@ class BatchScheduler:
         settings: BatchSettings,
         *,
         profile: Profile,
-        waiting: WaitingPods,
+        waiting: BatchWaitingPods,
         cluster: Cluster,
         binder: Binder,
         writes: PluginWrites,
@@ -119,7 +119,7 @@ class BatchScheduler:
         """Assemble the scheduler; nothing runs before `schedule`.
 
         `profile` is that of the settings, adapted to this cluster. `shared` is None if all nodes belong to this
-        scheduler. `shard_full` is as in `View`.
+        scheduler. `shard_full` is as in `ClusterView`.
         """
         self._shared = shared
         self._shard_full = shard_full
@@ -172,10 +172,10 @@ class BatchScheduler:
         self._stopping = asyncio.Event()
         self._grace = 0.0
         #: The settled jobs of the last session.
-        self._settled: Mapping[GroupKey, Settled] = {}
+        self._settled: Mapping[GroupKey, SettledJob] = {}
         #: The number of complete sessions, and the last of them.
         self.sessions = 0
-        self.last: Held | None = None
+        self.last: EndedSession | None = None
 
     def _committing(self, binder: Binder) -> GroupCommitter:
         messenger, try_again = self._messages.messenger, self.waiting.due.set
@@ -340,7 +340,7 @@ class BatchScheduler:
             self._deallocate(session)
             self._cluster.standing_by.left_alone(await self._worked_off(left_alone(session)))
             self.sessions += 1
-            earlier, self.last = self.last, Held(session, result, timing.now())
+            earlier, self.last = self.last, EndedSession(session, result, timing.now())
             await self._worked_off(self._messages.tell(result, self._cluster, claims=claims))
             if is_followed(session, result.groups):
                 self.waiting.due.set()

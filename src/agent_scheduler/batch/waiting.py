@@ -30,7 +30,7 @@ from agent_scheduler.engine.events.events import (
 from agent_scheduler.engine.queueing.entry import pod_change_events
 from agent_scheduler.engine.queueing.queue import SchedulingQueue
 from agent_scheduler.engine.session.close import GroupResult, differ
-from agent_scheduler.engine.session.settled import STRIDE, Settled
+from agent_scheduler.engine.session.settled import STRIDE, SettledJob
 from agent_scheduler.engine.state.batchinfo import GroupKey
 from agent_scheduler.engine.state.podclaims import PodClaim
 from agent_scheduler.engine.state.podclass import PodClass
@@ -39,13 +39,13 @@ from agent_scheduler.engine.verdicts import Verdict
 from agent_scheduler.objects.batch import NOT_LET_IN, PENDING, NativePodGroup, PodGroup, PodGroupStatus, Queue
 
 #: The pseudo-plugin that rejects pods before any node is considered: the queue is full, or the group is not admitted.
-#: Events that free quota or change the cluster's size make a session due for all such pods (`WaitingPods.move_all`).
+#: Events that free quota or change the cluster's size make a session due for all of them (`BatchWaitingPods.move_all`).
 NOT_TRIED: Final = "QueueAdmission"
 
 NO_PLUGINS: Final[frozenset[str]] = frozenset()
 
 
-class Kind(NamedTuple):
+class EquivalentPods(NamedTuple):
     """The pods of a group for which filters have the same results, and which the same events help."""
 
     group: GroupKey
@@ -55,15 +55,15 @@ class Kind(NamedTuple):
     extended_claim: str
 
 
-def kind_of(group: GroupKey, pod: PodInfo) -> Kind:
-    return Kind(group, pod.cls, pod.claims, pod.extended_claim)
+def kind_of(group: GroupKey, pod: PodInfo) -> EquivalentPods:
+    return EquivalentPods(group, pod.cls, pod.claims, pod.extended_claim)
 
 
 _NODE_GROWS: Final = ActionType.ADD | ActionType.UPDATE_NODE_ALLOCATABLE
 _NODE_COUNTS: Final = _NODE_GROWS | ActionType.DELETE
 
 
-class WaitingPods:
+class BatchWaitingPods:
     """Makes sessions due. Owner of `due`, the groups and the representatives; subscribes to the cluster and the groups.
 
     Invariant: each representative is in the queue, or in flight during a session, from before the session reads any
@@ -95,7 +95,7 @@ class WaitingPods:
         #: The statuses that the last session decided, and the versions of groups as last seen.
         self._decided: dict[GroupKey, PodGroupStatus] = {}
         self._shown: dict[GroupKey, str] = {}
-        self._standing_for: dict[Kind, str] = {}
+        self._standing_for: dict[EquivalentPods, str] = {}
         self._in_flight: dict[str, Entry] = {}
         #: Whether pods were rejected by no plugin, or groups, perhaps without pods, wait for room in the cluster.
         self._some_not_tried = False
@@ -327,7 +327,9 @@ class WaitingPods:
             self.due_at = inf
             self.due.set()
 
-    def open(self, settled: Mapping[GroupKey, Settled]) -> Generator[None, None, Mapping[GroupKey, Settled]]:
+    def open(
+        self, settled: Mapping[GroupKey, SettledJob]
+    ) -> Generator[None, None, Mapping[GroupKey, SettledJob]]:
         """Begin a session before it reads the cluster, in steps. Returns the settled jobs that it may reuse.
 
         These are the jobs that no event has helped. Representatives of all other jobs are in flight from now on, so
@@ -357,7 +359,7 @@ class WaitingPods:
             self._in_flight[uid] = entry
 
     def begin(
-        self, kinds: Mapping[Kind, PodInfo], settled: Container[GroupKey] = ()
+        self, kinds: Mapping[EquivalentPods, PodInfo], settled: Container[GroupKey] = ()
     ) -> Generator[None, None, None]:
         """Set the representatives of the opened session to `kinds`, in steps; those of settled groups stay."""
         standing = self._standing_for
@@ -389,7 +391,7 @@ class WaitingPods:
 
     def end(
         self,
-        refused_by: Mapping[Kind | GroupKey, frozenset[str]],
+        refused_by: Mapping[EquivalentPods | GroupKey, frozenset[str]],
         kept_out: frozenset[str] = frozenset(),
         *,
         waits_for_cluster: bool = False,

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Generator, Mapping
 
-from agent_scheduler.engine.session.close import GroupResult, Result
-from agent_scheduler.engine.session.model import Job
+from agent_scheduler.engine.session.close import GroupResult, SessionResult
+from agent_scheduler.engine.session.model import JobInfo
 from agent_scheduler.engine.session.session import Session
 from agent_scheduler.engine.session.written import wanting_nodes
 from agent_scheduler.engine.state.batchinfo import GroupKey
 from agent_scheduler.engine.state.podinfo import PodInfo
 from agent_scheduler.engine.state.queueusage import QueueUsage
-from agent_scheduler.engine.state.wantingpods import Together
+from agent_scheduler.engine.state.wantingpods import WantingGang
 
 
 class WantingGroups:
@@ -35,7 +35,7 @@ class WantingGroups:
         """Record the state of the queues at the start of a session."""
         self._taken = self._usage.taken
 
-    def see(self, session: Session, result: Result) -> Generator[None, None, None]:
+    def see(self, session: Session, result: SessionResult) -> Generator[None, None, None]:
         """Update the representatives after a session, in steps of one group; settled jobs keep theirs."""
         for key in [key for key in self._standing if key.text not in session.jobs]:
             self._drop(key)
@@ -49,7 +49,7 @@ class WantingGroups:
                 self._set(job, found, result, is_late=is_late)
             yield
 
-    def _set(self, job: Job, group: GroupResult, result: Result, *, is_late: bool) -> None:
+    def _set(self, job: JobInfo, group: GroupResult, result: SessionResult, *, is_late: bool) -> None:
         usage, key = self._usage, job.group.key
         if usage.promises.is_let_in(key) and usage.book.entry(key.text) is not None:
             # The capacity that is promised to the group is available to no other.
@@ -60,7 +60,7 @@ class WantingGroups:
             if pod is not None and usage.queue_of(pod) == job.queue:
                 if is_late and usage.book.shortfall(job.queue, wanted) is not None:
                     self._due()
-                usage.wants_node(pod, nominated=False, together=Together((uid,), {job.queue: wanted}))
+                usage.wants_node(pod, nominated=False, together=WantingGang((uid,), {job.queue: wanted}))
                 standing.append(uid)
         if standing:
             self._standing[key] = standing

@@ -14,7 +14,7 @@ import msgspec
 from agent_scheduler.cluster.groups import Groups
 from agent_scheduler.engine.quotas.vector import Total, Vector, in_ledger_units, of_resources
 from agent_scheduler.engine.session.close import GroupResult, QueueResult, placed_in, queue_results
-from agent_scheduler.engine.session.session import Event
+from agent_scheduler.engine.session.session import GroupEvent
 from agent_scheduler.engine.state.batchinfo import GroupKey
 from agent_scheduler.engine.state.queueusage import QueueUsage
 from agent_scheduler.kube.budget import Budget
@@ -49,7 +49,7 @@ _SETTLE: Final = 0.2
 Count = Callable[[str], None]
 
 
-class _Decided(NamedTuple):
+class _DecidedGroupStatus(NamedTuple):
     """A status, and the UID and version of the object on which it was decided."""
 
     uid: str
@@ -81,10 +81,10 @@ class GroupStatuses:
         self._timing = timing
         self._count = count
         self._try_again = try_again
-        self._decided: dict[GroupKey, _Decided] = {}
+        self._decided: dict[GroupKey, _DecidedGroupStatus] = {}
         #: The statuses whose write the API server has confirmed, with the time of the confirmation.
-        self._written: dict[GroupKey, tuple[_Decided, float]] = {}
-        self.writes: Dispatcher[GroupKey, _Decided] = Dispatcher(
+        self._written: dict[GroupKey, tuple[_DecidedGroupStatus, float]] = {}
+        self.writes: Dispatcher[GroupKey, _DecidedGroupStatus] = Dispatcher(
             self._write, concurrency=WRITES_AT_A_TIME, pace=pace
         )
 
@@ -135,11 +135,11 @@ class GroupStatuses:
         found = None if known is None else known.object
         if not isinstance(found, PodGroup) or found.metadata.uid != result.group.uid:
             return
-        decided = _Decided(found.metadata.uid, found.metadata.resource_version, result.status)
+        decided = _DecidedGroupStatus(found.metadata.uid, found.metadata.resource_version, result.status)
         self._decided[key] = decided
         self.writes.put(key, decided)
 
-    async def _write(self, key: GroupKey, decided: _Decided) -> None:
+    async def _write(self, key: GroupKey, decided: _DecidedGroupStatus) -> None:
         body = _encode(
             {
                 "metadata": {"uid": decided.uid, "resourceVersion": decided.version},
@@ -188,7 +188,7 @@ def _status(status: PodGroupStatus) -> dict[str, Any]:
     }
 
 
-class _Written(NamedTuple):
+class _WrittenQueueStatus(NamedTuple):
     """The amounts written to the queue with this UID, the version that the write returned, and the time."""
 
     uid: str
@@ -221,7 +221,7 @@ class QueueStatuses:
         self._budget = budget
         self._timing = timing
         self._count = count
-        self._written: dict[str, _Written] = {}
+        self._written: dict[str, _WrittenQueueStatus] = {}
         #: The parsed statuses of queues, valid while the queue is the same object.
         self._read: dict[str, tuple[Queue, Vector]] = {}
         self._named: dict[str, dict[str, None]] = {}
@@ -272,7 +272,7 @@ class QueueStatuses:
                 found[name] = held
         return found
 
-    def _unseen(self, queue: Queue) -> _Written | None:
+    def _unseen(self, queue: Queue) -> _WrittenQueueStatus | None:
         """Return what was written to a queue, if the watch has not delivered it yet."""
         written, metadata = self._written.get(queue.name), queue.metadata
         if written is not None and (
@@ -308,7 +308,7 @@ class QueueStatuses:
         self._count("written" if patched.failure is None else "failed")
         if patched.failure is None:
             now = self._timing.clock()
-            self._written[name] = _Written(uid, patched.resource_version, result.allocated, now)
+            self._written[name] = _WrittenQueueStatus(uid, patched.resource_version, result.allocated, now)
 
 
 def _readable(queue: Queue) -> Vector | None:
@@ -334,7 +334,7 @@ def _resources(total: Total) -> dict[str, str]:
 _ACTION: Final = "Scheduling"
 
 
-def tell(recorder: EventRecorder, groups: Groups, event: Event, *, controller: str) -> None:
+def tell(recorder: EventRecorder, groups: Groups, event: GroupEvent, *, controller: str) -> None:
     """Record an event about a group, if the group has a Volcano PodGroup."""
     known = groups.groups.get(event.group)
     found = None if known is None else known.object

@@ -11,7 +11,7 @@ from typing import Final, Protocol
 from agent_scheduler.cluster.changes import wait_for_change
 from agent_scheduler.cluster.resource_claims import ResourceClaims, claim_path, pod_ref
 from agent_scheduler.engine.dra.catalogue import Devices
-from agent_scheduler.engine.dra.records import ClaimInfo
+from agent_scheduler.engine.dra.records import ResourceClaimInfo
 from agent_scheduler.engine.dra.reservation import (
     Due,
     Lost,
@@ -25,7 +25,7 @@ from agent_scheduler.engine.dra.reservation import (
     without_allocation,
     without_pod,
 )
-from agent_scheduler.engine.state.podclaims import ClaimKey, Demand, PodRef
+from agent_scheduler.engine.state.podclaims import ClaimDemand, ClaimKey, PodRef
 from agent_scheduler.engine.state.podinfo import PodInfo
 from agent_scheduler.engine.state.records import version_of
 from agent_scheduler.kube.errors import Failure, FailureClass, StoreWentBack
@@ -285,7 +285,7 @@ class ClaimWriter:
                     devices.deallocated(part.claim, patched.resource_version)
 
     async def deallocate(
-        self, claim: ClaimInfo, pod: PodRef, *, wanted: Callable[[], bool]
+        self, claim: ResourceClaimInfo, pod: PodRef, *, wanted: Callable[[], bool]
     ) -> Failure | None:
         """Remove a claim's allocation; if it has other consumers, remove only the pod from its `reservedFor`.
 
@@ -304,7 +304,9 @@ class ClaimWriter:
                     await wait_for_change(changed)
         return failure
 
-    async def _deallocate(self, claim: ClaimInfo, pod: PodRef, wanted: Callable[[], bool]) -> Failure | None:
+    async def _deallocate(
+        self, claim: ResourceClaimInfo, pod: PodRef, wanted: Callable[[], bool]
+    ) -> Failure | None:
         devices = self._devices
         # The other consumers may have been removed by now, and the watch may have delivered that before.
         seen, alone = devices.claim(claim.key), is_last(claim, devices, pod)
@@ -322,11 +324,11 @@ class ClaimWriter:
             devices.unreserved(claim.key, pod.uid, patched.resource_version)
         return patched.failure
 
-    def is_last(self, claim: ClaimInfo, pod: PodInfo) -> bool:
+    def is_last(self, claim: ResourceClaimInfo, pod: PodInfo) -> bool:
         """Return whether the pod is the only consumer of the claim."""
         return is_last(claim, self._devices, pod_ref(pod))
 
-    def to_deallocate(self, demand: Demand, pod: PodInfo) -> ClaimInfo | None:
+    def to_deallocate(self, demand: ClaimDemand, pod: PodInfo) -> ResourceClaimInfo | None:
         """Return a claim that keeps the pod from nodes and that no other pod uses or can use; None if there is none.
 
         A claim that is being written counts too: the watch may have delivered the write before the decision, and no
@@ -341,7 +343,7 @@ class ClaimWriter:
         return await self._patch(path, write.body, wanted=wanted, strategic=write.strategic)
 
 
-def _use(claim: ClaimInfo) -> tuple[object, ...]:
+def _use(claim: ResourceClaimInfo) -> tuple[object, ...]:
     """Return the properties of a claim on which its use depends."""
     return claim.uid, claim.allocation, claim.binding_conditions
 

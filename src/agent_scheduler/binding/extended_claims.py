@@ -26,7 +26,7 @@ from agent_scheduler.engine.dra.extended_claim import (
 )
 from agent_scheduler.engine.dra.reservation import ReservedClaim, ReservedClaims
 from agent_scheduler.engine.state.podclaims import PodRef
-from agent_scheduler.kube.create import Made
+from agent_scheduler.kube.create import CreateResult
 from agent_scheduler.kube.errors import Failure, FailureClass
 from agent_scheduler.kube.transport import pod_path
 
@@ -43,7 +43,7 @@ class CreateCall(Protocol):
 
     async def __call__(
         self, collection: str, name: str, body: bytes, *, wanted: Callable[[], bool]
-    ) -> Made: ...
+    ) -> CreateResult: ...
 
 
 class DeleteCall(Protocol):

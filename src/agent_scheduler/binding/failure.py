@@ -18,8 +18,8 @@ from agent_scheduler.engine.queueing.queue import SchedulingQueue
 from agent_scheduler.engine.quotas.shortfall import Shortfall
 from agent_scheduler.engine.state.podinfo import PodInfo
 from agent_scheduler.engine.state.queueusage import QueueUsage
-from agent_scheduler.engine.state.wantingpods import Together
-from agent_scheduler.engine.verdicts import Verdict, Wait, by_nodes, by_queue
+from agent_scheduler.engine.state.wantingpods import WantingGang
+from agent_scheduler.engine.verdicts import Verdict, WaitReason, by_nodes, by_queue
 
 from .history import History
 from .observer import Observer
@@ -28,7 +28,7 @@ from .queue_gate import NAME as QUEUE_CAPACITY
 SCHEDULER_ERROR = "SchedulerError"
 
 
-class Messenger(Protocol):
+class FailureMessenger(Protocol):
     """Reports to the API server. Returns immediately; reports that cannot be sent are counted, not raised."""
 
     def refused(self, pod: PodInfo, reason: str, message: str, *, nominated: str | None = None) -> None:
@@ -64,7 +64,7 @@ class FailureHandler:
         self,
         *,
         queue: SchedulingQueue[PodInfo],
-        messenger: Messenger,
+        messenger: FailureMessenger,
         observer: Observer,
         history: History,
         usage: QueueUsage,
@@ -88,11 +88,11 @@ class FailureHandler:
         nominated: str | None = None,
         again: bool = False,
         shard_full: str | None = None,
-        together: Together | None = None,
+        together: WantingGang | None = None,
     ) -> bool:
         """Requeue a pod that every node refused, or for which there are no nodes. Returns whether it waits for a node.
 
-        `nominated` is as for `Messenger.refused`. If `again`, the pod is retried after a backoff without an event.
+        `nominated` is as for `FailureMessenger.refused`. If `again`, a backoff suffices for a retry, without an event.
         `shard_full` is the result of `shard_full` for the pod and those that are placed with it; None if it is alone.
         `together` are the pods with which it needs a node.
 
@@ -108,9 +108,9 @@ class FailureHandler:
         verdict = by_nodes(refusal.message, refusal.plugins)
         given_back = self._usage.gated.given_back.get(pod.uid)
         if given_back is not None:
-            verdict = Verdict(Wait.QUEUE, f"{given_back}; {refusal.message}")
+            verdict = Verdict(WaitReason.QUEUE, f"{given_back}; {refusal.message}")
         elif why := self.shard_full((pod,)) if shard_full is None else shard_full:
-            verdict = Verdict(Wait.SHARD_FULL, f"{refusal.message} {why}.")
+            verdict = Verdict(WaitReason.SHARD_FULL, f"{refusal.message} {why}.")
         waits = self._waits(entry, pod, verdict, plugins=plugins, started=started, nominated=nominated)
         if waits and self._usage.active:
             kept = pod.uid in self._queue.nominator.nominated if nominated is None else bool(nominated)
@@ -127,13 +127,13 @@ class FailureHandler:
         self._waits(entry, pod, verdict, plugins={GANG_SCHEDULING}, started=started, nominated=nominated)
 
     def shard_full(self, pods: Sequence[PodInfo]) -> str:
-        """Return `Outside.full` of the pods; "" if all nodes may be used."""
+        """Return `NodesOutsideShard.full` of the pods; "" if all nodes may be used."""
         return self._outside.full(pods) if self._outside is not None and pods else ""
 
     def without_shard(self, entry: Entry, pod: PodInfo, why: str, *, nodes: int, started: float) -> None:
         """Requeue a pod for which there is no shard. It is retried when there is one."""
         message = f"0/{nodes} nodes are available: {why}."
-        self._waits(entry, pod, Verdict(Wait.SHARD, message), plugins={NODE_SHARD}, started=started)
+        self._waits(entry, pod, Verdict(WaitReason.SHARD, message), plugins={NODE_SHARD}, started=started)
 
     def queue_full(self, entry: Entry, pod: PodInfo, short: Shortfall, *, started: float) -> None:
         """Requeue a pod that its queue cannot hold. It is retried when the queue has room.

@@ -10,7 +10,7 @@ from agent_scheduler.kube.pace import Pace
 from agent_scheduler.kube.recorder import EventRecorder, EventSettings, Reporter
 from agent_scheduler.kube.retry import Timing
 from agent_scheduler.kube.status import PODS, StatusKind, StatusSettings, StatusWriter
-from agent_scheduler.kube.transport import Named, Transport, segment
+from agent_scheduler.kube.transport import PodIdentifier, Transport, segment
 from agent_scheduler.objects.batch import NATIVE_API
 
 from .calls import RateLimit
@@ -94,5 +94,5 @@ def budget_of(limit: RateLimit, timing: Timing) -> Budget:
     return Budget(qps=limit.qps or None, burst=limit.burst, timing=timing)
 
 
-def native_group_path(group: Named) -> str:
+def native_group_path(group: PodIdentifier) -> str:
     return f"{NATIVE_API}/namespaces/{segment(group.namespace)}/podgroups/{segment(group.name)}"

@@ -11,7 +11,7 @@ from agent_scheduler.cluster.state import SharedState
 from agent_scheduler.engine.dra.extended_claim import DELETED
 from agent_scheduler.engine.dra.reservation import DEALLOCATED, STILL, ReservedClaims
 from agent_scheduler.engine.framework.prebind import Attempt
-from agent_scheduler.engine.state.podclaims import Demand
+from agent_scheduler.engine.state.podclaims import ClaimDemand
 from agent_scheduler.engine.state.podinfo import PodInfo
 from agent_scheduler.kube.errors import FailureClass
 
@@ -110,7 +110,7 @@ class PodClaims:
 
     # ---- PostFilter
 
-    def deallocate(self, pod: PodInfo, demand: Demand) -> str:
+    def deallocate(self, pod: PodInfo, demand: ClaimDemand) -> str:
         """Deallocate a claim that keeps a refused pod from nodes, if there is one. Returns the text for its message."""
         if demand.left_over:
             self._until_done(pod, lambda: self._remove_left_over(pod))

@@ -42,7 +42,7 @@ from .claim_writer import PatchCall
 from .messenger import Expectations
 from .result import ScheduleResult
 from .runtime import Runtime
-from .waiting_pods import Waiting, WaitingPods
+from .waiting_pods import PermitWaitingPod, WaitingPodsMap
 
 #: Concurrent requests of PreBind plugins.
 PREBIND_CONCURRENCY: Final = 32
@@ -67,7 +67,7 @@ class Reserved(NamedTuple):
 
     parts: tuple[tuple[PreBind, Any], ...]
     #: The pod's wait for Permit plugins; None if they allow it.
-    waiting: Waiting | None = None
+    waiting: PermitWaitingPod | None = None
 
     @property
     def waits_for_others(self) -> bool:
@@ -84,7 +84,7 @@ NOTHING: Final = Reserved(())
 
 
 @dataclass(slots=True)
-class _Job:
+class _PreBindRun:
     result: ScheduleResult
     node_name: str
     reserved: Reserved
@@ -116,7 +116,7 @@ class PreBinder:
         self._profile_of = profile_of
         self._expectations = Expectations(cluster, patch)
         self._clock, self._now = runtime.timing.clock, runtime.timing.now
-        self._waiting_pods = WaitingPods()
+        self._waiting_pods = WaitingPodsMap()
         self._background = background
         self._writes = writes
         #: UID of each pod with reservations -> the plugins that made them, since the profile may be gone by the pod's
@@ -198,7 +198,7 @@ class PreBinder:
 
     def start(self, result: ScheduleResult, node_name: str, reserved: Reserved, calls: PreBindCalls) -> None:
         """Start the writes; the pod is assumed on the node already."""
-        job = _Job(result, node_name, reserved, calls)
+        job = _PreBindRun(result, node_name, reserved, calls)
         self._begin(not reserved.waits_for_others)
         self._background.start(lambda: self._carry_out(job), lambda: self._drop(job))
 
@@ -236,7 +236,7 @@ class PreBinder:
         """Write until cancelled; reservations are released then."""
         await self._background.run()
 
-    async def _carry_out(self, job: _Job) -> None:
+    async def _carry_out(self, job: _PreBindRun) -> None:
         pod, writes = job.result.pod, not job.reserved.waits_for_others
         try:
             if not pod.stands_by:
@@ -266,8 +266,8 @@ class PreBinder:
             self._end(writes)
         job.calls.ended(job.result, job.node_name, problem)
 
-    async def _permitted(self, job: _Job) -> Refusal | str:
-        """Return the result of `Waiting.settled`."""
+    async def _permitted(self, job: _PreBindRun) -> Refusal | str:
+        """Return the result of `PermitWaitingPod.settled`."""
         waiting = job.reserved.waiting
         if waiting is None:
             return ""
@@ -277,7 +277,7 @@ class PreBinder:
             finally:
                 self._waiting_pods.end(job.result.pod)
 
-    async def _until_its_turn(self, job: _Job) -> str:
+    async def _until_its_turn(self, job: _PreBindRun) -> str:
         """Wait until the standby pod may be bound. Returns an error message, or "".
 
         It fails if the pod no longer waits, has lost its node, or no pod that is to run before it is left. There is no
@@ -300,7 +300,7 @@ class PreBinder:
                         await changed.wait()
         return "" if self._is_wanted(job) else "the pod no longer waits"
 
-    async def _write_all(self, job: _Job) -> str:
+    async def _write_all(self, job: _PreBindRun) -> str:
         """Run PreBind of the plugins. Returns an error message, or ""."""
         for plugin, reservation in job.reserved.parts:
             attempt = Attempt(
@@ -318,7 +318,7 @@ class PreBinder:
         return ""
 
     @contextmanager
-    def _waiting(self, job: _Job) -> Iterator[None]:
+    def _waiting(self, job: _PreBindRun) -> Iterator[None]:
         writes = not job.reserved.waits_for_others
         self.writing -= writes
         job.calls.writing_changed()
@@ -332,7 +332,7 @@ class PreBinder:
         self._cluster.forget(pod)
         self.give_back(pod)
 
-    def _undo_when_settled(self, job: _Job, is_held: Callable[[], bool]) -> None:
+    def _undo_when_settled(self, job: _PreBindRun, is_held: Callable[[], bool]) -> None:
         """Free the capacity now, but keep reservations whose write may still take effect.
 
         A request without a response may be carried out even after this process has given it up.
@@ -360,12 +360,12 @@ class PreBinder:
 
         self._background.start(undo, unreserve)
 
-    def _drop(self, job: _Job) -> None:
+    def _drop(self, job: _PreBindRun) -> None:
         self._waiting_pods.end(job.result.pod)
         self._end(not job.reserved.waits_for_others)
         self._undo(job.result.pod)
 
-    def _is_wanted(self, job: _Job) -> bool:
+    def _is_wanted(self, job: _PreBindRun) -> bool:
         pod = job.result.pod
         return self._cluster.waits(pod.uid) and self._cluster.pods[pod.uid].cls is pod.cls
 

@@ -5,7 +5,7 @@
                                                                             └─ one failed: no nomination, backoff
 
 A worker calls `attempt` in its cycle, on the snapshot that refused the pod, and continues; tasks of `run` send the
-requests. Meanwhile the pod waits behind `Gate` (kube-scheduler's asynchronous preemption, KEP-4832), since a retry
+requests. Meanwhile the pod waits behind `PreemptionGate` (asynchronous preemption, KEP-4832), since a retry
 would only find victims that are about to leave. The victims' end wakes it like any refused pod, and the nomination
 reserves the room until then.
 
@@ -30,7 +30,7 @@ from agent_scheduler.engine.preemption.evaluator import NO_CLAIMS, TERMINATING, 
 from agent_scheduler.engine.preemption.nominated import NominatedPods
 from agent_scheduler.engine.preemption.pdbs import PDBs
 from agent_scheduler.engine.queueing.places import Place
-from agent_scheduler.engine.state.podclaims import Demand
+from agent_scheduler.engine.state.podclaims import ClaimDemand
 from agent_scheduler.engine.state.podinfo import PodInfo
 from agent_scheduler.kube.errors import Failure
 from agent_scheduler.kube.eviction import Evicted
@@ -61,7 +61,7 @@ class EvictCall(Protocol):
     ) -> tuple[Evicted, Failure | None]: ...
 
 
-class Gate:
+class PreemptionGate:
     """Keeps pods out of activeQ while others are evicted for them. `Preemption` owns the set.
 
     It opens when the last request has been answered. The end of a victim does not open it, so events are not matched
@@ -84,19 +84,19 @@ class PreemptionCalls(NamedTuple):
 
     evict: EvictCall
     #: Called for a pod with resource claims that every node refused; returns the text for its message.
-    deallocate: Callable[[PodInfo, Demand], str]
+    deallocate: Callable[[PodInfo, ClaimDemand], str]
     #: Waits until pods are known as of the call.
     caught_up: Callable[[], Awaitable[None]]
 
 
 @dataclass(frozen=True, slots=True)
-class _Job:
+class _EvictionJob:
     pod: PodInfo
     candidate: Candidate
     nominates: bool
 
 
-class Attempt(NamedTuple):
+class PreemptionResult(NamedTuple):
     """The result of an attempt: `refusal` includes the preemption's message.
 
     `nominated` is the new nomination, "" to remove it, None to keep it.
@@ -117,7 +117,7 @@ class Preemption:
         *,
         calls: PreemptionCalls,
         pdbs: PDBs,
-        gate: Gate,
+        gate: PreemptionGate,
         profiles: Mapping[str, Profile],
     ) -> None:
         self._cluster = state.cluster
@@ -130,7 +130,7 @@ class Preemption:
         self._observer = runtime.observer
         self._timing = runtime.timing
         self._profiles = profiles
-        self._jobs: asyncio.Queue[_Job] = asyncio.Queue()
+        self._jobs: asyncio.Queue[_EvictionJob] = asyncio.Queue()
         #: UID of each victim that the watch does not yet report as leaving -> UIDs of the pods that it may leave for.
         self._leaving: dict[str, set[str]] = {}
         #: UID of each pod for which others are being evicted, and their node.
@@ -152,7 +152,7 @@ class Preemption:
 
     def attempt(
         self, pod: PodInfo, view: ClassView, against: Mapping[int, NominatedPods], *, claims: str = NO_CLAIMS
-    ) -> Attempt:
+    ) -> PreemptionResult:
         """Decide a preemption for a pod that every node refused. Changes nothing in the cluster; see `start`."""
         refused = self.nominations.refused(pod, view, self._columns, against)
         refusal = view.refusal(self._columns, refused)
@@ -161,9 +161,9 @@ class Preemption:
         no_more = "" if nominated or pod.nominated_node_name else None
         if plugin is None or not refusal.plugins:
             # Its profile has no preemption, whatever an earlier profile has begun; or there is no node at all.
-            return Attempt(refusal, no_more)
+            return PreemptionResult(refusal, no_more)
         if pod.uid in self._backing_off:
-            return Attempt(refusal)
+            return PreemptionResult(refusal)
         self._observer.preemption_attempted()
         found = self._evaluator.preempt(
             pod,
@@ -179,11 +179,11 @@ class Preemption:
             # Other pods may take room that was free beside the victims. Then the victims' end makes no pod fit, and
             # only the pod's next attempt removes the nomination.
             refusal = refusal._replace(plugins=refusal.plugins | {NAME})
-            return Attempt(refusal, found.candidate.node_name, found.candidate)
+            return PreemptionResult(refusal, found.candidate.node_name, found.candidate)
         refusal = refusal._replace(message=with_preemption(refusal.message, found.message, claims))
         if found.message == TERMINATING:
             refusal = refusal._replace(plugins=refusal.plugins | {NAME})
-        return Attempt(refusal, no_more if found.clear else None)
+        return PreemptionResult(refusal, no_more if found.clear else None)
 
     def gate(self, pod: PodInfo) -> None:
         """Gate `pod` until its preemption has ended; to be called before the pod is requeued."""
@@ -203,7 +203,7 @@ class Preemption:
         self._under_way[pod.uid] = candidate.node_name
         if nominates:
             self._clear_lower_nominations(pod, candidate.node_name)
-        self._jobs.put_nowait(_Job(pod, candidate, nominates))
+        self._jobs.put_nowait(_EvictionJob(pod, candidate, nominates))
 
     def _unseen(self) -> Set[str]:
         pods, leaving = self._cluster.pods, self._leaving
@@ -252,7 +252,7 @@ class Preemption:
             for kept in (self._leaving, self._under_way, self._backing_off, self._failed):
                 kept.clear()
 
-    async def _carry_out(self, job: _Job) -> None:
+    async def _carry_out(self, job: _EvictionJob) -> None:
         victims = [victim for victim in job.candidate.victims if not victim.deleting]
         async with asyncio.TaskGroup() as tasks:
             evictions = {victim.uid: tasks.create_task(self._evict_one(job, victim)) for victim in victims}
@@ -271,7 +271,7 @@ class Preemption:
             self._ungated(job, wanted=wanted)
         await self._await_terminations(job.pod, [each for each, how in ended.items() if how in _LEAVES])
 
-    def _ungated(self, job: _Job, *, wanted: bool) -> None:
+    def _ungated(self, job: _EvictionJob, *, wanted: bool) -> None:
         """Retry the pod whose gate is open now, because its requests have ended without a failure."""
         queue, uid = self._cluster.queue, job.pod.uid
         self._failed.pop(uid, None)
@@ -320,7 +320,7 @@ class Preemption:
         else:
             self._failed.pop(uid, None)
 
-    async def _evict_one(self, job: _Job, victim: PodInfo) -> Evicted:
+    async def _evict_one(self, job: _EvictionJob, victim: PodInfo) -> Evicted:
         message = f"{job.pod.scheduler_name}: preempting to accommodate a higher priority pod"
 
         def wanted() -> bool:
@@ -340,7 +340,7 @@ class Preemption:
             self._observer.eviction_failed(f"{victim.namespace}/{victim.name}", problem)
         return outcome
 
-    def _is_wanted(self, job: _Job) -> bool:
+    def _is_wanted(self, job: _EvictionJob) -> bool:
         """Return whether the pod still waits for that node."""
         cluster, uid = self._cluster, job.pod.uid
         return cluster.waits(uid) and self._under_way.get(uid) == job.candidate.node_name

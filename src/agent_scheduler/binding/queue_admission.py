@@ -18,7 +18,7 @@ import msgspec
 
 from agent_scheduler.cluster.cluster import Cluster
 from agent_scheduler.engine.framework.plugin import CleanupReservations
-from agent_scheduler.engine.quotas.standings import State
+from agent_scheduler.engine.quotas.standings import QuotaState
 from agent_scheduler.engine.quotas.vector import shown
 from agent_scheduler.engine.state.podinfo import PodInfo
 from agent_scheduler.kube.dispatch import Dispatcher, Ended
@@ -43,7 +43,7 @@ def explain(cluster: Cluster, pod: PodInfo) -> dict[str, Any]:
     held = gated.explain(pod)
     if held is not None:
         return {"queue_gate": {"standing": "held", **held._asdict()}}
-    if cluster.ledger.usage.state_of(pod) is State.LET_IN:
+    if cluster.ledger.usage.state_of(pod) is QuotaState.LET_IN:
         return {"queue_gate": {"standing": "reserved", "queue": cluster.ledger.usage.queue_of(pod)}}
     return {}
 
@@ -66,13 +66,13 @@ class AdmissionSettings:
     patience: float
 
 
-class Turn(Protocol):
+class Election(Protocol):
     """Admits one of several processes at a time; see `kube.lease.LeaderElector`."""
 
     async def run(self, lead: Callable[[], Awaitable[None]]) -> bool: ...
 
 
-class Always:
+class AlwaysElected:
     """Admits this process at all times."""
 
     async def run(self, lead: Callable[[], Awaitable[None]]) -> bool:
@@ -80,7 +80,7 @@ class Always:
         return True
 
 
-ALWAYS: Final = Always()
+ALWAYS: Final = AlwaysElected()
 
 
 class Never:
@@ -105,7 +105,7 @@ class QueueAdmission:
         cluster: Cluster,
         *,
         cleanups: Callable[[str], Sequence[CleanupReservations]],
-        turn: Turn,
+        turn: Election,
     ) -> None:
         """Create the admission, which removes gates during `turn`.
 

@@ -14,7 +14,7 @@ from agent_scheduler.engine.state.podclass import PodClass
 from agent_scheduler.engine.state.podinfo import PodInfo
 
 
-class Attempts(Protocol):
+class AttemptCallbacks(Protocol):
     """Callbacks for attempts; see the queue's methods of these names."""
 
     def scheduled(self, entry: Entry) -> None: ...
@@ -38,13 +38,13 @@ class Failures(Protocol):
         """Record that the pod was bound after failed attempts."""
 
 
-class Owner(NamedTuple):
+class AttemptOwner(NamedTuple):
     """The callbacks of the component that decided on a pod, which are called once with the outcome.
 
     The pod is bound (`attempts`), retried (`failures`), or dropped because it no longer waits (`attempts.done`).
     """
 
-    attempts: Attempts
+    attempts: AttemptCallbacks
     failures: Failures
 
 
@@ -59,7 +59,7 @@ class ScheduleResult(NamedTuple):
     filters: Sequence[CompiledFilter]
     #: The clock when the attempt began.
     started: float
-    owner: Owner
+    owner: AttemptOwner
     #: The version of the storage on which the decision depends.
     catalogue_version: int = -1
     #: See `ClassView.reserves`.

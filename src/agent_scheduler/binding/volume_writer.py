@@ -12,9 +12,9 @@ from agent_scheduler.cluster.state import SharedState
 from agent_scheduler.engine.framework.prebind import Attempt
 from agent_scheduler.engine.state.podinfo import PodInfo
 from agent_scheduler.engine.volumes.reservation import (
-    Failed,
+    ObjectPatch,
     Progress,
-    Write,
+    ReservationFailed,
     check_bindings,
     due,
     written,
@@ -59,13 +59,13 @@ class VolumeWriter:
                 found = check_bindings(reservation, catalogue, node, pod_exists=self._cluster.waits(pod.uid))
                 if found is Progress.DONE:
                     return ""
-                if isinstance(found, Failed):
+                if isinstance(found, ReservationFailed):
                     return f"binding volumes: {found.reason}"
                 if problem := self._over(pod, ends):
                     return problem
                 await wait_for_change(changed, within=ends - self._clock())
 
-    async def _write(self, write: Write, pod: PodInfo, ends: float) -> Patched:
+    async def _write(self, write: ObjectPatch, pod: PodInfo, ends: float) -> Patched:
         namespace = f"namespaces/{segment(write.namespace)}/" if write.namespace else ""
         path = f"/api/v1/{namespace}{write.resource}/{segment(write.name)}"
         return await self._patch(path, write.body, wanted=lambda: not self._over(pod, ends))

@@ -17,7 +17,7 @@ from agent_scheduler.engine.state.podinfo import PodInfo
 LONGEST: Final = 900.0
 
 
-class Waiting:
+class PermitWaitingPod:
     """Implements `WaitingPod` of `engine.framework.prebind`."""
 
     def __init__(self, pod: PodInfo, node_name: str) -> None:
@@ -58,16 +58,16 @@ class Waiting:
         return self._refusal or ""
 
 
-class WaitingPods:
+class WaitingPodsMap:
     """Owner of the waiting pods."""
 
     def __init__(self) -> None:
-        self._pods: dict[str, Waiting] = {}
-        self._shown: Mapping[str, Waiting] = MappingProxyType(self._pods)
+        self._pods: dict[str, PermitWaitingPod] = {}
+        self._shown: Mapping[str, PermitWaitingPod] = MappingProxyType(self._pods)
 
-    def ask(self, plugins: Iterable[Permit], pod: PodInfo, node: NodeInfo) -> Waiting | None:
+    def ask(self, plugins: Iterable[Permit], pod: PodInfo, node: NodeInfo) -> PermitWaitingPod | None:
         """Call the plugins in order, up to the first that rejects the pod. Returns None if all of them allow it."""
-        found = Waiting(pod, node.name)
+        found = PermitWaitingPod(pod, node.name)
         for plugin in plugins:
             answer = plugin.permit(pod, node, self._shown)
             if isinstance(answer, Wait):

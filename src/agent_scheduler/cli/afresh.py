@@ -23,7 +23,7 @@ from agent_scheduler.kube.retry import REAL
 from agent_scheduler.kube.waiting import InputsRefused
 from agent_scheduler.telemetry.logs import setup
 from agent_scheduler.telemetry.metrics import Metrics
-from agent_scheduler.telemetry.observers import FastPathObserver
+from agent_scheduler.telemetry.observers import MetricsObserver
 
 from .reach import Unreachable
 
@@ -42,7 +42,7 @@ async def explain(
     except KubeConfigError as error:
         raise Unreachable(str(error)) from error
     transport = Http1Transport(endpoint)
-    observer = FastPathObserver(
+    observer = MetricsObserver(
         Metrics(version=__version__), clock=REAL.clock, policy=configuration.conflict_policy
     )
     settings = settings_of(configuration, identity="agent-scheduler explain")

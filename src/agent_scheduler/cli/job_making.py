@@ -21,7 +21,7 @@ from agent_scheduler.objects.job import JOB_VERSION, Job, job_path
 from agent_scheduler.objects.job import jobs as jobs_of
 from apimachinery.quantity import QuantityError, parse
 
-from .listing import Unreadable, not_installed
+from .listing import ReadError, not_installed
 
 #: Attempts to create an object.
 _ATTEMPTS: Final = 3
@@ -198,13 +198,13 @@ def _resources(flag: str, text: str) -> dict[str, str]:
 
 
 async def make_job(transport: Transport, namespace: str, body: Mapping[str, Any]) -> None:
-    """Create the job. Raises Unreadable if that is refused or its outcome unknown."""
+    """Create the job. Raises ReadError if that is refused or its outcome unknown."""
     name = body["metadata"]["name"]
     await _make(transport, jobs_of(segment(namespace)), name, body, f"job {namespace}/{name}")
 
 
 async def order(transport: Transport, job: Job, action: str) -> None:
-    """Create a Command for the controller of `job`, owned by the job. Raises Unreadable."""
+    """Create a Command for the controller of `job`, owned by the job. Raises ReadError."""
     metadata = job.metadata
     reference = {
         "apiVersion": JOB_VERSION,
@@ -229,12 +229,12 @@ async def order(transport: Transport, job: Job, action: str) -> None:
 
 
 async def delete_job(transport: Transport, job: Job) -> None:
-    """Delete the job if it still has the same UID. Raises Unreadable if that is refused or its outcome unknown."""
+    """Delete the job if it still has the same UID. Raises ReadError if that is refused or its outcome unknown."""
     metadata = job.metadata
     path = job_path(segment(metadata.namespace), segment(metadata.name))
     failure = await delete_once(transport, path, metadata.uid, wanted=lambda: True)
     if failure is not None:
-        raise Unreadable(f"job {metadata.namespace}/{metadata.name} may not have been deleted: {failure}")
+        raise ReadError(f"job {metadata.namespace}/{metadata.name} may not have been deleted: {failure}")
 
 
 async def _make(transport: Transport, collection: str, name: str, body: Mapping[str, Any], what: str) -> None:
@@ -250,6 +250,6 @@ async def _make(transport: Transport, collection: str, name: str, body: Mapping[
     if failure is None:
         return
     if failure.kind is FailureClass.CONFLICT:
-        raise Unreadable(f"{what} already exists; delete it first, or use another --name")
+        raise ReadError(f"{what} already exists; delete it first, or use another --name")
     doubt = " (it may have been created anyway)" if made.is_open else ""
-    raise Unreadable(not_installed(collection, failure) or f"{what} cannot be created: {failure}{doubt}")
+    raise ReadError(not_installed(collection, failure) or f"{what} cannot be created: {failure}{doubt}")

@@ -1,6 +1,6 @@
 """Reads Jobs and their PodGroups, pods and events. Nothing is written.
 
-An unreadable Job raises `Unreadable` with a complete message. Unreadable related objects are left out and reported.
+An unreadable Job raises `ReadError` with a complete message. Unreadable related objects are left out and reported.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from agent_scheduler.controllers.jobs.depends import Waiting, waiting_tasks
+from agent_scheduler.controllers.jobs.depends import WaitingTask, waiting_tasks
 from agent_scheduler.controllers.jobs.pods import wanted_pods
 from agent_scheduler.controllers.jobs.states import CLOSED
 from agent_scheduler.kube.transport import Transport, segment
@@ -23,7 +23,7 @@ from agent_scheduler.objects.job import jobs as jobs_of
 from agent_scheduler.objects.job_pod import JOB_NAME, JobPod
 from agent_scheduler.objects.wire import Metadata, Wire
 
-from .listing import Unreadable, list_all
+from .listing import ReadError, list_all
 
 
 class Event(Wire, frozen=True):
@@ -34,7 +34,7 @@ T = TypeVar("T", Job, PodGroup, JobPod, Event)
 
 
 @dataclass(frozen=True, slots=True)
-class Seen(Generic[T]):
+class DecodedObject(Generic[T]):
     """A decoded object with its complete JSON."""
 
     value: T
@@ -46,50 +46,50 @@ class Seen(Generic[T]):
 
 
 @dataclass(frozen=True, slots=True)
-class Around:
+class JobContext:
     """The objects related to a Job. None means unreadable; `problems` has the reasons."""
 
-    group: Seen[PodGroup] | None
-    pods: list[Seen[JobPod]] | None
-    events: list[Seen[Event]] | None
+    group: DecodedObject[PodGroup] | None
+    pods: list[DecodedObject[JobPod]] | None
+    events: list[DecodedObject[Event]] | None
     #: For each task; None if unknown because the pods are unreadable.
-    waiting: Mapping[str, Waiting] | None
+    waiting: Mapping[str, WaitingTask] | None
     problems: list[str]
 
 
-def _seen(kind: type[T]) -> Decode[Seen[T]]:
+def _seen(kind: type[T]) -> Decode[DecodedObject[T]]:
     decode, whole = msgspec.json.Decoder(kind).decode, msgspec.json.Decoder(dict[str, Any]).decode
-    return lambda raw: Seen(decode(raw), whole(raw))
+    return lambda raw: DecodedObject(decode(raw), whole(raw))
 
 
 async def jobs(transport: Transport, namespace: str, selector: str = "") -> list[Job]:
-    """Return the jobs sorted by namespace and name; an empty namespace means all. Raises Unreadable."""
+    """Return the jobs sorted by namespace and name; an empty namespace means all. Raises ReadError."""
     path = jobs_of(segment(namespace)) if namespace else JOBS
     query = {"labelSelector": selector} if selector else {}
     found = await list_all(transport, path, msgspec.json.Decoder(Job).decode, query)
     return sorted(found, key=lambda each: (each.metadata.namespace, each.metadata.name))
 
 
-async def job(transport: Transport, namespace: str, name: str) -> Seen[Job]:
-    """Return the job of this name. Raises Unreadable, also if there is none."""
+async def job(transport: Transport, namespace: str, name: str) -> DecodedObject[Job]:
+    """Return the job of this name. Raises ReadError, also if there is none."""
     query = {"fieldSelector": f"metadata.name={name}"}
     found = await list_all(transport, jobs_of(segment(namespace)), _seen(Job), query)
     if not found:
-        raise Unreadable(
+        raise ReadError(
             f"there is no job {name} in namespace {namespace}; list the jobs with: "
             f"agent-scheduler job list --namespace {namespace}"
         )
     return found[0]
 
 
-async def around(transport: Transport, job: Job) -> Around:
+async def around(transport: Transport, job: Job) -> JobContext:
     namespace = segment(job.metadata.namespace)
     problems: list[str] = []
 
-    async def tried(what: str, found: Awaitable[list[Seen[T]]]) -> list[Seen[T]] | None:
+    async def tried(what: str, found: Awaitable[list[DecodedObject[T]]]) -> list[DecodedObject[T]] | None:
         try:
             return await found
-        except Unreadable as error:
+        except ReadError as error:
             problems.append(f"{what} cannot be read: {error}")
             return None
 
@@ -102,20 +102,20 @@ async def around(transport: Transport, job: Job) -> Around:
     pods = None if pods is None else _in_order(job, [each for each in pods if _is_of(job, each.metadata)])
     group = next((each for each in groups or () if _is_of(job, each.metadata)), None)
     events = await tried("events", _events(transport, namespace, job, group))
-    return Around(group, pods, events, _waiting(job, pods), problems)
+    return JobContext(group, pods, events, _waiting(job, pods), problems)
 
 
 def _is_of(job: Job, metadata: Metadata) -> bool:
     return any(each.uid == job.metadata.uid for each in metadata.owner_references or ())
 
 
-def _in_order(job: Job, pods: list[Seen[JobPod]]) -> list[Seen[JobPod]]:
+def _in_order(job: Job, pods: list[DecodedObject[JobPod]]) -> list[DecodedObject[JobPod]]:
     """Sort pods by task and number; surplus pods go last."""
     places = {name: place for place, name in enumerate(wanted_pods(job))}
     return sorted(pods, key=lambda each: (places.get(each.metadata.name, len(places)), each.metadata.name))
 
 
-def _waiting(job: Job, pods: list[Seen[JobPod]] | None) -> Mapping[str, Waiting] | None:
+def _waiting(job: Job, pods: list[DecodedObject[JobPod]] | None) -> Mapping[str, WaitingTask] | None:
     if job.status.state.phase in CLOSED:
         return {}
     if pods is None:
@@ -124,10 +124,10 @@ def _waiting(job: Job, pods: list[Seen[JobPod]] | None) -> Mapping[str, Waiting]
 
 
 async def _events(
-    transport: Transport, namespace: str, job: Job, group: Seen[PodGroup] | None
-) -> list[Seen[Event]]:
+    transport: Transport, namespace: str, job: Job, group: DecodedObject[PodGroup] | None
+) -> list[DecodedObject[Event]]:
     """Return the events of the job and its group, the newest last."""
-    found: list[Seen[Event]] = []
+    found: list[DecodedObject[Event]] = []
     for uid in (job.metadata.uid, group.metadata.uid if group is not None else ""):
         if uid:
             query = {"fieldSelector": f"involvedObject.uid={uid}"}

@@ -10,7 +10,7 @@ from agent_scheduler.objects.batch import TASK_SPEC, PodGroup
 from agent_scheduler.objects.job import Job, LifecyclePolicy, TaskSpec
 from agent_scheduler.objects.job_pod import JobPod
 
-from .job_reading import Around, Event, Seen, last_seen
+from .job_reading import DecodedObject, Event, JobContext, last_seen
 from .tables import age, table
 
 #: The label with the job's framework; jobs without it are Batch.
@@ -92,7 +92,7 @@ def plain(job: Job) -> dict[str, Any]:
     }
 
 
-def plain_whole(job: Seen[Job], around: Around) -> dict[str, Any]:
+def plain_whole(job: DecodedObject[Job], around: JobContext) -> dict[str, Any]:
     """Return the objects and the task dependencies for JSON and YAML; missing and unreadable values are null."""
     waiting = around.waiting
     return {
@@ -112,7 +112,7 @@ def plain_whole(job: Seen[Job], around: Around) -> dict[str, Any]:
     }
 
 
-def text(job: Seen[Job], around: Around, *, now: datetime) -> str:
+def text(job: DecodedObject[Job], around: JobContext, *, now: datetime) -> str:
     """Return the output of `describe`."""
     parts = [_lines(_facts(job.value, now)), _tasks(job.value, around), _templates(job)]
     if around.group is not None:
@@ -160,7 +160,7 @@ def _facts(job: Job, now: datetime) -> Iterator[tuple[str, str]]:
     )
 
 
-def _tasks(job: Job, around: Around) -> str:
+def _tasks(job: Job, around: JobContext) -> str:
     counts = job.status.task_status_count or {}
     rows = []
     for task in job.spec.tasks or ():
@@ -178,7 +178,7 @@ def _tasks(job: Job, around: Around) -> str:
     return _part("Tasks", table(_TASKS, rows))
 
 
-def _waits(task: TaskSpec, around: Around) -> str:
+def _waits(task: TaskSpec, around: JobContext) -> str:
     if around.waiting is None:
         return _UNREAD if task.depends_on is not None else ""
     waiting = around.waiting.get(task.name)
@@ -192,7 +192,7 @@ def _depends(task: TaskSpec) -> str:
     return (" or " if task.depends_on.iteration == "any" else ", ").join(names)
 
 
-def _templates(job: Seen[Job]) -> str:
+def _templates(job: DecodedObject[Job]) -> str:
     """Return the table of what the pods of each task run and request."""
     rows: list[Sequence[object]] = []
     for task, body in zip(job.value.spec.tasks or (), job.body["spec"].get("tasks") or (), strict=True):
@@ -249,7 +249,7 @@ def _group(group: PodGroup) -> Iterator[tuple[str, str]]:
         yield "Condition", " ".join(filter(None, (f"{last.type}={last.status}", last.reason, last.message)))
 
 
-def _pods(pods: Iterable[Seen[JobPod]], now: datetime) -> str:
+def _pods(pods: Iterable[DecodedObject[JobPod]], now: datetime) -> str:
     rows = []
     for each in pods:
         pod, metadata = each.value, each.metadata
@@ -279,7 +279,7 @@ def _why(pod: Mapping[str, Any]) -> str:
     return ""
 
 
-def _events(events: Iterable[Seen[Event]], now: datetime) -> str:
+def _events(events: Iterable[DecodedObject[Event]], now: datetime) -> str:
     rows = []
     for each in events:
         event = each.body

@@ -29,7 +29,7 @@ from agent_scheduler.kube.transport import Endpoint, Transport
 from agent_scheduler.objects.job import Job
 
 from . import job_making, job_reading, job_view
-from .listing import Unreadable
+from .listing import ReadError
 from .outputs import LISTS, PROGRAMS, TEXTS, add_output, dumped
 
 FAILED: Final = 2
@@ -98,7 +98,7 @@ def main(args: argparse.Namespace) -> int:
         if body is not None:
             namespace = job_making.put_into(body, args.namespace, namespace)
         print(asyncio.run(_done(args, endpoint, namespace, body)), end="")
-    except (KubeConfigError, Unreadable, job_making.NoJob) as error:
+    except (KubeConfigError, ReadError, job_making.NoJob) as error:
         _say(args.action, str(error))
         return FAILED
     return 0
@@ -120,7 +120,7 @@ def _job_named(args: argparse.Namespace) -> str:
 async def _done(
     args: argparse.Namespace, endpoint: Endpoint, namespace: str, body: dict[str, Any] | None
 ) -> str:
-    """Carry out the action and return the output. Raises Unreadable."""
+    """Carry out the action and return the output. Raises ReadError."""
     transport = Http1Transport(endpoint)
     try:
         if body is not None:
@@ -139,7 +139,7 @@ async def _done(
         phase = job.value.status.state.phase
         if phase not in phases:
             allowed = ", ".join(sorted(phases - {""}))
-            raise Unreadable(f"{place} is {phase or 'Pending'}; {args.action} is allowed in: {allowed}")
+            raise ReadError(f"{place} is {phase or 'Pending'}; {args.action} is allowed in: {allowed}")
         await job_making.order(transport, job.value, action)
         return f"{place}: requested to {args.action} (Command {action})\n"
     finally:
@@ -159,7 +159,9 @@ async def _list(transport: Transport, args: argparse.Namespace, namespace: str) 
     )
 
 
-async def _describe(transport: Transport, args: argparse.Namespace, job: job_reading.Seen[Job]) -> str:
+async def _describe(
+    transport: Transport, args: argparse.Namespace, job: job_reading.DecodedObject[Job]
+) -> str:
     around = await job_reading.around(transport, job.value)
     for problem in around.problems:
         _say("describe", problem)

@@ -28,7 +28,7 @@ _KINDS: Final[Mapping[str, str]] = {
 }
 
 
-class Unreadable(Exception):
+class ReadError(Exception):
     """Something could not be read. The message says what, and what may help."""
 
 
@@ -37,11 +37,11 @@ async def list_all(
 ) -> list[T]:
     """List all objects at `path`.
 
-    Raises Unreadable, also for a malformed object, because the output must be complete.
+    Raises ReadError, also for a malformed object, because the output must be complete.
     """
 
     def malformed(raw: bytes, error: Exception) -> str:
-        raise Unreadable(f"list {path}: an object cannot be read: {error}")
+        raise ReadError(f"list {path}: an object cannot be read: {error}")
 
     try:
         _, found, _ = await collect(
@@ -53,7 +53,7 @@ async def list_all(
             malformed=malformed,
         )
     except RequestFailed as error:
-        raise Unreadable(not_installed(path, error.failure) or str(error)) from None
+        raise ReadError(not_installed(path, error.failure) or str(error)) from None
     return list(found.values())
 
 

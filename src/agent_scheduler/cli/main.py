@@ -160,13 +160,13 @@ def _run(args: argparse.Namespace) -> int:
 
         import uvloop
 
-        from agent_scheduler.config.load import Source, write
+        from agent_scheduler.config.load import ConfigurationSource, write
         from agent_scheduler.kube.credentials import KubeConfigError
         from agent_scheduler.process.scheduler import SchedulerProcess
         from agent_scheduler.telemetry.logs import get_logger, setup
         from apimachinery.errors import ConfigurationError
 
-    source = Source(args)
+    source = ConfigurationSource(args)
     warnings: list[str] = []
     try:
         configuration = source.load(warn=warnings.append)

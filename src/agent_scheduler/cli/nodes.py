@@ -28,7 +28,7 @@ from agent_scheduler.kube.transport import Endpoint
 from agent_scheduler.objects import wire
 
 from .amounts import of_bytes, percent, short
-from .listing import Unreadable, list_all
+from .listing import ReadError, list_all
 from .outputs import PROGRAMS, add_output, dumped
 from .tables import table
 
@@ -71,7 +71,7 @@ def main(args: argparse.Namespace) -> int:
     try:
         found = asyncio.run(_read(load_endpoint(kubeconfig=args.kubeconfig)))
         chosen = _chosen(found, args.names)
-    except (KubeConfigError, Unreadable) as error:
+    except (KubeConfigError, ReadError) as error:
         _say(str(error))
         return FAILED
     if args.sort_by != "name":
@@ -127,13 +127,13 @@ def rows(nodes: Any, pods: Sequence[PodInfo]) -> list[Row]:
 
 
 def _chosen(found: list[Row], names: Sequence[str]) -> list[Row]:
-    """Return the rows of these names. Raises Unreadable for an unknown name."""
+    """Return the rows of these names. Raises ReadError for an unknown name."""
     if not names:
         return found
     by_name = {row.node.name: row for row in found}
     missing = [name for name in names if name not in by_name]
     if missing:
-        raise Unreadable(f"node {missing[0]} does not exist; the cluster has {len(found)} nodes")
+        raise ReadError(f"node {missing[0]} does not exist; the cluster has {len(found)} nodes")
     return [by_name[name] for name in names]
 
 

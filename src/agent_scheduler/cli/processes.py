@@ -13,7 +13,7 @@ from agent_scheduler.telemetry.logs import get_logger, setup
 from apimachinery.errors import ConfigurationError
 
 
-class Settings(Protocol):
+class ProcessSettings(Protocol):
     @property
     def logging(self) -> Logging: ...
     @property
@@ -21,7 +21,7 @@ class Settings(Protocol):
         """Deprecated or ineffective settings, for the log."""
 
 
-SettingsT = TypeVar("SettingsT", bound=Settings)
+SettingsT = TypeVar("SettingsT", bound=ProcessSettings)
 
 
 def run_process(

@@ -29,7 +29,7 @@ _BATCH_SCHEDULER: Final = "volcano"
 _decode_pod = msgspec.json.Decoder(wire.Pod).decode
 
 
-class Amount(NamedTuple):
+class PodTotals(NamedTuple):
     """A number of pods with their combined requests in Kubernetes quantities."""
 
     pods: int = 0
@@ -44,12 +44,12 @@ class Amount(NamedTuple):
 class Gates(NamedTuple):
     """The gated and the reserved pods of a queue without its descendants."""
 
-    held: Amount = Amount()
-    reserved: Amount = Amount()
+    held: PodTotals = PodTotals()
+    reserved: PodTotals = PodTotals()
 
 
 async def read_gates(transport: Transport) -> Mapping[str, Gates]:
-    """Return the amounts by queue, for queues with such pods. Raises Unreadable."""
+    """Return the amounts by queue, for queues with such pods. Raises ReadError."""
     usage = QueueUsage({})
     usage.batch_schedulers = (_BATCH_SCHEDULER,)
     waiting = await list_all(transport, _PODS, _pod, {"fieldSelector": "spec.nodeName="})
@@ -76,11 +76,11 @@ def gates_of(pods: Iterable[PodInfo], usage: QueueUsage) -> Mapping[str, Gates]:
     }
 
 
-def _sum(pods: Sequence[PodInfo], usage: QueueUsage) -> Amount:
+def _sum(pods: Sequence[PodInfo], usage: QueueUsage) -> PodTotals:
     total: Total = {}
     for pod in pods:
         add_to(total, usage.vector(pod))
-    return Amount(len(pods), {name: text for name, text in shown(total).items() if name != PODS})
+    return PodTotals(len(pods), {name: text for name, text in shown(total).items() if name != PODS})
 
 
 def _takes_part(pod: PodInfo) -> bool:

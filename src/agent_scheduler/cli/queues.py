@@ -21,7 +21,7 @@ from agent_scheduler.kube.transport import Endpoint
 from agent_scheduler.objects.batch import QUEUES, ROOT_QUEUE, Queue
 from agent_scheduler.objects.wire import Resources
 
-from .listing import Unreadable, list_all
+from .listing import ReadError, list_all
 from .outputs import PROGRAMS, add_output, dumped
 from .queue_gates import Gates, read_gates
 from .tables import table
@@ -47,7 +47,7 @@ _UNKNOWN: Final = "?"
 _decode = msgspec.json.Decoder(Queue).decode
 
 
-class Read(NamedTuple):
+class QueueListing(NamedTuple):
     """The queues of the cluster. `gates` is by queue; None if unreadable, with the reason in `problem`."""
 
     queues: list[Queue]
@@ -58,7 +58,7 @@ class Read(NamedTuple):
         return None if self.gates is None else self.gates.get(queue, Gates())
 
 
-class Leaf(NamedTuple):
+class IndentedQueue(NamedTuple):
     """A queue with its indentation.
 
     `last` tells for each ancestor below the top, and then for the queue itself, whether it is the last child.
@@ -82,7 +82,7 @@ def main(args: argparse.Namespace) -> int:
     try:
         read = asyncio.run(_read(load_endpoint(kubeconfig=args.kubeconfig)))
         leaves = list(tree(read.queues, args.name))
-    except (KubeConfigError, Unreadable) as error:
+    except (KubeConfigError, ReadError) as error:
         _say(str(error))
         return FAILED
     if args.output in PROGRAMS:
@@ -104,24 +104,24 @@ def _say(text: str) -> None:
     print(f"agent-scheduler queues: {' '.join(text.split())}", file=sys.stderr)
 
 
-async def _read(endpoint: Endpoint) -> Read:
+async def _read(endpoint: Endpoint) -> QueueListing:
     transport = Http1Transport(endpoint)
     try:
         queues = await list_all(transport, QUEUES, _decode)
         try:
-            return Read(queues, await read_gates(transport))
-        except Unreadable as error:
+            return QueueListing(queues, await read_gates(transport))
+        except ReadError as error:
             # Permission to read queues does not imply permission to read all pods.
-            return Read(queues, None, str(error))
+            return QueueListing(queues, None, str(error))
     finally:
         await transport.close()
 
 
-def tree(queues: Sequence[Queue], top: str | None = None) -> Iterator[Leaf]:
+def tree(queues: Sequence[Queue], top: str | None = None) -> Iterator[IndentedQueue]:
     """Yield parents before children, and siblings by name.
 
     A queue whose ancestors are missing or form a cycle is at the top; one without a parent is a child of root. Raises
-    Unreadable if there is no queue `top`.
+    ReadError if there is no queue `top`.
     """
     by_name = {queue.name: queue for queue in queues}
     children: dict[str, list[str]] = {}
@@ -134,11 +134,11 @@ def tree(queues: Sequence[Queue], top: str | None = None) -> Iterator[Leaf]:
             tops.append(name)
     if top is not None:
         if top not in by_name:
-            raise Unreadable(f"queue {top} does not exist; found: {', '.join(sorted(by_name)) or 'none'}")
+            raise ReadError(f"queue {top} does not exist; found: {', '.join(sorted(by_name)) or 'none'}")
         tops = [top]
 
-    def below(name: str, last: tuple[bool, ...]) -> Iterator[Leaf]:
-        yield Leaf(by_name[name], last)
+    def below(name: str, last: tuple[bool, ...]) -> Iterator[IndentedQueue]:
+        yield IndentedQueue(by_name[name], last)
         if _is_in_a_circle(name, by_name):
             return
         for child in (there := children.get(name, [])):
@@ -161,7 +161,7 @@ def _is_in_a_circle(name: str, by_name: Mapping[str, Queue]) -> bool:
     return at == name
 
 
-def row(leaf: Leaf, gates: Gates | None, *, wide: bool) -> Sequence[object]:
+def row(leaf: IndentedQueue, gates: Gates | None, *, wide: bool) -> Sequence[object]:
     """Return the cells of a line of the table."""
     queue = leaf.queue
     spec, status = queue.spec, queue.status

@@ -39,7 +39,7 @@ _QUOTED = 300
 Connect = Callable[[Endpoint], Transport]
 
 
-class Page(NamedTuple):
+class ServedPage(NamedTuple):
     """A page. `keys` are in every response that is the page. `patience` is in seconds."""
 
     path: str
@@ -47,11 +47,11 @@ class Page(NamedTuple):
     patience: float = PATIENCE
 
 
-EXPLAIN = Page("/debug/explain", frozenset({"pod", "place"}))
-EXPLAIN_GROUP = Page("/debug/explain", frozenset({"podgroup", "place"}))
-FIGURES = Page("/debug/figures", frozenset({"time", "attempts", "pending"}))
-WAITING = Page("/debug/queue", frozenset({"pending", "items"}))
-CHECK = Page("/debug/check", frozenset({"differences", "checked"}), CHECK_PATIENCE)
+EXPLAIN = ServedPage("/debug/explain", frozenset({"pod", "place"}))
+EXPLAIN_GROUP = ServedPage("/debug/explain", frozenset({"podgroup", "place"}))
+FIGURES = ServedPage("/debug/figures", frozenset({"time", "attempts", "pending"}))
+WAITING = ServedPage("/debug/queue", frozenset({"pending", "items"}))
+CHECK = ServedPage("/debug/check", frozenset({"differences", "checked"}), CHECK_PATIENCE)
 
 
 class Unreachable(Exception):
@@ -84,7 +84,7 @@ async def ask(pod: str, ways: Ways, *, connect: Connect = Http1Transport) -> dic
     return await ask_page(page._replace(path=path), ways, connect=connect)
 
 
-async def ask_page(page: Page, ways: Ways, *, connect: Connect = Http1Transport) -> dict[str, Any]:
+async def ask_page(page: ServedPage, ways: Ways, *, connect: Connect = Http1Transport) -> dict[str, Any]:
     """Return the content of a page. Raises Unreachable."""
     try:
         if ways.server:
@@ -97,7 +97,7 @@ async def ask_page(page: Page, ways: Ways, *, connect: Connect = Http1Transport)
 # ---- direct
 
 
-async def _straight(page: Page, ways: Ways, connect: Connect) -> dict[str, Any]:
+async def _straight(page: ServedPage, ways: Ways, connect: Connect) -> dict[str, Any]:
     base = ways.server.rstrip("/")
     given = {"Authorization": f"Bearer {ways.token}"} if ways.token else {}
     answer = await _get(_endpoint(base, given, ways.certificate_authority), page, connect)
@@ -132,7 +132,7 @@ def _endpoint(base: str, headers: dict[str, str], authority: Path | None) -> End
     return Endpoint(base, ssl_context=tls, headers=given)
 
 
-async def _get(endpoint: Endpoint, page: Page, connect: Connect) -> Response:
+async def _get(endpoint: Endpoint, page: ServedPage, connect: Connect) -> Response:
     try:
         transport = connect(endpoint)
     except ValueError as error:
@@ -148,7 +148,7 @@ async def _get(endpoint: Endpoint, page: Page, connect: Connect) -> Response:
 # ---- through the API server
 
 
-async def _through_the_api_server(page: Page, ways: Ways, connect: Connect) -> dict[str, Any]:
+async def _through_the_api_server(page: ServedPage, ways: Ways, connect: Connect) -> dict[str, Any]:
     endpoint = load_endpoint(kubeconfig=ways.kubeconfig)
     if ways.token:
         endpoint = _with_page_token(endpoint, ways.token)
@@ -193,7 +193,7 @@ async def _holder(transport: Transport, ways: Ways) -> str:
     return str(holder.rpartition("_")[0] or holder)
 
 
-async def _at(transport: Transport, pod: dict[str, Any], page: Page, namespace: str) -> dict[str, Any]:
+async def _at(transport: Transport, pod: dict[str, Any], page: ServedPage, namespace: str) -> dict[str, Any]:
     name = pod["metadata"]["name"]
     scheme, port = _served(pod)
     # The API server uses http by default.
@@ -237,7 +237,7 @@ async def _object(transport: Transport, path: str, what: str) -> dict[str, Any] 
 # ---- answers
 
 
-def _page(answer: Response, source: str, page: Page) -> dict[str, Any]:
+def _page(answer: Response, source: str, page: ServedPage) -> dict[str, Any]:
     """Return the page of a response. Raises Unreachable if it is something else."""
     found = _json(answer)
     if answer.status in (200, 404) and found is not None and page.keys <= found.keys():

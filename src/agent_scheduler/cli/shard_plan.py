@@ -7,10 +7,10 @@ from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 from agent_scheduler.controllers.sharding.configuration import ShardingSettings, without
-from agent_scheduler.controllers.sharding.store import Shard, shard_of
+from agent_scheduler.controllers.sharding.store import ShardInfo, shard_of
 from agent_scheduler.controllers.sharding.watching import set_node, set_pod
 from agent_scheduler.controllers.sharding.writes import too_large
-from agent_scheduler.engine.shards.plan import Plan
+from agent_scheduler.engine.shards.plan import ShardPlan
 from agent_scheduler.engine.shards.planning import Planner
 from agent_scheduler.engine.state.nodeinfo import NodeInfo
 from agent_scheduler.engine.state.podinfo import PodInfo
@@ -19,12 +19,12 @@ from agent_scheduler.objects.shard import NodeShard
 from .tables import table
 
 
-class Outlook(NamedTuple):
+class PlannedShards(NamedTuple):
     """The planned shards. `plan` is None if another controller owns every configured shard."""
 
     settings: ShardingSettings
-    shards: dict[str, Shard]
-    plan: Plan | None
+    shards: dict[str, ShardInfo]
+    plan: ShardPlan | None
 
     @property
     def names(self) -> list[str]:
@@ -65,11 +65,11 @@ def outlook(
     shards: Sequence[NodeShard],
     nodes: Iterable[NodeInfo],
     pods: Iterable[PodInfo],
-) -> Outlook:
+) -> PlannedShards:
     known = {shard.name: shard_of(shard) for shard in shards}
     usable = without(settings.plan, {shard.name for shard in known.values() if not shard.ours})
     if usable is None:
-        return Outlook(settings, known, None)
+        return PlannedShards(settings, known, None)
     planner = Planner(usable)
     for node in nodes:
         set_node(planner, node)
@@ -80,10 +80,10 @@ def outlook(
             planner.set_current(shard.name, shard.desired)
         else:
             planner.set_foreign(shard.name, shard.desired)
-    return Outlook(settings, known, planner.plan())
+    return PlannedShards(settings, known, planner.plan())
 
 
-def text(seen: Outlook) -> str:
+def text(seen: PlannedShards) -> str:
     """Return the plan as text: counts per shard, each node that would move, and why nodes are in no shard."""
     plan = seen.plan
     rows = []
@@ -120,7 +120,7 @@ def text(seen: Outlook) -> str:
     return "\n".join(parts)
 
 
-def plain(seen: Outlook) -> dict[str, Any]:
+def plain(seen: PlannedShards) -> dict[str, Any]:
     """Return the plan for JSON and YAML. `planned` is null for a shard that stays unchanged."""
     plan = seen.plan
     moves = plan.moves if plan is not None else ()

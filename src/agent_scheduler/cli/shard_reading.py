@@ -1,6 +1,6 @@
 """Reads NodeShards, nodes, pods, the ConfigMap, and the leases of the shards. Nothing is written.
 
-Every failure becomes one `Unreadable` with a complete message.
+Every failure becomes one `ReadError` with a complete message.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from agent_scheduler.objects.shard import NODE_SHARDS, NodeShard
 from agent_scheduler.objects.wire import Lease
 from agent_scheduler.shards.holders import lease_name
 
-from .listing import Unreadable, list_all
+from .listing import ReadError, list_all
 
 _decode_lease = msgspec.json.Decoder(Lease).decode
 
@@ -41,22 +41,22 @@ class Holder(NamedTuple):
 
 
 async def shards(transport: Transport) -> list[NodeShard]:
-    """Return the shards sorted by name. Raises Unreadable, which says if the kind is not installed."""
+    """Return the shards sorted by name. Raises ReadError, which says if the kind is not installed."""
     return sorted(await list_all(transport, NODE_SHARDS, read_shard), key=lambda shard: shard.name)
 
 
 async def nodes(transport: Transport) -> list[NodeInfo]:
-    """Return the nodes sorted by name. Raises Unreadable."""
+    """Return the nodes sorted by name. Raises ReadError."""
     return sorted(await list_all(transport, NODES, read_node), key=lambda node: node.name)
 
 
 async def pods(transport: Transport) -> list[PodInfo]:
-    """Return the pods that use capacity of a node. Raises Unreadable."""
+    """Return the pods that use capacity of a node. Raises ReadError."""
     return await list_all(transport, PODS, pod_reader(), ON_NODES)
 
 
 async def config_map(transport: Transport, namespace: str, name: str) -> ConfigMap | None:
-    """Return the ConfigMap or None. Raises Unreadable."""
+    """Return the ConfigMap or None. Raises ReadError."""
     selector = {"fieldSelector": f"metadata.name={name}"}
     found = await list_all(transport, config_maps(namespace), read_config_map, selector)
     return found[0] if found else None
@@ -74,7 +74,7 @@ async def _holder(transport: Transport, namespace: str | None, shard: str) -> Ho
     path, selector = f"/apis/coordination.k8s.io/v1{place}/leases", {"fieldSelector": f"metadata.name={name}"}
     try:
         found = await list_all(transport, path, _decode_lease, selector)
-    except Unreadable as error:
+    except ReadError as error:
         return Holder(problem=f"lease {name}: {error}")
     # If schedulers of one shard run in several namespaces, each has its own lease; the last renewed one counts.
     return Holder(max(found, key=lambda lease: lease.spec.renew_time or "", default=None))

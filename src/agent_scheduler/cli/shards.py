@@ -24,7 +24,7 @@ from apimachinery.errors import ConfigurationError
 
 from . import shard_plan, shard_view
 from . import shard_reading as reading
-from .listing import Unreadable
+from .listing import ReadError
 from .outputs import PROGRAMS, add_output, dumped
 
 FAILED = 2
@@ -72,7 +72,7 @@ def main(args: argparse.Namespace) -> int:
             return await (_plan(transport, args, given) if plans else _show(transport, args))
 
         shown = asyncio.run(_over(endpoint, show))
-    except (ConfigurationError, KubeConfigError, Unreadable) as error:
+    except (ConfigurationError, KubeConfigError, ReadError) as error:
         return _fail(" ".join(str(error).split()))
     print(shown, end="")
     return 0
@@ -132,7 +132,7 @@ def _of_file(args: argparse.Namespace) -> ShardingSettings:
 
 
 async def _configured(transport: Transport, args: argparse.Namespace) -> ShardingSettings:
-    """Return the settings of a controller that would start now. Raises ConfigurationError and Unreadable."""
+    """Return the settings of a controller that would start now. Raises ConfigurationError and ReadError."""
     flags, _ = sharding_flags(args)
     places: tuple[tuple[str, str], ...] = PLACES
     if args.sharding_configmap_namespace or args.sharding_configmap:

@@ -174,7 +174,9 @@ def screen(before: Json, now: Json, waiting: Sequence[Json], *, bold: bool = Fal
         (each["key"], each["attempts"], ",".join((*each["pending_plugins"], *each["unschedulable_plugins"])))
         for each in waiting
     ]
-    yield from _section(heading, table(("UNSCHEDULABLE POD", "ATTEMPTS", "REFUSED BY"), rows) if rows else "")
+    yield from _section(
+        heading, table(("UNSCHEDULABLE POD", "ATTEMPTS", "REJECTED BY"), rows) if rows else ""
+    )
 
 
 def _section(heading: Any, text: str) -> Iterator[str]:
@@ -246,7 +248,7 @@ def _gangs(gangs: Json) -> str:
         return ""
     total = sum(gangs["phases"].values())
     head = "GANG" if total <= len(rows) else f"GANG ({len(rows)} of {total})"
-    return table((head, "OF", "QUEUE", "PHASE", "ON NODES", "NEEDS", "REASON"), rows)
+    return table((head, "OWNER", "QUEUE", "PHASE", "PLACED", "NEEDS", "REASON"), rows)
 
 
 def _shards(shards: Sequence[Json]) -> str:

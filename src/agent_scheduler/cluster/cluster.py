@@ -34,7 +34,7 @@ from agent_scheduler.engine.volumes.catalogue import Catalogue
 from agent_scheduler.objects.batch import Queue
 
 from .standing_by import StandingBy
-from .subscribers import Events, Subscriber
+from .subscribers import EventReceivers, Subscriber
 
 #: A waiting pod, or one taken off the queue.
 Entry = QueuedPodInfo[PodInfo]
@@ -128,7 +128,7 @@ class Cluster:
         )
         #: The queue of the fast path.
         self.queue = queue
-        self.events = Events(queue)
+        self.events = EventReceivers(queue)
         #: Profile -> the scheduler of its pods.
         self._subscribers = known.subscribers
         self._subscribers.update(dict.fromkeys(queue.hint_maps, queue))

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable
 
 from agent_scheduler.engine.gangs.group import (
-    Group,
+    PodGroupInfo,
     effective_minimum,
     of_native,
     of_pod_group,
@@ -14,7 +14,7 @@ from agent_scheduler.engine.gangs.group import (
 from agent_scheduler.engine.quotas.vector import EMPTY, Total, Vector, of_requests, take_from
 from agent_scheduler.engine.state.asks import needed, role_of, turn_in_gang, turn_of_pod
 from agent_scheduler.engine.state.batchinfo import GroupKey
-from agent_scheduler.engine.state.gatedpods import Choice
+from agent_scheduler.engine.state.gatedpods import GatedMembers
 from agent_scheduler.engine.state.podinfo import PodInfo
 from agent_scheduler.engine.state.podspec import SpecError
 from agent_scheduler.objects.batch import PodGroup
@@ -34,13 +34,15 @@ class GangChoice:
         self._cluster = cluster
         self._groups = groups
 
-    def __call__(self, key: GroupKey, gated: Collection[PodInfo], reserved: Collection[str]) -> Choice | None:
+    def __call__(
+        self, key: GroupKey, gated: Collection[PodInfo], reserved: Collection[str]
+    ) -> GatedMembers | None:
         found = self._group(key, gated)
         if found is None:
             return None
         group, members = found
         if group is None:
-            return Choice((), sorted(gated, key=turn_of_pod))
+            return GatedMembers((), sorted(gated, key=turn_of_pod))
         holding = [each for each in members if self._holds_room(each, reserved)]
         held = {pod.uid for pod in gated}
         # Members without a gate and without a node need room, too.
@@ -61,7 +63,7 @@ class GangChoice:
                 role: least - sum(role_of(each) == role for each in holding) for role, least in roles.items()
             },
         )
-        return Choice(
+        return GatedMembers(
             first if any(pod.uid in held for pod in first) else (),
             [pod for pod in others if pod.uid in held],
             _at_least(group, holding),
@@ -69,7 +71,7 @@ class GangChoice:
 
     def _group(
         self, key: GroupKey, gated: Collection[PodInfo]
-    ) -> tuple[Group | None, Iterable[PodInfo]] | None:
+    ) -> tuple[PodGroupInfo | None, Iterable[PodInfo]] | None:
         """Return the gang and its members, or None if it does not exist yet. Pods that pass one by one have no gang."""
         named = any(pod.batch is not None and pod.batch.group is not None for pod in gated)
         if not named:
@@ -104,7 +106,7 @@ class GangChoice:
         return bool(pod.node_name) or pod.uid in reserved or pod.uid in self._cluster.ledger.placements
 
 
-def _at_least(group: Group, holding: Iterable[PodInfo]) -> Vector:
+def _at_least(group: PodGroupInfo, holding: Iterable[PodInfo]) -> Vector:
     """Return the declared needs of the group minus the requests of members with room."""
     if group.min_resources is None:
         return EMPTY

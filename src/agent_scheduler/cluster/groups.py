@@ -51,7 +51,7 @@ class GroupsObserver(Protocol):
         """Report a change of a ResourceQuota in a namespace."""
 
 
-class Group:
+class TrackedGroup:
     """A group as last seen. Only its owner `Groups` changes it.
 
     Invariant: it exists while its object exists or a pod names it.
@@ -78,7 +78,7 @@ class Groups:
         self._schedulers = frozenset(schedulers)
         self._usage: QueueUsage | None = None
         self._observer = observer
-        self._groups: dict[GroupKey, Group] = {}
+        self._groups: dict[GroupKey, TrackedGroup] = {}
         #: UID -> the group of a member.
         self._group_of: dict[str, GroupKey] = {}
         #: Unfinished pods of the batch scheduler without a group, by UID.
@@ -115,7 +115,7 @@ class Groups:
     # ---- questions
 
     @property
-    def groups(self) -> Mapping[GroupKey, Group]:
+    def groups(self) -> Mapping[GroupKey, TrackedGroup]:
         return self._groups
 
     @property
@@ -216,13 +216,13 @@ class Groups:
 
     # ---- groups
 
-    def _group(self, key: GroupKey) -> Group:
+    def _group(self, key: GroupKey) -> TrackedGroup:
         group = self._groups.get(key)
         if group is None:
-            group = self._groups[key] = Group(key)
+            group = self._groups[key] = TrackedGroup(key)
         return group
 
-    def _drop_if_empty(self, group: Group) -> None:
+    def _drop_if_empty(self, group: TrackedGroup) -> None:
         if group.object is None and not group.members:
             del self._groups[group.key]
 
@@ -249,7 +249,7 @@ class Groups:
         self._drop_if_empty(group)
         self._group_changed(key)
 
-    def _tell_of_queue(self, group: Group, queue: str | None) -> None:
+    def _tell_of_queue(self, group: TrackedGroup, queue: str | None) -> None:
         if self._usage is not None:
             self._usage.set_group(group.key, queue, group.members.keys())
 

@@ -263,7 +263,7 @@ class Informers:
         await self._reflectors[kind].catch_up(at_least=at_least)
 
     def learn(self, kind: str, made: Object) -> bool:
-        """Remember an object; see `View.learn`."""
+        """Remember an object; see `CollectionView.learn`."""
         return self._reflectors[kind].view.learn(made)
 
     def read_again(self, kind: str) -> None:

@@ -10,7 +10,7 @@ from agent_scheduler.engine.events.events import ActionType, ClusterEvent, Resou
 from agent_scheduler.kube.transport import collection_at
 from agent_scheduler.kube.watch_events import Decode, Object, ReadEvent
 
-from .subscribers import Events
+from .subscribers import EventReceivers
 
 R = TypeVar("R", bound=Object)
 
@@ -50,7 +50,7 @@ class Kind:
 
 
 def cached_kind(
-    events: Events,
+    events: EventReceivers,
     kind: Resource,
     path: str,
     read: Decode[R],

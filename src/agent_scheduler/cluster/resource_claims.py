@@ -10,7 +10,7 @@ from typing import Final
 
 from agent_scheduler.engine.dra.catalogue import Devices
 from agent_scheduler.engine.dra.records import (
-    ClaimInfo,
+    ResourceClaimInfo,
     read_claim,
     read_device_class,
     read_slice,
@@ -22,7 +22,7 @@ from agent_scheduler.kube.transport import segment
 
 from .changes import Changes
 from .kinds import Kind, cached_kind
-from .subscribers import Events
+from .subscribers import EventReceivers
 
 GROUP: Final = "/apis/resource.k8s.io/v1"
 
@@ -43,7 +43,7 @@ def pod_ref(pod: PodInfo) -> PodRef:
     return PodRef(pod.namespace, pod.name, pod.uid)
 
 
-def _alike(one: ClaimInfo, other: ClaimInfo) -> bool:
+def _alike(one: ResourceClaimInfo, other: ResourceClaimInfo) -> bool:
     """Return whether both mean the same for the same pods."""
     return (one.allocation, one.reserved_for) == (other.allocation, other.reserved_for)
 
@@ -51,7 +51,7 @@ def _alike(one: ClaimInfo, other: ClaimInfo) -> bool:
 class ResourceClaims:
     """Reports changes; `devices` has the objects. Owns the tasks that wait for claims."""
 
-    def __init__(self, devices: Devices, events: Events) -> None:
+    def __init__(self, devices: Devices, events: EventReceivers) -> None:
         self.devices = devices
         self.changes: Changes[ClaimKey] = Changes()
         self._events = events
@@ -93,7 +93,7 @@ class ResourceClaims:
             ),
         ]
 
-    def _put_claim(self, new: ClaimInfo) -> bool:
+    def _put_claim(self, new: ResourceClaimInfo) -> bool:
         """Store a claim, and wake pods that were rejected because of an outdated assumption about it.
 
         The watch may not show the difference, because it can miss intermediate changes.
@@ -108,7 +108,7 @@ class ResourceClaims:
             self._events.move_all(_CLAIM_UPDATE, before, after)
         return changed
 
-    def _drop_claim(self, gone: ClaimInfo) -> bool:
+    def _drop_claim(self, gone: ResourceClaimInfo) -> bool:
         devices = self.devices
         known, before = devices.claim(gone.key), devices.as_assumed(gone.key)
         dropped = devices.delete_claim(gone.key)

@@ -53,7 +53,7 @@ class StandingBy:
             self.left_alone(each.uid for each in members)
 
     def left_alone(self, uids: Iterable[str]) -> None:
-        """Make those that stand by release their room."""
+        """Release the room of pods whose stage has not begun, among `uids`; see `batch.conclusions.left_alone`."""
         for uid in uids:
             if uid in self._changed:
                 self._alone.add(uid)

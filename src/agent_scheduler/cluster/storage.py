@@ -17,7 +17,7 @@ from agent_scheduler.engine.volumes.reservation import unreserve
 
 from .changes import Changes
 from .kinds import Kind, cached_kind
-from .subscribers import Events
+from .subscribers import EventReceivers
 
 CORE, GROUP = "/api/v1", "/apis/storage.k8s.io/v1"
 
@@ -25,7 +25,7 @@ CORE, GROUP = "/api/v1", "/apis/storage.k8s.io/v1"
 class Storage:
     """Reports changes; the catalog has the objects. `changes` are those of claims, and of volumes for a claim."""
 
-    def __init__(self, catalogue: Catalogue, events: Events) -> None:
+    def __init__(self, catalogue: Catalogue, events: EventReceivers) -> None:
         self.catalogue = catalogue
         self._events = events
         self.changes: Changes[ClaimKey] = Changes()

@@ -10,7 +10,7 @@ from agent_scheduler.engine.events.events import ClusterEvent
 from agent_scheduler.engine.state.podinfo import PodInfo
 
 
-class Wakes(Protocol):
+class EventReceiver(Protocol):
     """Receives everything that may help a waiting pod."""
 
     def move_all(self, event: ClusterEvent, old: object | None = None, new: object | None = None) -> int: ...
@@ -18,7 +18,7 @@ class Wakes(Protocol):
     def burst(self) -> AbstractContextManager[None]: ...
 
 
-class Subscriber(Wakes, Protocol):
+class Subscriber(EventReceiver, Protocol):
     """Schedules the pods of some profiles. The methods are as those of the queue."""
 
     def add(self, pod: PodInfo) -> None: ...
@@ -26,18 +26,18 @@ class Subscriber(Wakes, Protocol):
     def activate(self, uids: Iterable[str]) -> object: ...
 
 
-class Events:
+class EventReceivers:
     """All receivers of events, the fast path's queue first. Owned by the cluster.
 
     A single receiver is called directly.
     """
 
-    def __init__(self, queue: Wakes) -> None:
-        self._told: tuple[Wakes, ...] = (queue,)
+    def __init__(self, queue: EventReceiver) -> None:
+        self._told: tuple[EventReceiver, ...] = (queue,)
         self.move_all: Callable[..., object] = queue.move_all
         self.assigned_pod_updated: Callable[[PodInfo, PodInfo], object] = queue.assigned_pod_updated
 
-    def also_tell(self, other: Wakes) -> None:
+    def also_tell(self, other: EventReceiver) -> None:
         self._told = (*self._told, other)
         self.move_all, self.assigned_pod_updated = self._move_all, self._assigned_pod_updated
 

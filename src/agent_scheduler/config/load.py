@@ -57,7 +57,7 @@ class Texts(NamedTuple):
     sessions: str | None = None
 
 
-class Source:
+class ConfigurationSource:
     """The source of a configuration: flags and the files that they name. It can be loaded repeatedly."""
 
     def __init__(
@@ -144,15 +144,15 @@ def load(
     namespace_file: FilePath = NAMESPACE_FILE,
     warn: Callable[[str], None] = _ignore,
 ) -> Configuration:
-    """Load the configuration of `args` (see `add_run_arguments`; None means all defaults), as `Source.load`."""
-    return Source(args, environ=environ, namespace_file=namespace_file).load(warn=warn)
+    """Load the configuration of `args`, as `ConfigurationSource.load`. Without `args` all settings have defaults."""
+    return ConfigurationSource(args, environ=environ, namespace_file=namespace_file).load(warn=warn)
 
 
 def load_text(
     text: str, *, source: str = "configuration", warn: Callable[[str], None] = _ignore
 ) -> Configuration:
     """Load from a file's text alone, as outside a cluster."""
-    return Source(argparse.Namespace(config=source), environ={}).load(Texts(text), warn=warn)
+    return ConfigurationSource(argparse.Namespace(config=source), environ={}).load(Texts(text), warn=warn)
 
 
 def _decode(data: Any, reading: Reading) -> Configuration:

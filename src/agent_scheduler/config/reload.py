@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Any, NamedTuple, Protocol
 
-from agent_scheduler.config.load import Source, Texts, to_dict
+from agent_scheduler.config.load import ConfigurationSource, Texts, to_dict
 from agent_scheduler.config.schema import Configuration
 from apimachinery.codec import extra, settings
 from apimachinery.errors import ConfigurationError
@@ -51,7 +51,7 @@ class Reloader:
 
     def __init__(
         self,
-        source: Source,
+        source: ConfigurationSource,
         current: Configuration,
         *,
         apply: Callable[[Configuration], None],

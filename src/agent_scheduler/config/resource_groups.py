@@ -16,7 +16,7 @@ from apimachinery.errors import ConfigurationError, Invalid, Path, found
 from apimachinery.values import Name, Section
 
 
-class _Members(Section, frozen=True, kw_only=True):
+class _GroupMembers(Section, frozen=True, kw_only=True):
     """The members of a group. With the key namespace, `value` has namespaces, otherwise pairs such as `key: value`.
 
     Without a key the annotation `volcano.sh/resource-group` counts, too.
@@ -30,7 +30,7 @@ class _Entry(Section, frozen=True, kw_only=True):
     """A group. `affinity` is a pod's affinity as JSON."""
 
     resource_group: Name
-    object: _Members = _Members()
+    object: _GroupMembers = _GroupMembers()
     scheduler_name: str = ""
     labels: dict[str, str] = msgspec.field(default_factory=dict)
     affinity: str = ""

@@ -95,7 +95,7 @@ class ShardingFile(Section, frozen=True, kw_only=True):
     not_ready_nodes: Treatment = "exclude"
 
 
-class Sharding(Struct, frozen=True, kw_only=True):
+class ShardingConfiguration(Struct, frozen=True, kw_only=True):
     """The whole configuration.
 
     None means that the file does not have the setting, and the controller's flag applies.
@@ -110,7 +110,7 @@ class Sharding(Struct, frozen=True, kw_only=True):
     warnings: tuple[str, ...] = ()
 
 
-def load_sharding(text: str, *, source: str) -> Sharding:
+def load_sharding(text: str, *, source: str) -> ShardingConfiguration:
     """Read the text of `sharding.yaml`. `source` names it in errors, for example `configmap volcano-system/x`.
 
     Raises ConfigurationError with one complete message, also for an empty text and an empty list of shards.
@@ -134,7 +134,7 @@ def load_sharding(text: str, *, source: str) -> Sharding:
             raise Invalid(("shardSyncPeriod",), "found 0s; allowed: a duration above 0, such as 60s")
     except Invalid as error:
         raise ConfigurationError(f"{place(error.path)}: {error.message}") from None
-    return Sharding(
+    return ShardingConfiguration(
         plan=plan,
         sync_period=file.shard_sync_period,
         node_event_trigger=file.enable_node_event_trigger,
@@ -142,7 +142,7 @@ def load_sharding(text: str, *, source: str) -> Sharding:
     )
 
 
-def parse_scheduler_configs(text: str) -> Sharding:
+def parse_scheduler_configs(text: str) -> ShardingConfiguration:
     """Read the flag `--scheduler-configs`: `name:type:min:max:prefer_warmup:minNodes:maxNodes,...`.
 
     min and max are the range of CPU utilization. Raises ConfigurationError with the flag and the part.
@@ -154,7 +154,7 @@ def parse_scheduler_configs(text: str) -> Sharding:
         raise ConfigurationError(
             f"{SCHEDULER_CONFIGS_FLAG}: {_flag_place(error.path, parts)}: {error.message}"
         ) from None
-    return Sharding(plan=plan)
+    return ShardingConfiguration(plan=plan)
 
 
 def _plan(file: ShardingFile, warn: Warn) -> PlanSettings:

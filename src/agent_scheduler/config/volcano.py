@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from agent_scheduler.config.schema import API_VERSION, KIND, Configuration
-from agent_scheduler.config.volcano_args import Arguments, Wish, boolean, combined, known, listed
+from agent_scheduler.config.volcano_args import Arguments, RequestedScore, boolean, combined, known, listed
 from agent_scheduler.engine.framework.args import VolumeBindingArgs
 from agent_scheduler.engine.profiles.profiles import REGISTRY
 from apimachinery.codec import Warn, decode, decode_value, fields, suggest
@@ -117,7 +117,7 @@ class _Profile:
     filters_off: set[str] = field(default_factory=set)
     weights: dict[str, int] = field(default_factory=dict)
     args: dict[str, dict[str, Any]] = field(default_factory=dict)
-    wishes: list[Wish] = field(default_factory=list)
+    wishes: list[RequestedScore] = field(default_factory=list)
     preempts: bool = False
     predicates: bool = False
 
@@ -267,8 +267,8 @@ def _nodeorder(arguments: Arguments, profile: _Profile, *, on: bool) -> None:
     weights = {key: arguments.number(key, default) for key, (_, default) in _ORDERS.items()}
     if not on:
         return
-    profile.wishes.append(Wish(_LEAST, -least, _EVEN, (*arguments.at, _LEAST)))
-    profile.wishes.append(Wish(_MOST, most, _EVEN, (*arguments.at, _MOST)))
+    profile.wishes.append(RequestedScore(_LEAST, -least, _EVEN, (*arguments.at, _LEAST)))
+    profile.wishes.append(RequestedScore(_MOST, most, _EVEN, (*arguments.at, _MOST)))
     for key, weight in weights.items():
         if weight:
             _weigh(_ORDERS[key][0], weight, (*arguments.at, key), profile)
@@ -298,7 +298,7 @@ def _binpack(arguments: Arguments, profile: _Profile, *, on: bool) -> None:
     for name in filter(None, (part.strip() for part in (more or "").split(","))):
         resources[name] = arguments.number(f"{_BINPACK[3]}.{name}", 1)
     if on:
-        profile.wishes.append(Wish(_BINPACK[0], weight, resources, (*arguments.at, _BINPACK[0])))
+        profile.wishes.append(RequestedScore(_BINPACK[0], weight, resources, (*arguments.at, _BINPACK[0])))
 
 
 def _configurations(value: Any, ours: dict[str, Any], warn: Warn) -> None:

@@ -87,7 +87,7 @@ _MOST = 100
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class RequestedScore:
     """A requested score: a weight, negative to prefer empty nodes, distributed to resources by their own weights."""
 
     key: str
@@ -97,14 +97,14 @@ class Wish:
 
 
 @dataclass(frozen=True, slots=True)
-class Fit:
+class FitScore:
     """The score of NodeResourcesFit: its weight, and its strategy as in a file."""
 
     weight: int
     strategy: Mapping[str, Any]
 
 
-def combined(wishes: Sequence[Wish], warn: Warn) -> Fit | None:
+def combined(wishes: Sequence[RequestedScore], warn: Warn) -> FitScore | None:
     """Combine all wishes into one strategy; None if they have no effect. Raises Invalid if that is impossible."""
     asking = [wish for wish in wishes if wish.weight and any(wish.resources.values())]
     slopes: dict[str, Fraction] = {}
@@ -137,7 +137,7 @@ def combined(wishes: Sequence[Wish], warn: Warn) -> Fit | None:
             asking[-1].path,
             f"counts together with {others} as one strategy, {kind} with weight {total}",
         )
-    return Fit(
+    return FitScore(
         total,
         {
             "type": "MostAllocated" if rising else "LeastAllocated",

@@ -27,14 +27,14 @@ from .work_queue import WorkQueue
 PATIENCE: Final = 30.0
 
 
-class Put(Protocol):
+class KeyQueue(Protocol):
     """Queues a key: after a number of seconds, or by default after the reconciler's `settle`."""
 
     def __call__(self, key: str, seconds: float | None = None, /) -> None: ...
 
 
-class Learn(Protocol):
-    """Receives the API server's response to a creation, with the name of the kind; see `View.learn`."""
+class CreationReceiver(Protocol):
+    """Receives the API server's response to a creation, with the name of the kind; see `CollectionView.learn`."""
 
     def __call__(self, kind: str, made: Object, /) -> bool: ...
 
@@ -51,7 +51,7 @@ class Reconciler(Protocol):
     #: The kinds that it requires.
     needs: tuple[str, ...]
 
-    def kinds(self, put: Put, learn: Learn, /) -> Iterable[Kind]:
+    def kinds(self, put: KeyQueue, learn: CreationReceiver, /) -> Iterable[Kind]:
         """Return the kinds to watch; changes call `put` with a key, and created objects are passed to `learn`."""
 
     def all_keys(self) -> Iterable[str]:
@@ -113,7 +113,7 @@ class Reconciling:
         queue = WorkQueue(work, workers=reconciler.workers, timing=self._timing, settle=reconciler.settle)
         return _Running(reconciler, queue)
 
-    def _putting(self, running: _Running) -> Put:
+    def _putting(self, running: _Running) -> KeyQueue:
         def put(key: str, seconds: float | None = None, /) -> None:
             if self._leading and seconds is None:
                 running.queue.put(key)

@@ -29,7 +29,7 @@ NOT_ENOUGH_TASKS: Final = "NotEnoughTasks"
 NOT_ENOUGH_RESOURCES: Final = "NotEnoughResources"
 
 
-class Wait(IntEnum):
+class WaitReason(IntEnum):
     """The missing condition.
 
     A group waits for the first of these that applies, and a member for that of its group unless it has gates itself.
@@ -87,35 +87,39 @@ def _words(reason: str, label: str, sentence: str, *, of_group: str = "") -> Wor
 _IN_VAIN: Final = "and no node would help"
 _QUEUE_SAID: Final = f"It waits for room in a queue, {_IN_VAIN}"
 
-WORDS: Final[Mapping[Wait, Words]] = MappingProxyType(
+WORDS: Final[Mapping[WaitReason, Words]] = MappingProxyType(
     {
-        Wait.GROUP: _words(GROUP_NOT_FOUND, "group", "It waits for its PodGroup"),
-        Wait.PROFILE: _words(PROFILE_NOT_FOUND, "profile", "It waits for a scheduler of its name"),
-        Wait.GATED: _words(SCHEDULING_GATED, "gates", "It waits for scheduling gates"),
-        Wait.STAGE: _words(SCHEDULING_GATED, "stage", "It waits for pods of its Job that come first"),
-        Wait.MEMBERS: _words(
+        WaitReason.GROUP: _words(GROUP_NOT_FOUND, "group", "It waits for its PodGroup"),
+        WaitReason.PROFILE: _words(PROFILE_NOT_FOUND, "profile", "It waits for a scheduler of its name"),
+        WaitReason.GATED: _words(SCHEDULING_GATED, "gates", "It waits for scheduling gates"),
+        WaitReason.STAGE: _words(SCHEDULING_GATED, "stage", "It waits for pods of its Job that come first"),
+        WaitReason.MEMBERS: _words(
             NOT_ENOUGH_PODS, "members", "It waits for pods that do not exist", of_group=NOT_ENOUGH_TASKS
         ),
-        Wait.GATES: _words(
+        WaitReason.GATES: _words(
             NOT_ENOUGH_PODS, "gates", "It waits for scheduling gates", of_group=SCHEDULING_GATED
         ),
-        Wait.SHARD: _words(NODE_SHARD_NOT_READY, "shard", f"It waits for a NodeShard, {_IN_VAIN}"),
-        Wait.QUOTA: _words(
+        WaitReason.SHARD: _words(NODE_SHARD_NOT_READY, "shard", f"It waits for a NodeShard, {_IN_VAIN}"),
+        WaitReason.QUOTA: _words(
             QUOTA_EXCEEDED, "quota", f"It waits for room in a quota of its namespace, {_IN_VAIN}"
         ),
-        Wait.QUEUE: _words(QUEUE_FULL, "queue", _QUEUE_SAID),
-        Wait.SHARD_FULL: _words(NODE_SHARD_FULL, "shard", f"It waits for room in its NodeShard, {_IN_VAIN}"),
-        Wait.ADMISSION: _words(
+        WaitReason.QUEUE: _words(QUEUE_FULL, "queue", _QUEUE_SAID),
+        WaitReason.SHARD_FULL: _words(
+            NODE_SHARD_FULL, "shard", f"It waits for room in its NodeShard, {_IN_VAIN}"
+        ),
+        WaitReason.ADMISSION: _words(
             UNSCHEDULABLE, "admission", "It waits to be let into its queue", of_group=NOT_ENOUGH_RESOURCES
         ),
-        Wait.RELEASE: _words(
+        WaitReason.RELEASE: _words(
             UNSCHEDULABLE,
             "release",
             "It waits for room that other pods are about to leave",
             of_group=NOT_ENOUGH_RESOURCES,
         ),
-        Wait.DEVICES: _words(UNSCHEDULABLE, "devices", "It waits for devices", of_group=NOT_ENOUGH_RESOURCES),
-        Wait.NODES: _words(UNSCHEDULABLE, "nodes", "It waits for nodes", of_group=NOT_ENOUGH_RESOURCES),
+        WaitReason.DEVICES: _words(
+            UNSCHEDULABLE, "devices", "It waits for devices", of_group=NOT_ENOUGH_RESOURCES
+        ),
+        WaitReason.NODES: _words(UNSCHEDULABLE, "nodes", "It waits for nodes", of_group=NOT_ENOUGH_RESOURCES),
     }
 )
 
@@ -143,7 +147,7 @@ class Verdict(NamedTuple):
     condition, if it is more specific than the table's.
     """
 
-    wait: Wait
+    wait: WaitReason
     message: str = ""
     queue: Shortfall | None = None
     of_group: str = ""
@@ -175,7 +179,7 @@ class Verdict(NamedTuple):
 
 
 def by_queue(short: Shortfall) -> Verdict:
-    return Verdict(Wait.QUEUE, str(short), short)
+    return Verdict(WaitReason.QUEUE, str(short), short)
 
 
 def by_nodes(message: str, plugins: Collection[str] = ()) -> Verdict:
@@ -183,33 +187,33 @@ def by_nodes(message: str, plugins: Collection[str] = ()) -> Verdict:
 
     `plugins` are those that refused one, each node counted for the first that did.
     """
-    return Verdict(Wait.NODES if _OF_DEVICES.isdisjoint(plugins) else Wait.DEVICES, message)
+    return Verdict(WaitReason.NODES if _OF_DEVICES.isdisjoint(plugins) else WaitReason.DEVICES, message)
 
 
 def without_group(key: str) -> Verdict:
     """Return the verdict of a pod whose PodGroup does not exist. `key` is `namespace/name`."""
-    return Verdict(Wait.GROUP, f"PodGroup {key} does not exist")
+    return Verdict(WaitReason.GROUP, f"PodGroup {key} does not exist")
 
 
 def without_profile(name: str, profiles: Sequence[str]) -> Verdict:
     """Return the verdict of a pod with an unknown schedulerName. `profiles` are the known ones."""
     known = ", ".join(profiles)
     why = f"no scheduler has looked at the pod: its schedulerName is {name!r}, and the profiles here are {known}"
-    return Verdict(Wait.PROFILE, why)
+    return Verdict(WaitReason.PROFILE, why)
 
 
 def too_few(valid: int, minimum: int, why: str = "") -> Verdict:
     """Return the verdict of a gang with too few pods that run or may run. `why` replaces the default message."""
     said = why or f"Not enough valid tasks for gang-scheduling, valid: {valid}, min: {minimum}"
-    return Verdict(Wait.MEMBERS, said)
+    return Verdict(WaitReason.MEMBERS, said)
 
 
 def others_gated(gated: int, members: int, held: int) -> Verdict:
     """Return the verdict of a gang with gated members, `held` of which only have the gate of their queue's capacity."""
     which = f", {held} of them only that of their queue's capacity" if held else ""
-    return Verdict(Wait.GATES, f"{gated} of the gang's {members} pods have scheduling gates{which}")
+    return Verdict(WaitReason.GATES, f"{gated} of the gang's {members} pods have scheduling gates{which}")
 
 
 def of_own_gates(*, stands_by: bool) -> Verdict:
     """Return the verdict of a pod with its own gates, with the message that the API server sets when it is created."""
-    return Verdict(Wait.STAGE if stands_by else Wait.GATED, HAS_GATES)
+    return Verdict(WaitReason.STAGE if stands_by else WaitReason.GATED, HAS_GATES)

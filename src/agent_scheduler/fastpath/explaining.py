@@ -21,7 +21,7 @@ from agent_scheduler.engine.queueing.places import Place
 from agent_scheduler.engine.queueing.views import PodView, find
 from agent_scheduler.engine.state.batchinfo import GroupKey
 from agent_scheduler.engine.state.podinfo import PodInfo
-from agent_scheduler.engine.verdicts import WORDS, Wait, of_own_gates
+from agent_scheduler.engine.verdicts import WORDS, WaitReason, of_own_gates
 from agent_scheduler.kube.retry import Timing
 from apimachinery.times import time_text
 
@@ -35,15 +35,15 @@ NOT_OURS = "not_ours"
 UNKNOWN = "unknown"
 
 
-class Said(NamedTuple):
+class LabelledMessage(NamedTuple):
     """A label of `verdicts.LABELS`, or empty, and the message."""
 
     label: str
     message: str
 
 
-_NOTHING: Final = Said("", "")
-_BY_NODES: Final = (WORDS[Wait.NODES].label, WORDS[Wait.DEVICES].label)
+_NOTHING: Final = LabelledMessage("", "")
+_BY_NODES: Final = (WORDS[WaitReason.NODES].label, WORDS[WaitReason.DEVICES].label)
 
 
 class Explainer:
@@ -79,7 +79,7 @@ class Explainer:
         place, node, why = self._where(pod)
         found |= {"place": place, "node": node or None, "why": why}
         if place == NOT_OURS and not node:
-            found["waits_for"] = WORDS[Wait.PROFILE].label
+            found["waits_for"] = WORDS[WaitReason.PROFILE].label
         waiting = find(self._cluster.queue, pod.uid)
         if waiting is not None:
             found["nominated_node"] = self._cluster.queue.nominator.nominated.get(pod.uid, "") or None
@@ -122,21 +122,23 @@ class Explainer:
             return Place.IN_FLIGHT.value, "", "its bind has ended, and the watch has not shown the result yet"
         return place.value, "", pod.cls.error and f"its spec cannot be used: {pod.cls.error}"
 
-    def _waits_for(self, pod: PodInfo, place: str, view: PodView) -> Said:
+    def _waits_for(self, pod: PodInfo, place: str, view: PodView) -> LabelledMessage:
         """Return the reason as in its current or future condition."""
         if place == Place.GATED:
             if pod.gates:
-                return Said(of_own_gates(stands_by=not pod.closed_gates).label, "")
+                return LabelledMessage(of_own_gates(stands_by=not pod.closed_gates).label, "")
             key = native_key(pod)
             verdict = of_gang(self._cluster.groups, key) if key is not None else None
             if verdict is not None and view.gating_plugin == GANG_SCHEDULING:
-                return Said(verdict.label, verdict.message)
+                return LabelledMessage(verdict.label, verdict.message)
             if view.gating_plugin == QUEUE_CAPACITY:
-                return Said(WORDS[Wait.QUEUE].label, view.gating_message)
+                return LabelledMessage(WORDS[WaitReason.QUEUE].label, view.gating_message)
         tried = self._history.of(pod.uid)
         said = place in (Place.UNSCHEDULABLE, Place.BACKOFF) and tried
         return (
-            Said(tried[-1].waits_for, tried[-1].message if tried[-1].waits_for else "") if said else _NOTHING
+            LabelledMessage(tried[-1].waits_for, tried[-1].message if tried[-1].waits_for else "")
+            if said
+            else _NOTHING
         )
 
     def _queue(self, place: str, pod: PodView) -> dict[str, Any]:

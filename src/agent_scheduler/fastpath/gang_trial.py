@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from math import inf
 from typing import Final, NamedTuple
 
-from agent_scheduler.binding.preemption import Attempt
+from agent_scheduler.binding.preemption import PreemptionResult
 from agent_scheduler.cluster.cluster import Cluster, Entry
 from agent_scheduler.cluster.state import SharedState
 from agent_scheduler.engine.decide.classview import ClassView
@@ -18,13 +18,13 @@ from agent_scheduler.engine.decide.refusals import Refusal
 from agent_scheduler.engine.decide.reserving import Reservations
 from agent_scheduler.engine.decide.trial import START, Trial
 from agent_scheduler.engine.dra.catalogue import PORTION
-from agent_scheduler.engine.dra.gang_search import Placement
+from agent_scheduler.engine.dra.gang_search import MemberPlacement
 from agent_scheduler.engine.framework.plugin import GANG_SCHEDULING, PodUnrankable
 from agent_scheduler.engine.framework.prebind import Writes
 from agent_scheduler.engine.state.podclass import PodClass
 from agent_scheduler.engine.state.podinfo import PodInfo
 
-from .worker import Decide, Decided
+from .worker import Decide, WorkerDecision
 
 #: The limit of portions in a search for devices.
 _PORTIONS: Final = 8
@@ -33,16 +33,16 @@ _NOT_RESERVED: Final = Refusal(
 )
 
 
-class Member(NamedTuple):
+class TrialMember(NamedTuple):
     entry: Entry
     pod: PodInfo
 
 
-class Tried(NamedTuple):
+class MemberResult(NamedTuple):
     """The result for one member."""
 
-    member: Member
-    decided: Decided
+    member: TrialMember
+    decided: WorkerDecision
     #: The node in the trial; None without one.
     node_name: str | None
     #: Whether the members placed so far, including this one, were too few for the group.
@@ -54,18 +54,18 @@ class Tried(NamedTuple):
     def plugins(self) -> Collection[str]:
         """The plugins that rejected nodes; empty for a placed member."""
         decision = self.decided.decision
-        if isinstance(decision, Attempt):
+        if isinstance(decision, PreemptionResult):
             decision = decision.refusal
         return decision.plugins if isinstance(decision, Refusal) else ()
 
     @property
-    def attempt(self) -> Attempt | None:
+    def attempt(self) -> PreemptionResult | None:
         """The evictions that it needs, if any."""
         decision = self.decided.decision
-        return decision if isinstance(decision, Attempt) and decision.candidate is not None else None
+        return decision if isinstance(decision, PreemptionResult) and decision.candidate is not None else None
 
 
-class Failed(Exception):
+class MemberFailed(Exception):
     """A member, and therefore the group, cannot be decided."""
 
     def __init__(self, pod: PodInfo, message: str) -> None:
@@ -74,14 +74,14 @@ class Failed(Exception):
 
 
 @dataclass(slots=True)
-class Searching:
+class DeviceSearch:
     """A group whose members lack devices, while a search for devices for all of them is in progress."""
 
     decide: Decide
-    members: Sequence[Member]
+    members: Sequence[TrialMember]
     have: int
     minimum: int
-    tried: Sequence[Tried]
+    tried: Sequence[MemberResult]
     placing: GangPlacing
 
 
@@ -107,9 +107,9 @@ class GroupTrial:
         snapshot.trial = None
 
     def run(
-        self, decide: Decide, members: Sequence[Member], *, have: int, minimum: int
-    ) -> Sequence[Tried] | Searching:
-        """Try the members. `have` of the group already have a node, of `minimum`. Raises Failed."""
+        self, decide: Decide, members: Sequence[TrialMember], *, have: int, minimum: int
+    ) -> Sequence[MemberResult] | DeviceSearch:
+        """Try the members. `have` of the group already have a node, of `minimum`. Raises MemberFailed."""
         tried, found = self._tried(decide, [(each, None) for each in members], have=have, minimum=minimum)
         if found >= minimum or minimum - have < 2:
             return tried
@@ -119,10 +119,10 @@ class GroupTrial:
             return tried
         pods = [member.pod for member in members]
         placing = GangPlacing(self._trial, self._snapshot, pods, minimum - have, self._taken)
-        return self.go_on(Searching(decide, members, have, minimum, tried, placing))
+        return self.go_on(DeviceSearch(decide, members, have, minimum, tried, placing))
 
-    def go_on(self, searching: Searching) -> Sequence[Tried] | Searching:
-        """Search for one more portion. Raises Failed."""
+    def go_on(self, searching: DeviceSearch) -> Sequence[MemberResult] | DeviceSearch:
+        """Search for one more portion. Raises MemberFailed."""
         decide, members, placing = searching.decide, searching.members, searching.placing
         have, minimum = searching.have, searching.minimum
         with self._in_place() as placed:
@@ -160,16 +160,16 @@ class GroupTrial:
     def _tried(
         self,
         decide: Decide,
-        members: Sequence[tuple[Member, Placement | None]],
+        members: Sequence[tuple[TrialMember, MemberPlacement | None]],
         *,
         have: int,
         minimum: int,
-    ) -> tuple[Sequence[Tried], int]:
+    ) -> tuple[Sequence[MemberResult], int]:
         """Try the members, with known placements if any.
 
         Return the results and the number of placed members of the group.
         """
-        tried: list[Tried] = []
+        tried: list[MemberResult] = []
         with self._in_place() as placed:
             for member, placement in members:
                 each = self._try(decide, member, placement)
@@ -183,7 +183,7 @@ class GroupTrial:
                 tried = [each._replace(reservations=hand_over(each.member.pod)) for each in tried]
         return tried, have
 
-    def _try(self, decide: Decide, member: Member, placement: Placement | None) -> Tried:
+    def _try(self, decide: Decide, member: TrialMember, placement: MemberPlacement | None) -> MemberResult:
         pod, trial = member.pod, self._trial
         try:
             if placement is not None:
@@ -193,24 +193,24 @@ class GroupTrial:
             decision = decided.decision
             if isinstance(decision, CandidateNodes):
                 return self._place(member, decided, decision)
-            if isinstance(decision, Attempt) and decision.candidate is not None:
+            if isinstance(decision, PreemptionResult) and decision.candidate is not None:
                 trial.place(pod, decision.candidate.row)
-                return Tried(member, decided, decision.candidate.node_name)
+                return MemberResult(member, decided, decision.candidate.node_name)
         except PodUnrankable as why:
-            raise Failed(pod, str(why)) from None
+            raise MemberFailed(pod, str(why)) from None
         except Exception as error:
-            raise Failed(pod, f"{type(error).__name__}: {error}") from error
-        return Tried(member, decided, None)
+            raise MemberFailed(pod, f"{type(error).__name__}: {error}") from error
+        return MemberResult(member, decided, None)
 
-    def _place(self, member: Member, decided: Decided, decision: CandidateNodes) -> Tried:
+    def _place(self, member: TrialMember, decided: WorkerDecision, decision: CandidateNodes) -> MemberResult:
         view = decided.view
         for candidate in decision.candidates:
             if self._trial.try_place(member.pod, candidate.row, view):
                 placement = CandidateNodes((candidate,), decision.seen)
-                return Tried(member, Decided(view, placement), candidate.node_name)
-        return Tried(member, Decided(view, _NOT_RESERVED, True), None)
+                return MemberResult(member, WorkerDecision(view, placement), candidate.node_name)
+        return MemberResult(member, WorkerDecision(view, _NOT_RESERVED, True), None)
 
-    def _place_as_found(self, member: Member, placement: Placement) -> Tried:
+    def _place_as_found(self, member: TrialMember, placement: MemberPlacement) -> MemberResult:
         pod, columns, node_name = member.pod, self._snapshot.columns, placement.node.name
         row = self._cluster.ledger.rows.get(node_name)
         view = self._trial.view_of(pod)
@@ -218,10 +218,12 @@ class GroupTrial:
             with given(placement, view, self._cluster.devices):
                 if self._trial.try_place(pod, row, view):
                     candidate = CandidateNode(node_name, row, columns.version[row])
-                    return Tried(member, Decided(view, CandidateNodes((candidate,), view.seen)), node_name)
-        return Tried(member, Decided(view, _NOT_RESERVED, True), None)
+                    return MemberResult(
+                        member, WorkerDecision(view, CandidateNodes((candidate,), view.seen)), node_name
+                    )
+        return MemberResult(member, WorkerDecision(view, _NOT_RESERVED, True), None)
 
-    def _decided(self, decide: Decide, pod: PodInfo, cls: PodClass) -> Decided:
+    def _decided(self, decide: Decide, pod: PodInfo, cls: PodClass) -> WorkerDecision:
         """Decide on a member.
 
         A search for devices gets several portions and is then given up, since others must not wait.
@@ -237,12 +239,12 @@ class GroupTrial:
         raise AssertionError("it was given up")
 
 
-def is_reached(tried: Sequence[Tried]) -> bool:
+def is_reached(tried: Sequence[MemberResult]) -> bool:
     """Return whether enough members for the group have a place, or would have one after evictions."""
     return any(each.node_name is not None and not each.waited for each in tried)
 
 
-def is_feasible(tried: Sequence[Tried]) -> bool:
+def is_feasible(tried: Sequence[MemberResult]) -> bool:
     """Return whether enough members have a place without evictions."""
     return is_reached(tried) and all(each.attempt is None for each in tried)
 

@@ -18,8 +18,8 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from agent_scheduler.binding import groups as binder
-from agent_scheduler.binding.preemption import Attempt
-from agent_scheduler.binding.result import Owner, ScheduleResult
+from agent_scheduler.binding.preemption import PreemptionResult
+from agent_scheduler.binding.result import AttemptOwner, ScheduleResult
 from agent_scheduler.binding.runtime import Runtime
 from agent_scheduler.cluster.cluster import Entry
 from agent_scheduler.cluster.state import SharedState
@@ -32,13 +32,22 @@ from agent_scheduler.engine.gangs.native import PREEMPTING, UNSCHEDULABLE, Nativ
 from agent_scheduler.engine.queueing.places import Place
 from agent_scheduler.engine.state.batchinfo import GroupKey
 from agent_scheduler.engine.state.podinfo import PodInfo
-from agent_scheduler.engine.state.wantingpods import Together
-from agent_scheduler.engine.verdicts import Verdict, Wait, by_queue
+from agent_scheduler.engine.state.wantingpods import WantingGang
+from agent_scheduler.engine.verdicts import Verdict, WaitReason, by_queue
 
-from .gang_trial import Failed, GroupTrial, Member, Searching, Tried, is_feasible, is_reached, not_nominated
+from .gang_trial import (
+    DeviceSearch,
+    GroupTrial,
+    MemberFailed,
+    MemberResult,
+    TrialMember,
+    is_feasible,
+    is_reached,
+    not_nominated,
+)
 from .gang_waits import GangWaits, of_gang
 from .handlers import DecisionHandlers
-from .worker import Decide, GoesOn
+from .worker import Continuation, Decide
 
 WAITING: Final = (
     f"{UNSCHEDULABLE}, waiting for minCount pods from a gang to be scheduled, "
@@ -53,10 +62,10 @@ class _Unfinished(NamedTuple):
     trial: GroupTrial
     worker: int
     group: NativeGroup
-    searching: Searching
+    searching: DeviceSearch
     started: float
 
-    def go_on(self) -> GoesOn | None:
+    def go_on(self) -> Continuation | None:
         return self.cycle.go_on(self)
 
 
@@ -80,7 +89,7 @@ class GangCycle:
         self._binder = handlers.binder
         self._failures = handlers.failures
         self._preemption = handlers.preemption
-        self._owner = Owner(state.cluster.queue, handlers.failures)
+        self._owner = AttemptOwner(state.cluster.queue, handlers.failures)
         self._waits = waits
         self._messenger = runtime.messenger
         self._observer = runtime.observer
@@ -102,9 +111,9 @@ class GangCycle:
 
     def run(
         self, worker: int, decide: Decide, entry: Entry, pod: PodInfo, *, started: float
-    ) -> GoesOn | None:
+    ) -> Continuation | None:
         """Decide on the group of a popped pod and carry that out, unless the decision is unfinished."""
-        popped, key = Member(entry, pod), native_key(pod)
+        popped, key = TrialMember(entry, pod), native_key(pod)
         assert key is not None, "the pod names a group"
         group = self._cluster.groups.get(key)
         if group is None:
@@ -129,7 +138,7 @@ class GangCycle:
         if len(names) > 1:
             one = "all pods in a single pod group should have the same .spec.schedulerName set"
             message = f'{one}, got: "{names[0]}" and "{names[1]}"'
-            self._error(group, members, Failed(members[0].pod, message), message, started)
+            self._error(group, members, MemberFailed(members[0].pod, message), message, started)
             return None
         self._seen.pop(key, None)
         trial = self._trial
@@ -141,7 +150,7 @@ class GangCycle:
             lambda: trial.run(decide, members, have=have, minimum=group.minimum),
         )
 
-    def go_on(self, unfinished: _Unfinished) -> GoesOn | None:
+    def go_on(self, unfinished: _Unfinished) -> Continuation | None:
         """Continue after another portion of the search. A group that has changed is tried again."""
         _, trial, worker, group, searching, started = unfinished
         cluster = self._cluster
@@ -162,31 +171,31 @@ class GangCycle:
         waits = pod is not None and cluster.is_ours(pod) and entry.uid not in cluster.ledger.placements
         return pod if waits else None
 
-    def _stands(self, member: Member) -> bool:
+    def _stands(self, member: TrialMember) -> bool:
         return self._waiting(member.entry) is member.pod
 
     def _tried(
         self,
         worker: int,
         group: NativeGroup,
-        members: Sequence[Member],
+        members: Sequence[TrialMember],
         started: float,
-        attempt: Callable[[], Sequence[Tried] | Searching],
-    ) -> GoesOn | None:
+        attempt: Callable[[], Sequence[MemberResult] | DeviceSearch],
+    ) -> Continuation | None:
         try:
             tried = attempt()
-        except Failed as error:
+        except MemberFailed as error:
             if isinstance(error.__cause__, Exception):
                 self._observer.cycle_failed(worker, error.pod, error.__cause__)
             message = f"failed to schedule other pod from a pod group: {error}"
             self._error(group, members, error, message, started)
             return None
-        if isinstance(tried, Searching):
+        if isinstance(tried, DeviceSearch):
             return _Unfinished(self, self._trial, worker, group, tried, started)
         self._carry_out(tried, group, started)
         return None
 
-    def _members(self, popped: Member, group: NativeGroup) -> Sequence[Member]:
+    def _members(self, popped: TrialMember, group: NativeGroup) -> Sequence[TrialMember]:
         """Return the waiting members, which are in flight from now on, in the order of attempts."""
         cluster = self._cluster
         found = [popped]
@@ -198,11 +207,11 @@ class GangCycle:
                     cluster.queue.activate([uid])
                     entry = cluster.queue.take(uid)
                 if entry is not None:
-                    found.append(Member(entry, pod))
+                    found.append(TrialMember(entry, pod))
         found.sort(key=lambda each: (-each.pod.priority, each.entry.initial_attempt_timestamp or 0.0))
         return found
 
-    def _lacks_others(self, members: Sequence[Member], group: NativeGroup, started: float) -> bool:
+    def _lacks_others(self, members: Sequence[TrialMember], group: NativeGroup, started: float) -> bool:
         """Return whether the group is below its minimum only because of members with gates.
 
         Then it evicts nothing and asks for no nodes, except in profiles with kube-scheduler's conditions.
@@ -223,7 +232,7 @@ class GangCycle:
         return True
 
     def _is_held_by_queue(
-        self, members: Sequence[Member], group: NativeGroup, missing: int, started: float
+        self, members: Sequence[TrialMember], group: NativeGroup, missing: int, started: float
     ) -> bool:
         """Return whether a queue has no room for the missing members: then all report that, and none is tried."""
         usage = self._cluster.ledger.usage
@@ -245,7 +254,7 @@ class GangCycle:
         self._messenger.group_decided(group, "False", verdict.reason, verdict.message)
         return True
 
-    def _may_be_tried(self, member: Member, started: float) -> bool:
+    def _may_be_tried(self, member: TrialMember, started: float) -> bool:
         (entry, pod), usage = member, self._cluster.ledger.usage
         if pod.cls.error:
             self._failures.unreadable(entry, pod, started=started)
@@ -283,7 +292,7 @@ class GangCycle:
 
     # ---- results
 
-    def _carry_out(self, tried: Sequence[Tried], group: NativeGroup, started: float) -> None:
+    def _carry_out(self, tried: Sequence[MemberResult], group: NativeGroup, started: float) -> None:
         if is_feasible(tried):
             self._bind([each for each in tried if each.node_name is not None], group, started)
             # If the group had to be placed together, the remaining members are tried once more, alone.
@@ -295,9 +304,9 @@ class GangCycle:
         reached = is_reached(tried)
         pods = [each.member.pod for each in tried]
         full = self._failures.shard_full(pods)
-        verdict = Verdict(Wait.NODES, PREEMPTING if reached else UNSCHEDULABLE)
+        verdict = Verdict(WaitReason.NODES, PREEMPTING if reached else UNSCHEDULABLE)
         if full and not reached:
-            verdict = Verdict(Wait.SHARD_FULL, f"{UNSCHEDULABLE}, {full}")
+            verdict = Verdict(WaitReason.SHARD_FULL, f"{UNSCHEDULABLE}, {full}")
         self._messenger.group_decided(group, "False", verdict.reason, verdict.message)
         together = self._cluster.ledger.usage.wanting.together(pods, group.minimum - self._scheduled(group))
         coming_back = _coming_back(tried)
@@ -310,7 +319,7 @@ class GangCycle:
             else:
                 self._back(each, full, together, waits_for_victims=reached, again=again, started=started)
 
-    def _bind(self, placed: Sequence[Tried], group: NativeGroup, started: float) -> None:
+    def _bind(self, placed: Sequence[MemberResult], group: NativeGroup, started: float) -> None:
         version, owner = self._cluster.catalogue.version, self._owner
         members = []
         for each in placed:
@@ -344,19 +353,21 @@ class GangCycle:
 
     def _refused(
         self,
-        tried: Tried,
+        tried: MemberResult,
         started: float,
         *,
         again: bool = False,
         shard_full: str | None = None,
-        together: Together | None = None,
+        together: WantingGang | None = None,
     ) -> None:
         """Reject a member that fits no node, even with evictions."""
         (entry, pod), decided = tried.member, tried.decided
         decision = decided.decision
         assert not isinstance(decision, CandidateNodes), "it was placed"
         refusal, nominated = (
-            (decision.refusal, decision.nominated) if isinstance(decision, Attempt) else (decision, None)
+            (decision.refusal, decision.nominated)
+            if isinstance(decision, PreemptionResult)
+            else (decision, None)
         )
         again = again or decided.is_partial
         self._failures.unschedulable(
@@ -370,9 +381,9 @@ class GangCycle:
 
     def _back(
         self,
-        tried: Tried,
+        tried: MemberResult,
         shard_full: str,
-        together: Together | None,
+        together: WantingGang | None,
         *,
         waits_for_victims: bool,
         again: bool,
@@ -402,7 +413,12 @@ class GangCycle:
             self._preemption.start(pod, attempt.candidate, waits=waits, nominates=waits_for_victims)
 
     def _error(
-        self, group: NativeGroup, members: Sequence[Member], error: Failed, others: str, started: float
+        self,
+        group: NativeGroup,
+        members: Sequence[TrialMember],
+        error: MemberFailed,
+        others: str,
+        started: float,
     ) -> None:
         for entry, pod in members:
             message = str(error) if pod is error.pod else others
@@ -410,7 +426,7 @@ class GangCycle:
         self._messenger.group_decided(group, "False", "SchedulerError", others)
 
 
-def _coming_back(tried: Sequence[Tried]) -> Collection[str]:
+def _coming_back(tried: Sequence[MemberResult]) -> Collection[str]:
     """Return the UIDs of members that return after a backoff, in a group that was temporarily below its quorum.
 
     Members that have a place and wait for others are not woken by events of their own. With victims, one member is

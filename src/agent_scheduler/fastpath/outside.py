@@ -34,7 +34,7 @@ _LOOK: Final = 5.0
 _STRIDE: Final = 16
 
 
-class _Said(NamedTuple):
+class _LastResult(NamedTuple):
     """The last result for a pod, or for pods that are placed together. `others_do`: nodes outside would fit."""
 
     uids: tuple[str, ...]
@@ -69,7 +69,7 @@ class OutsideShard:
         self._writes = writes
         self._timing = timing
         #: UID -> result; for several pods by the UID of the first one.
-        self._said: dict[str, _Said] = {}
+        self._said: dict[str, _LastResult] = {}
         #: The state at the last check.
         self._looked: _State | None = None
         #: For single pods without claims: profile and class -> the result in the state `_answered`.
@@ -95,7 +95,7 @@ class OutsideShard:
     def full(self, pods: Sequence[PodInfo]) -> str:
         """Return why pods without room in the shard need no additional nodes; empty if they do."""
         others_do = self._others_do(pods)
-        self._said[pods[0].uid] = _Said(tuple(pod.uid for pod in pods), others_do)
+        self._said[pods[0].uid] = _LastResult(tuple(pod.uid for pod in pods), others_do)
         return self._why if others_do else ""
 
     async def run(self) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from agent_scheduler.binding.preemption import Gate
+from agent_scheduler.binding.preemption import PreemptionGate
 from agent_scheduler.binding.queue_gate import QueueGate
 from agent_scheduler.engine.decide.decide import ClassViews
 from agent_scheduler.engine.decide.snapshot import Snapshot
@@ -35,7 +35,7 @@ class Rules:
         self._devices = devices
         self._groups = groups
         #: Keeps pods out of the queue while others are evicted for them.
-        self.gate = Gate()
+        self.gate = PreemptionGate()
         self._gang_waits = gang_waits
         #: The usable nodes, if nodes are shared.
         self.membership = Membership()
@@ -70,7 +70,7 @@ class Rules:
 
     def pre_enqueue(
         self, profiles: Mapping[str, Profile], queue_gate: QueueGate | None
-    ) -> dict[str, tuple[PreEnqueue | Gate | QueueGate, ...]]:
+    ) -> dict[str, tuple[PreEnqueue | PreemptionGate | QueueGate, ...]]:
         """Return the plugins that keep pods out of the queue, by profile.
 
         `queue_gate` is None while there are no queues of capacity. It comes last, so that a pod with another reason to

@@ -27,7 +27,7 @@ from agent_scheduler.binding.observer import Observer
 from agent_scheduler.binding.plugin_writes import PluginWrites
 from agent_scheduler.binding.prebind import PreBinder
 from agent_scheduler.binding.preemption import Preemption, PreemptionCalls
-from agent_scheduler.binding.queue_admission import ALWAYS, Never, QueueAdmission, Turn
+from agent_scheduler.binding.queue_admission import ALWAYS, Election, Never, QueueAdmission
 from agent_scheduler.binding.queue_gate import QueueGate
 from agent_scheduler.binding.runtime import Runtime
 from agent_scheduler.cluster.cluster import Cluster, KnownPods
@@ -60,7 +60,7 @@ from .listening import Left, PodChanges
 from .outside import OutsideShard
 from .rules import Rules
 from .settings import FastPathSettings
-from .shard import Shard
+from .shard import SchedulerShard
 from .strangers import Strangers
 from .watching import Watching
 from .worker import DecisionRules, Feed, Worker, WorkerPool
@@ -95,7 +95,7 @@ class FastPath:
         receivers: Receivers,
         timing: Timing = REAL,
         groups: Groups | None = None,
-        turn: Turn = ALWAYS,
+        turn: Election = ALWAYS,
     ) -> None:
         """Build the fast path. `transport` is for all short requests; watches use their own connections in it.
 
@@ -396,11 +396,11 @@ class FastPath:
             self.history.expire()
 
 
-def _shard(state: SharedState, rules: Rules, informers: Informers) -> Shard | None:
+def _shard(state: SharedState, rules: Rules, informers: Informers) -> SchedulerShard | None:
     """Return the shard; None if nodes are not shared."""
     if rules.settings.sharding is ShardingMode.NONE:
         return None
-    return Shard(
+    return SchedulerShard(
         rules.settings.sharding,
         rules.membership,
         ledger=state.cluster.ledger,

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 
-from agent_scheduler.cluster.subscribers import Events
+from agent_scheduler.cluster.subscribers import EventReceivers
 from agent_scheduler.engine.events.events import NODE_SHARD_UPDATE
 from agent_scheduler.engine.framework.plugin import Profile
 from agent_scheduler.engine.plugins.node_shard import NodeShard
@@ -24,7 +24,7 @@ def within(membership: Membership, profiles: Mapping[str, Profile]) -> dict[str,
     return {name: replace(profile, filters=(mine, *profile.filters)) for name, profile in profiles.items()}
 
 
-class Shard(Shared):
+class SchedulerShard(Shared):
     """A scheduler's shard in mode `soft` or `hard`. It is the `Side` of `shards.coordinator`."""
 
     def __init__(
@@ -33,7 +33,7 @@ class Shard(Shared):
         membership: Membership,
         *,
         ledger: Ledger,
-        events: Events,
+        events: EventReceivers,
         caught_up: Callable[[str], Awaitable[None]],
     ) -> None:
         """`events` informs all schedulers of the process.

@@ -23,7 +23,7 @@ _EVERYWHERE: Final = "default-scheduler"
 _OF_NOBODY: Final = (PROFILE_NOT_FOUND, SCHEDULING_GATED)
 
 
-class Messenger(Protocol):
+class StrangersMessenger(Protocol):
     """Writes to the API server. Returns immediately."""
 
     def stranger(self, pod: PodInfo, verdict: Verdict) -> None: ...
@@ -33,7 +33,7 @@ class Messenger(Protocol):
 class Strangers:
     """Owns when each of them was seen first, and which were reported."""
 
-    def __init__(self, cluster: Cluster, messenger: Messenger, timing: Timing) -> None:
+    def __init__(self, cluster: Cluster, messenger: StrangersMessenger, timing: Timing) -> None:
         self._cluster = cluster
         self._messenger = messenger
         self._timing = timing

@@ -22,8 +22,8 @@ from typing import Final, NamedTuple, Protocol
 import msgspec
 
 from agent_scheduler.binding.binder import Binder
-from agent_scheduler.binding.preemption import Attempt
-from agent_scheduler.binding.result import Owner, ScheduleResult
+from agent_scheduler.binding.preemption import PreemptionResult
+from agent_scheduler.binding.result import AttemptOwner, ScheduleResult
 from agent_scheduler.binding.runtime import Runtime
 from agent_scheduler.cluster.cluster import Entry
 from agent_scheduler.cluster.state import SharedState
@@ -40,7 +40,7 @@ from agent_scheduler.engine.state.podinfo import PodInfo
 from agent_scheduler.engine.verdicts import Verdict
 
 from .handlers import DecisionHandlers
-from .shard import Shard
+from .shard import SchedulerShard
 
 #: Views by profile; consulted one after the other until one has a node. The last one's result is reported.
 Views = tuple[Mapping[str, ClassViews], ...]
@@ -50,17 +50,17 @@ Views = tuple[Mapping[str, ClassViews], ...]
 _WITH_A_NODE: Final = 1.0
 
 
-class Decided(msgspec.Struct, frozen=True):
+class WorkerDecision(msgspec.Struct, frozen=True):
     view: ClassView
-    decision: CandidateNodes | Refusal | Attempt
+    decision: CandidateNodes | Refusal | PreemptionResult
     #: Whether searches were given up, so that suitable nodes may have been rejected.
     is_partial: bool = False
 
 
-class GoesOn(Protocol):
+class Continuation(Protocol):
     """A decision that another cycle must continue."""
 
-    def go_on(self) -> GoesOn | None: ...
+    def go_on(self) -> Continuation | None: ...
 
 
 class Unfinished(NamedTuple):
@@ -70,12 +70,12 @@ class Unfinished(NamedTuple):
     entry: Entry
     began: float
 
-    def go_on(self) -> GoesOn | None:
+    def go_on(self) -> Continuation | None:
         return self.worker.cycle(self.entry, began=self.began)
 
 
 #: As `Worker._decide`.
-Decide = Callable[[PodInfo, float, PodClass], Decided | None]
+Decide = Callable[[PodInfo, float, PodClass], WorkerDecision | None]
 
 
 class DecisionRules(NamedTuple):
@@ -97,7 +97,7 @@ class Gangs(Protocol):
 
     def run(
         self, worker: int, decide: Decide, entry: Entry, pod: PodInfo, *, started: float
-    ) -> GoesOn | None: ...
+    ) -> Continuation | None: ...
 
 
 class Worker:
@@ -112,7 +112,7 @@ class Worker:
         *,
         handlers: DecisionHandlers,
         gangs: Gangs,
-        shard: Shard | None,
+        shard: SchedulerShard | None,
     ) -> None:
         """Create the worker with this index, from 0 on. If `shard` is None, all nodes may be used."""
         self._index = index
@@ -120,7 +120,7 @@ class Worker:
         self._binder = handlers.binder
         self._failures = handlers.failures
         self._preemption = handlers.preemption
-        self._owner = Owner(state.cluster.queue, handlers.failures)
+        self._owner = AttemptOwner(state.cluster.queue, handlers.failures)
         self._clock = runtime.timing.clock
         self._now = runtime.timing.now
         self._observer = runtime.observer
@@ -139,7 +139,7 @@ class Worker:
         """Use these from the next cycle on."""
         self._views, self._candidates, self._workers = rules
 
-    def cycle(self, entry: Entry, *, began: float | None = None) -> GoesOn | None:
+    def cycle(self, entry: Entry, *, began: float | None = None) -> Continuation | None:
         """Decide on one popped pod. Exceptions of plugins are reported, and the pod backs off.
 
         A result must be continued by another cycle with the same `entry` and `began`.
@@ -183,11 +183,11 @@ class Worker:
         self._carry_out(entry, pod, decided, started)
         return None
 
-    def _carry_out(self, entry: Entry, pod: PodInfo, decided: Decided, started: float) -> None:
+    def _carry_out(self, entry: Entry, pod: PodInfo, decided: WorkerDecision, started: float) -> None:
         view, decision = decided.view, decided.decision
         if isinstance(decision, Refusal):
             self._failures.unschedulable(entry, pod, decision, started=started, again=decided.is_partial)
-        elif isinstance(decision, Attempt):
+        elif isinstance(decision, PreemptionResult):
             self._refuse(entry, pod, decision, started)
         else:
             version = self._cluster.catalogue.version
@@ -197,7 +197,7 @@ class Worker:
                 )
             )
 
-    def _refuse(self, entry: Entry, pod: PodInfo, attempt: Attempt, started: float) -> None:
+    def _refuse(self, entry: Entry, pod: PodInfo, attempt: PreemptionResult, started: float) -> None:
         candidate = attempt.candidate
         if candidate is not None:
             self._preemption.gate(pod)
@@ -207,7 +207,7 @@ class Worker:
         if candidate is not None:
             self._preemption.start(pod, candidate, waits=waits)
 
-    def _decide(self, pod: PodInfo, spent: float, cls: PodClass | None = None) -> Decided | None:
+    def _decide(self, pod: PodInfo, spent: float, cls: PodClass | None = None) -> WorkerDecision | None:
         """Decide on a pod; None if searches for devices must continue.
 
         `spent` is the duration of the attempt in seconds. With `cls`, decide in that class on the snapshot as it is.
@@ -247,10 +247,10 @@ class Worker:
         if is_partial and spent < self._patience(pod, placed=placed):
             return None
         if placed or is_partial:
-            return Decided(view, decision, is_partial)
+            return WorkerDecision(view, decision, is_partial)
         claims = view.pod.claims
         said = NO_CLAIMS if claims is None else self._preemption.deallocate(pod, claims)
-        return Decided(view, self._preempt(pod, view, against, said))
+        return WorkerDecision(view, self._preempt(pod, view, against, said))
 
     def _patience(self, pod: PodInfo, *, placed: bool) -> float:
         """Return how long searches for devices may continue, with and without a suitable node, in seconds."""
@@ -259,7 +259,7 @@ class Worker:
 
     def _preempt(
         self, pod: PodInfo, last: ClassView, against: Mapping[int, NominatedPods], claims: str
-    ) -> Attempt:
+    ) -> PreemptionResult:
         """Select victims on preferred nodes first; `last` is the view of all allowed nodes."""
         for views in self._views[:-1]:
             attempt = self._preemption.attempt(
@@ -341,7 +341,7 @@ class WorkerPool:
         self._binder = binder
         self._clock = clock
         #: Unfinished decisions, in the order in which they continue.
-        self._unfinished: deque[GoesOn] = deque()
+        self._unfinished: deque[Continuation] = deque()
 
     async def run(self) -> None:
         """Run until the queue is closed, or until cancelled."""

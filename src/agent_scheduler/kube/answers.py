@@ -45,7 +45,7 @@ class Verb(Enum):
     __hash__ = object.__hash__
 
 
-class Asked(msgspec.Struct, frozen=True, gc=False):
+class RequestInfo(msgspec.Struct, frozen=True, gc=False):
     """A request. `resource` is the plural in paths; `uid` is empty if unknown."""
 
     verb: Verb
@@ -63,13 +63,13 @@ class Asked(msgspec.Struct, frozen=True, gc=False):
         )
 
 
-def asked_at(path: str, verb: Verb, uid: str = "") -> Asked:
+def asked_at(path: str, verb: Verb, uid: str = "") -> RequestInfo:
     """Return a request about the object at `path`, or about a subresource of it."""
     resource, name = object_at(path)
-    return Asked(verb, resource, name, uid)
+    return RequestInfo(verb, resource, name, uid)
 
 
-class _Meta(msgspec.Struct, gc=False):
+class _AnswerMeta(msgspec.Struct, gc=False):
     name: str = ""
     uid: str = ""
 
@@ -77,17 +77,17 @@ class _Meta(msgspec.Struct, gc=False):
 _NOTHING: Final = msgspec.Raw()
 
 
-class _Said(msgspec.Struct, rename="camel", gc=False):
+class _AnswerBody(msgspec.Struct, rename="camel", gc=False):
     """The parts of an object or a Status that identify it."""
 
     kind: str = ""
     api_version: str = ""
-    metadata: _Meta | None = None
-    details: _Meta | None = None
+    metadata: _AnswerMeta | None = None
+    details: _AnswerMeta | None = None
     status: msgspec.Raw = _NOTHING
 
 
-_said = msgspec.json.Decoder(_Said).decode
+_said = msgspec.json.Decoder(_AnswerBody).decode
 _SUCCESS: Final = b'"Success"'
 #: kube-apiserver's encoding of a successful bind, compared without decoding. Other encodings are decoded.
 _BOUND: Final = b'{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Success","code":201}\n'
@@ -97,7 +97,7 @@ _BY_STATUS: Final = frozenset({Verb.BIND, Verb.DELETE})
 _BIND, _DISCOVER, _GET = Verb.BIND, Verb.DISCOVER, Verb.GET
 
 
-def read(answer: Response | TransportError, asked: Asked) -> Failure | None:
+def read(answer: Response | TransportError, asked: RequestInfo) -> Failure | None:
     """Return None if the API server confirms success, otherwise the failure.
 
     NOT_FOUND means that the API server reports this very object as missing.
@@ -113,7 +113,7 @@ def read(answer: Response | TransportError, asked: Asked) -> Failure | None:
     return failure
 
 
-def _is_success(answer: Response, asked: Asked) -> bool:
+def _is_success(answer: Response, asked: RequestInfo) -> bool:
     if asked.verb is _BIND and answer.body == _BOUND:
         return True
     if not has_json(answer):
@@ -141,7 +141,7 @@ def _is_success(answer: Response, asked: Asked) -> bool:
     )
 
 
-def _names(meta: _Meta, asked: Asked) -> bool:
+def _names(meta: _AnswerMeta, asked: RequestInfo) -> bool:
     """Return whether the metadata, as far as present, is that of the requested object.
 
     A GET may return an object with the same name and another UID.

@@ -19,11 +19,11 @@ from urllib.parse import unquote, urlsplit
 from agent_scheduler.kube.address import basic, parse_proxy, without_user
 from agent_scheduler.kube.credentials import (
     REFUSED_SECONDS,
+    CredentialsSource,
     CredentialsUnavailable,
     Fixed,
     KubeConfigError,
     Renewal,
-    Source,
     TokenFile,
     bearer,
 )
@@ -100,7 +100,7 @@ def from_service_account(environ: Mapping[str, str], folder: Path = SERVICE_ACCO
     )
 
 
-def _given_by(source: Source) -> Callable[[], Awaitable[Mapping[str, str]]]:
+def _given_by(source: CredentialsSource) -> Callable[[], Awaitable[Mapping[str, str]]]:
     return no_credentials if source == Fixed({}) else source.headers
 
 
@@ -114,7 +114,7 @@ def _token_file(path: Path) -> TokenFile:
     return source
 
 
-def _both(source: Source, tls: Tls | None) -> Callable[[], None]:
+def _both(source: CredentialsSource, tls: Tls | None) -> Callable[[], None]:
     """Return the callback for a 401."""
 
     def refused() -> None:
@@ -230,7 +230,7 @@ def _present_certificate(user: Section, tls: Tls | None) -> None:
 
 def _source(
     user: Section, cluster: Section, *, tls: Tls | None, files: Sequence[Path], context: str
-) -> Source:
+) -> CredentialsSource:
     """Return the user's credentials other than a certificate. `files` and `context` are their origin."""
     for key in ("as", "as-uid", "as-groups", "as-user-extra"):
         if user.values.get(key):

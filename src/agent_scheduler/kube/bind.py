@@ -17,12 +17,19 @@ from types import MappingProxyType
 
 import msgspec
 
-from agent_scheduler.kube.answers import Asked, Verb, read
+from agent_scheduler.kube.answers import RequestInfo, Verb, read
 from agent_scheduler.kube.budget import UNLIMITED, Budget
 from agent_scheduler.kube.driver import AlreadySent, Driver, Operation, Send, ask, pause, send_once
-from agent_scheduler.kube.errors import Failure, FailureClass, Source, from_middlebox
+from agent_scheduler.kube.errors import Failure, FailureClass, ResponseOrigin, from_middlebox
 from agent_scheduler.kube.retry import REAL, Backoff, Clock, Timing
-from agent_scheduler.kube.transport import Named, Response, Transport, TransportError, pod_path, start_of
+from agent_scheduler.kube.transport import (
+    PodIdentifier,
+    Response,
+    Transport,
+    TransportError,
+    pod_path,
+    start_of,
+)
 
 
 class BindOutcome(Enum):
@@ -91,23 +98,23 @@ class BindPolicy:
 DEFAULT_POLICY = BindPolicy()
 
 
-class _Meta(msgspec.Struct, frozen=True, rename="camel"):
+class _BindPodMeta(msgspec.Struct, frozen=True, rename="camel"):
     uid: str = ""
     deletion_timestamp: str | None = None
 
 
-class _Spec(msgspec.Struct, frozen=True, rename="camel"):
+class _BindPodSpec(msgspec.Struct, frozen=True, rename="camel"):
     node_name: str | None = None
     scheduling_gates: list[msgspec.Raw] | None = None
 
 
-class _Pod(msgspec.Struct, frozen=True):
+class _BindPod(msgspec.Struct, frozen=True):
     kind: str = ""
-    metadata: _Meta = _Meta()
-    spec: _Spec = _Spec()
+    metadata: _BindPodMeta = _BindPodMeta()
+    spec: _BindPodSpec = _BindPodSpec()
 
 
-_decode_pod = msgspec.json.Decoder(_Pod).decode
+_decode_pod = msgspec.json.Decoder(_BindPod).decode
 _encode = msgspec.json.Encoder().encode
 
 
@@ -165,7 +172,9 @@ class Binds:
             deadline=policy.deadline,
         )
 
-    def send_bind(self, pod: Named, node: str, ended: Callable[[BindResult | AlreadySent], None]) -> bool:
+    def send_bind(
+        self, pod: PodIdentifier, node: str, ended: Callable[[BindResult | AlreadySent], None]
+    ) -> bool:
         """Send the bind immediately and without a task, if possible and allowed; otherwise return false.
 
         If false is returned, nothing was sent, and `bind` has to be used. `ended` is called once, with the result of
@@ -190,7 +199,7 @@ class Binds:
 
     async def bind(
         self,
-        pod: Named,
+        pod: PodIdentifier,
         node: str,
         *,
         already_sent: AlreadySent | None = None,
@@ -205,7 +214,7 @@ class Binds:
         """
         post = _post(pod, node, self._annotations.get(pod.uid))
         clock = self._timing.clock
-        attempt = _Bind(
+        attempt = _BindCall(
             post, _get(pod), uid=pod.uid, node=node, unknown=unknown, policy=self._policy, clock=clock
         )
 
@@ -216,7 +225,7 @@ class Binds:
 
         return await self._driver.run(attempt.run(), refuse=refuse, already_sent=already_sent)
 
-    async def is_pending(self, pod: Named) -> bool | None:
+    async def is_pending(self, pod: PodIdentifier) -> bool | None:
         """Return whether the API server has the pod without a node.
 
         None if the server does not respond or reports the pod as missing, which the watch will show. One request,
@@ -229,17 +238,17 @@ class Binds:
         return not found.spec.node_name
 
 
-def _post(pod: Named, node: str, annotations: Mapping[str, str] | None) -> Send:
+def _post(pod: PodIdentifier, node: str, annotations: Mapping[str, str] | None) -> Send:
     body = binding(pod.namespace, pod.name, pod.uid, node, annotations)
-    asked = Asked(Verb.BIND, "pods", pod.name, pod.uid)
+    asked = RequestInfo(Verb.BIND, "pods", pod.name, pod.uid)
     return Send("POST", f"{pod_path(pod)}/binding", asked, body)
 
 
-def _get(pod: Named) -> Send:
-    return Send("GET", pod_path(pod), Asked(Verb.GET, "pods", pod.name, pod.uid))
+def _get(pod: PodIdentifier) -> Send:
+    return Send("GET", pod_path(pod), RequestInfo(Verb.GET, "pods", pod.name, pod.uid))
 
 
-def _pod_in(response: Response) -> _Pod | None:
+def _pod_in(response: Response) -> _BindPod | None:
     try:
         pod = _decode_pod(response.body)
     except msgspec.MsgspecError:
@@ -260,12 +269,14 @@ def _may_go_on(failure: Failure) -> bool:
     After a response of its own it may not: the request has ended, and a later GET, a quorum read of etcd, shows the
     result. A 504 is different: the server stopped waiting for an operation that continues.
     """
-    unanswered = failure.source is not Source.API_SERVER or not failure.reason or failure.status == 504
+    unanswered = (
+        failure.source is not ResponseOrigin.API_SERVER or not failure.reason or failure.status == 504
+    )
     return failure.kind is FailureClass.UNKNOWN and unanswered
 
 
 @dataclass(slots=True)
-class _Bind:
+class _BindCall:
     """One call of `bind`.
 
     Invariants: a POST of unknown outcome is followed by a GET before anything else; no result means "not bound"
@@ -334,7 +345,7 @@ class _Bind:
             if not (yield from pause(failure)):
                 return self._unknown(self.unknown.then if self.unknown else None)
 
-    def _judge(self, pod: _Pod) -> BindResult | None:
+    def _judge(self, pod: _BindPod) -> BindResult | None:
         if pod.metadata.uid != self.uid:
             return self._result(BindOutcome.RECREATED, confirmed=True)
         if pod.spec.node_name:

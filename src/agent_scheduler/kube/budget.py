@@ -99,7 +99,7 @@ class Budget:
             raise ValueError(f"concurrency must be at least 1, not {concurrency}")
         self._bucket = TokenBucket(qps, burst, timing=timing)
         self._slots = asyncio.Semaphore(concurrency) if concurrency else None
-        self._place = _Place(self._bucket, self._slots)
+        self._place = _Slot(self._bucket, self._slots)
         #: Whether requests need not use the budget.
         self.is_unlimited = not qps and self._slots is None
 
@@ -119,12 +119,12 @@ class Budget:
         self._bucket.take()
         return True
 
-    def request(self) -> _Place:
+    def request(self) -> _Slot:
         """Return a context that holds a place for one request. Await the response inside, but never a backoff."""
         return self._place
 
 
-class _Place:
+class _Slot:
     """A slot and a token for the duration of the block. It has no state, so one instance serves all requests."""
 
     __slots__ = ("_bucket", "_slots")

@@ -4,10 +4,10 @@ A bind is a few hundred bytes each way, so its cost is that of the client. This 
 (httptools): an exchange is one write, one future and one parse, without a task, a stream or a dictionary of headers.
 
 Guarantees: a response is delivered whole or not at all. Unsolicited bytes, or bytes after a response, never become
-part of another exchange but end the connection. The memory for a response is bounded (`Limits`). No request is
+part of another exchange but end the connection. The memory for a response is bounded (`ResponseLimits`). No request is
 written while another is unanswered. An abandoned request is withdrawn from the kernel's buffer if it has not left
 this machine, so that it does not arrive after a lease was lost. The caller decides whether a failed request is
-repeated; `Broken` has everything that is known here.
+repeated; `ConnectionBroken` has everything that is known here.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _FRAMING = (b"content-length", b"transfer-encoding")
 _HANGUP = getattr(select, "POLLRDHUP", 0)
 
 
-class Broken(Exception):
+class ConnectionBroken(Exception):
     """The exchange ended without a complete response.
 
     `unanswered` is true if the peer closed or reset the connection before the first byte of a response. On a reused
@@ -46,7 +46,7 @@ class Broken(Exception):
         self.unanswered = unanswered
 
 
-class Answer(Protocol):
+class ResponseReceiver(Protocol):
     """The receiver of a response: an `asyncio.Future` or an object with the same methods."""
 
     def done(self) -> bool:
@@ -55,17 +55,17 @@ class Answer(Protocol):
 
     def set_result(self, response: Response, /) -> None: ...
 
-    def set_exception(self, error: Broken, /) -> None: ...
+    def set_exception(self, error: ConnectionBroken, /) -> None: ...
 
 
-class Inflow(Answer, Protocol):
-    """An `Answer` that receives the body in parts; `set_result` is called at the end."""
+class Inflow(ResponseReceiver, Protocol):
+    """A `ResponseReceiver` that receives the body in parts; `set_result` is called at the end."""
 
     def feed(self, data: bytes) -> None: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
+class ResponseLimits:
     """The limits of one response in bytes: its body, and its head (with trailers and informational responses).
 
     A list of 100,000 pods is some 400 MB, so the limit of the body only prevents exhaustion of memory; so does that
@@ -111,7 +111,7 @@ class Connection(asyncio.Protocol):
 
     def __init__(
         self,
-        limits: Limits,
+        limits: ResponseLimits,
         *,
         opened: Callable[[Connection], None],
         lost: Callable[[Connection], None],
@@ -124,9 +124,9 @@ class Connection(asyncio.Protocol):
         self._poll: Any = None
         self._descriptor = -1
         #: Set from `send` until the response is complete or the connection broken. Invariant: at most one exchange.
-        self._answer: Answer | None = None
+        self._answer: ResponseReceiver | None = None
         #: A completed exchange whose response is delivered after the bytes that came with it were examined.
-        self._whole: tuple[Answer, Response] | None = None
+        self._whole: tuple[ResponseReceiver, Response] | None = None
         #: Why the response being parsed is rejected. Parser callbacks set it, and `data_received` acts on it.
         self._fault: str | None = None
         self._keep = True
@@ -156,12 +156,12 @@ class Connection(asyncio.Protocol):
         self,
         message: bytes,
         deadline: float,
-        answer: Answer,
+        answer: ResponseReceiver,
         *,
         head_only: bool = False,
         inflow: Inflow | None = None,
     ) -> None:
-        """Write a request; `answer` receives the response or `Broken`. `head_only`: the response has no body (HEAD).
+        """Write a request; `answer` receives the response or `ConnectionBroken`. `head_only`: the response has no body.
 
         With an `inflow`, `answer` receives a 200 as soon as its head is complete, and `inflow` receives the body.
 
@@ -222,7 +222,7 @@ class Connection(asyncio.Protocol):
     def fail(self, reason: str) -> None:
         """End the current exchange, if any, and the connection."""
         self.abort()
-        self._end(Broken(reason))
+        self._end(ConnectionBroken(reason))
 
     def abort(self) -> None:
         # Without a TLS close_notify, which would protect nothing here and would wait for the peer.
@@ -235,7 +235,7 @@ class Connection(asyncio.Protocol):
                 sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _DROP_UNSENT)
         self._transport.abort()
 
-    def _end(self, error: Broken) -> None:
+    def _end(self, error: ConnectionBroken) -> None:
         answer, self._answer = self._answer, None
         if answer is not None and not answer.done():
             answer.set_exception(error)
@@ -291,7 +291,7 @@ class Connection(asyncio.Protocol):
             self._finish()
         how = f"broke: {exc}" if exc is not None else "was closed by the server"
         when = "in the middle of the answer" if self._received else "before an answer came"
-        self._end(Broken(f"the connection {how} {when}", unanswered=not self._received))
+        self._end(ConnectionBroken(f"the connection {how} {when}", unanswered=not self._received))
         self._deliver()
         # The parser holds this connection's methods; without it there is no reference cycle.
         self._parser = None

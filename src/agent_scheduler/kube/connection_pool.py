@@ -20,7 +20,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from agent_scheduler.kube.address import Address
-from agent_scheduler.kube.connection import Connection, Limits
+from agent_scheduler.kube.connection import Connection, ResponseLimits
 from agent_scheduler.kube.dial import Dial
 
 #: The share of `max_age` by which it is shortened at random, so that connections do not all end together.
@@ -70,7 +70,7 @@ class ConnectionPool:
         self._size = size
         self._keepalive = times.keepalive
         self._connect_timeout = times.connect_timeout
-        self._limits = Limits()
+        self._limits = ResponseLimits()
         self._loop = asyncio.get_running_loop()
         #: The number of used slots. Invariant: at most `size`; equal to it while requests wait.
         self._slots = 0

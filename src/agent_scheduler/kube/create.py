@@ -28,7 +28,7 @@ _decode = msgspec.json.Decoder(dict[str, Any]).decode
 _encode = msgspec.json.Encoder().encode
 
 
-class Made(NamedTuple):
+class CreateResult(NamedTuple):
     """The object with the name, if it exists, or why that is unknown.
 
     If `failure` is None, it was created now or by an earlier request of the same call.
@@ -50,7 +50,7 @@ async def create_once(
     budget: Budget = UNLIMITED,
     timing: Timing = REAL,
     attempts: int | None = None,
-) -> Made:
+) -> CreateResult:
     """Create the object that `body` describes. `name` is its name, which needs no escaping in paths.
 
     Returns when it is known whether an object with the name exists, when `wanted`, called before each request,
@@ -61,7 +61,7 @@ async def create_once(
     return await driver.run(_creation(collection, name, body), refuse=called_off(wanted))
 
 
-def _creation(collection: str, name: str, body: bytes) -> Operation[Made]:
+def _creation(collection: str, name: str, body: bytes) -> Operation[CreateResult]:
     path = f"{collection}/{name}"
     post = Send("POST", collection, asked_at(path, Verb.CREATE), body)
     get = Send("GET", path, asked_at(path, Verb.GET))
@@ -73,7 +73,7 @@ def _creation(collection: str, name: str, body: bytes) -> Operation[Made]:
         if response is not None:
             found = object_of(response)
             ours = conflict is None or (unknown and says(found, _decode(body), strategic=False))
-            return Made(found, None if ours else conflict, is_open)
+            return CreateResult(found, None if ours else conflict, is_open)
         assert failure is not None, "neither an answer nor a failure"
         failure = yield from explained(failure, collection)
         if conflict is None and failure.kind is FailureClass.CONFLICT:
@@ -83,11 +83,11 @@ def _creation(collection: str, name: str, body: bytes) -> Operation[Made]:
             # It was deleted in the meantime.
             conflict, unknown = None, False
         elif failure is CALLED_OFF or not failure.retryable:
-            return Made({}, failure, is_open)
+            return CreateResult({}, failure, is_open)
         elif conflict is None and failure.kind is FailureClass.UNKNOWN:
             unknown = is_open = True
         if not (yield from pause(failure)):
-            return Made({}, failure, is_open)
+            return CreateResult({}, failure, is_open)
 
 
 def deletion(path: str, uid: str, **preconditions: str) -> Send:

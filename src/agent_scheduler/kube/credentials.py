@@ -34,7 +34,7 @@ class CredentialsUnavailable(NotSent):
     """There are no valid credentials for the next request, so it was not sent."""
 
 
-class Source(Protocol):
+class CredentialsSource(Protocol):
     """The source of a request's credentials."""
 
     async def headers(self) -> Mapping[str, str]:

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import msgspec
 
-from agent_scheduler.kube.answers import Asked, Verb
+from agent_scheduler.kube.answers import RequestInfo, Verb
 from agent_scheduler.kube.driver import Operation, Send, ask
-from agent_scheduler.kube.errors import Failure, FailureClass, Source
+from agent_scheduler.kube.errors import Failure, FailureClass, ResponseOrigin
 from agent_scheduler.kube.transport import collection_at
 
 
@@ -18,12 +18,12 @@ class _Version(msgspec.Struct, rename="camel"):
     group_version: str = ""
 
 
-class _Group(msgspec.Struct):
+class _ApiGroup(msgspec.Struct):
     versions: list[_Version] = []
 
 
 class _Groups(msgspec.Struct):
-    groups: list[_Group]
+    groups: list[_ApiGroup]
 
 
 class _Resource(msgspec.Struct):
@@ -76,8 +76,8 @@ def explained(failure: Failure, path: str) -> Operation[Failure]:
         return failure
     _, resource = collection_at(path)
     message = f"the API server does not serve {resource} ({path})"
-    return Failure(FailureClass.NOT_SERVED, 404, "NotFound", message, source=Source.API_SERVER)
+    return Failure(FailureClass.NOT_SERVED, 404, "NotFound", message, source=ResponseOrigin.API_SERVER)
 
 
 def _get(path: str, kind: str) -> Send:
-    return Send("GET", path, Asked(Verb.DISCOVER, kind, ""))
+    return Send("GET", path, RequestInfo(Verb.DISCOVER, kind, ""))

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final, NamedTuple, TypeVar
 
-from agent_scheduler.kube.answers import Asked, read
+from agent_scheduler.kube.answers import RequestInfo, read
 from agent_scheduler.kube.budget import UNLIMITED, Budget
 from agent_scheduler.kube.errors import Failure
 from agent_scheduler.kube.retry import REAL, Attempts, Backoff, Timing
@@ -30,7 +30,7 @@ class Send(NamedTuple):
 
     method: str
     path: str
-    asked: Asked
+    asked: RequestInfo
     body: bytes | None = None
     content_type: str = "application/json"
 

@@ -21,7 +21,7 @@ from agent_scheduler.kube.transport import Headers, NotSent, Response, Transport
 MAX_RETRY_AFTER = 120.0
 
 
-class Source(Enum):
+class ResponseOrigin(Enum):
     """The origin of a response."""
 
     API_SERVER = "the API server"
@@ -69,7 +69,7 @@ class Failure:
     message: str = ""
     retry_after: float | None = None
     fields: tuple[str, ...] = ()
-    source: Source = Source.NOBODY
+    source: ResponseOrigin = ResponseOrigin.NOBODY
     missing: Missing | None = None
 
     @property
@@ -145,7 +145,7 @@ def from_middlebox(response: Response) -> Failure:
         response.status,
         message=f"not from the API server: {quoted}",
         retry_after=_retry_after(response),
-        source=Source.MIDDLEBOX,
+        source=ResponseOrigin.MIDDLEBOX,
     )
 
 
@@ -189,7 +189,9 @@ def classify_status(status: Status, *, code: int, retry_after: float | None = No
     if retry_after is None and details.retry_after_seconds:
         retry_after = min(details.retry_after_seconds, MAX_RETRY_AFTER)
     fields = tuple(cause.field for cause in details.causes or ())
-    return Failure(kind, code, status.reason, status.message, retry_after, fields, Source.API_SERVER, missing)
+    return Failure(
+        kind, code, status.reason, status.message, retry_after, fields, ResponseOrigin.API_SERVER, missing
+    )
 
 
 def classify_error(error: TransportError) -> Failure:

@@ -12,14 +12,14 @@ from collections.abc import Callable
 
 import msgspec
 
-from agent_scheduler.kube.answers import Asked, Verb
+from agent_scheduler.kube.answers import RequestInfo, Verb
 from agent_scheduler.kube.budget import UNLIMITED, Budget
 from agent_scheduler.kube.create import DELETE_ATTEMPTS, deletion, is_gone
 from agent_scheduler.kube.driver import Driver, Send, repeat
 from agent_scheduler.kube.errors import Failure
 from agent_scheduler.kube.patch import CALLED_OFF, STRATEGIC, called_off, is_about_another_pod, is_conflict
 from agent_scheduler.kube.retry import REAL, Timing
-from agent_scheduler.kube.transport import Named, Transport, pod_path
+from agent_scheduler.kube.transport import PodIdentifier, Transport, pod_path
 from apimachinery.times import time_text
 
 _encode = msgspec.json.Encoder().encode
@@ -40,7 +40,7 @@ class Evicted(enum.Enum):
 
 async def evict(
     transport: Transport,
-    pod: Named,
+    pod: PodIdentifier,
     *,
     message: str,
     wanted: Callable[[], bool],
@@ -58,7 +58,7 @@ async def evict(
         "lastTransitionTime": time_text(timing.now()),
     }
     patch = _encode({"metadata": {"uid": pod.uid}, "status": {"conditions": [condition]}})
-    asked = Asked(Verb.PATCH, "pods", pod.name, pod.uid)
+    asked = RequestInfo(Verb.PATCH, "pods", pod.name, pod.uid)
     driver = Driver(transport=transport, budget=budget, timing=timing, attempts=DELETE_ATTEMPTS)
     refuse = called_off(wanted)
     # A patch has no version, so a conflict comes from the server itself, which lost too many races for the pod.

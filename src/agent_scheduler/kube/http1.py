@@ -29,7 +29,7 @@ from contextlib import aclosing, asynccontextmanager
 from functools import lru_cache
 
 from agent_scheduler.kube.address import is_target, target_of
-from agent_scheduler.kube.connection import Broken, Connection
+from agent_scheduler.kube.connection import Connection, ConnectionBroken
 from agent_scheduler.kube.connection_pool import ConnectionPool, ConnectionTimes, NoConnection
 from agent_scheduler.kube.dial import Dial, Dialer
 from agent_scheduler.kube.streamed import StreamedBody
@@ -177,7 +177,7 @@ class Http1Transport:
     async def _exchange(
         self, method: str, message: bytes, deadline: float, allowed: Callable[[], bool] | None
     ) -> Response:
-        """Send a request. Raises NotSent, NoConnection or Broken; after Broken the outcome is unknown."""
+        """Send a request. Raises NotSent, NoConnection or ConnectionBroken; after the last the outcome is unknown."""
         pool = self._pool
         connection = pool.take()
         if connection is None:
@@ -195,7 +195,7 @@ class Http1Transport:
                 if response.status == 401:
                     connection.retire()
                 return response
-            except Broken as error:
+            except ConnectionBroken as error:
                 repeat = error.unanswered and reused and method in _SAFE
                 if not repeat:
                     raise
@@ -241,7 +241,7 @@ class Http1Transport:
         except NoConnection as error:
             self._unconnected(method, error)
             raise NotSent(f"{method} {path}: {error} (timeout {timeout:g} s)") from error
-        except Broken as error:
+        except ConnectionBroken as error:
             self._seen(method, 0)
             raise OutcomeUnknown(f"{method} {path}: {error} (timeout {timeout:g} s)") from error
         self._seen(method, response.status)
@@ -314,7 +314,7 @@ class Http1Transport:
             except NoConnection as error:
                 self._unconnected("WATCH", error)
                 raise NotSent(f"GET {path}: {error}") from error
-            except Broken as error:
+            except ConnectionBroken as error:
                 self._seen("WATCH", 0)
                 raise OutcomeUnknown(f"GET {path}: {error} (timeout {limit:g} s)") from error
             self._seen("WATCH", response.status)
@@ -361,7 +361,7 @@ class _Started:
         self._client._ended(self._connection, self._method, response.status)
         self._answered(response)
 
-    def set_exception(self, error: Broken, /) -> None:
+    def set_exception(self, error: ConnectionBroken, /) -> None:
         self._client._ended(self._connection, self._method, 0)
         what = f"{self._method} {self._path}: {error} (timeout {self._timeout:g} s)"
         self._answered(OutcomeUnknown(what))

@@ -21,7 +21,7 @@ from urllib.parse import quote
 
 import msgspec
 
-from agent_scheduler.kube.answers import Asked, Verb
+from agent_scheduler.kube.answers import RequestInfo, Verb
 from agent_scheduler.kube.driver import Send, send_once
 from agent_scheduler.kube.errors import Failure, FailureClass, StoreWentBack
 from agent_scheduler.kube.recorder import ObjectReference
@@ -340,7 +340,7 @@ class LeaderElector:
             limit = min(limit, max(0.001, self.valid_until - self._timing.clock()))
         verb = _VERBS[method]
         content = None if body is None else msgspec.json.encode(body)
-        send = Send(method, path, Asked(verb, "leases", self._config.name), content)
+        send = Send(method, path, RequestInfo(verb, "leases", self._config.name), content)
         failure, response = await send_once(self._transport, send, timeout=limit)
         self._report(verb.value, failure)
         if failure is not None:

@@ -42,7 +42,7 @@ class _ListMeta(msgspec.Struct, rename="camel"):
     continue_: str | None = msgspec.field(default=None, name="continue")
 
 
-class Page(msgspec.Struct, rename="camel"):
+class ListPage(msgspec.Struct, rename="camel"):
     """One page of a list. Items are decoded later, one by one, so that a malformed item does not affect others."""
 
     metadata: _ListMeta
@@ -51,10 +51,10 @@ class Page(msgspec.Struct, rename="camel"):
     items: list[Raw] | None = None
 
 
-_decode_page = msgspec.json.Decoder(Page).decode
+_decode_page = msgspec.json.Decoder(ListPage).decode
 
 
-def read_page(response: Response) -> Page | None:
+def read_page(response: Response) -> ListPage | None:
     """Return the list in an API server's response; None for anything else."""
     if not has_json(response):
         return None

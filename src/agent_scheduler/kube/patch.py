@@ -26,13 +26,13 @@ STRATEGIC: Final = "application/strategic-merge-patch+json"
 _decode = msgspec.json.Decoder(dict[str, Any]).decode
 
 
-class _Meta(msgspec.Struct, frozen=True, rename="camel"):
+class _PatchedMeta(msgspec.Struct, frozen=True, rename="camel"):
     resource_version: str = ""
     uid: str = ""
 
 
 class _Versioned(msgspec.Struct, frozen=True):
-    metadata: _Meta = _Meta()
+    metadata: _PatchedMeta = _PatchedMeta()
 
 
 _decode_version = msgspec.json.Decoder(_Versioned).decode

@@ -18,11 +18,11 @@ from typing import Any, Final, NamedTuple
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from agent_scheduler.kube.answers import Asked, Verb, read
+from agent_scheduler.kube.answers import RequestInfo, Verb, read
 from agent_scheduler.kube.budget import Budget
 from agent_scheduler.kube.dispatch import Dispatcher, Ended
 from agent_scheduler.kube.driver import AlreadySent, Driver, Operation, Send, ask, pause
-from agent_scheduler.kube.errors import Failure, FailureClass, Source
+from agent_scheduler.kube.errors import Failure, FailureClass, ResponseOrigin
 from agent_scheduler.kube.pace import Pace
 from agent_scheduler.kube.patch import MERGE
 from agent_scheduler.kube.repeated import Repeated
@@ -309,7 +309,7 @@ class EventRecorder:
         if failure is None:
             return
         # The object's namespace is gone or terminating.
-        gone = failure.source is Source.API_SERVER and failure.status in (403, 404)
+        gone = failure.source is ResponseOrigin.API_SERVER and failure.status in (403, 404)
         self._count("dropped" if gone else "failed")
         about = event if isinstance(event, _Event) else event.event
         self._losses.warn(reason=about.reason, error=str(failure))
@@ -352,7 +352,7 @@ class EventRecorder:
 
 def _post(event: _Event) -> Send:
     meta = event.metadata
-    return Send("POST", _path(meta.namespace), Asked(Verb.CREATE, "events", meta.name), _encode(event))
+    return Send("POST", _path(meta.namespace), RequestInfo(Verb.CREATE, "events", meta.name), _encode(event))
 
 
 def _of_series(series: _Series) -> Send:
@@ -360,7 +360,9 @@ def _of_series(series: _Series) -> Send:
     if series.recorded:
         name = event.metadata.name
         path = f"{_path(event.metadata.namespace)}/{segment(name)}"
-        return Send("PATCH", path, Asked(Verb.PATCH, "events", name), _encode({"series": update}), MERGE)
+        return Send(
+            "PATCH", path, RequestInfo(Verb.PATCH, "events", name), _encode({"series": update}), MERGE
+        )
     return _post(msgspec.structs.replace(event, series=update) if series.times > 1 else event)
 
 

@@ -39,11 +39,11 @@ from agent_scheduler.kube.watch_events import (
     DELETED,
     SLICE,
     Change,
+    CollectionView,
     Decode,
     Handler,
     Object,
     ReadEvent,
-    View,
     is_older,
     version,
 )
@@ -154,7 +154,7 @@ class Reflector(Generic[T]):
         self._path = collection.path
         self._decode = collection.decode
         #: Owned by the `run` task, except for `learn`.
-        self.view = View(collection.path, collection.decode, collection.read_event, count=count)
+        self.view = CollectionView(collection.path, collection.decode, collection.read_event, count=count)
         self._handler = handler
         self._query = dict(collection.query)
         self._optional = collection.optional

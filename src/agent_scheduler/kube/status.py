@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from agent_scheduler.kube.answers import Asked, Verb
+from agent_scheduler.kube.answers import RequestInfo, Verb
 from agent_scheduler.kube.budget import Budget
 from agent_scheduler.kube.dispatch import Dispatcher
 from agent_scheduler.kube.driver import Driver, Send, repeated
@@ -25,7 +25,7 @@ from agent_scheduler.kube.pace import Pace
 from agent_scheduler.kube.patch import STRATEGIC, is_about_another_pod, is_conflict, version_in
 from agent_scheduler.kube.repeated import Repeated
 from agent_scheduler.kube.retry import Backoff, Timing
-from agent_scheduler.kube.transport import Named, PodKey, Transport, pod_path
+from agent_scheduler.kube.transport import PodIdentifier, PodKey, Transport, pod_path
 from agent_scheduler.kube.watch_events import is_older
 from agent_scheduler.telemetry.logs import get_logger
 from apimachinery.times import time_text
@@ -89,7 +89,7 @@ class StatusKind(NamedTuple):
     """The objects that have the statuses."""
 
     #: Returns the path of an object.
-    path: Callable[[Named], str]
+    path: Callable[[PodIdentifier], str]
     #: The kind in the plural.
     resource: str
 
@@ -235,7 +235,7 @@ class StatusWriter:
         condition = known if last is None or last.condition is None else last.condition
         return condition is not None and condition.status == status
 
-    def unseen(self, pod: Named, version: str) -> PodCondition | None:
+    def unseen(self, pod: PodIdentifier, version: str) -> PodCondition | None:
         """Return the condition last reported for the pod, if `version`, which the watch shows, may be older than it."""
         last = self._last.get(pod.uid)
         if last is None or last.written_at is None:
@@ -243,7 +243,7 @@ class StatusWriter:
         is_late = is_older(version, last.version) and self._timing.clock() <= last.written_at + _SEEN_WITHIN
         return last.condition if is_late else None
 
-    def forget(self, pod: Named) -> None:
+    def forget(self, pod: PodIdentifier) -> None:
         """Drop what is known and waiting for a pod that was bound or is gone.
 
         Most pods were never reported, and this is called twice for every pod.
@@ -286,7 +286,7 @@ class StatusWriter:
 
     async def _write(self, pod: PodKey, report: _Report) -> None:
         path = f"{self._path(pod)}/status"
-        asked = Asked(Verb.PATCH, self._resource, pod.name, pod.uid)
+        asked = RequestInfo(Verb.PATCH, self._resource, pod.name, pod.uid)
 
         def refuse(_send: Send) -> Failure | None:
             # A pod that was bound while this waited must not be reported as unschedulable.

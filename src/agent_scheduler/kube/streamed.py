@@ -7,7 +7,7 @@ import math
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
 
-from agent_scheduler.kube.connection import Broken, Connection
+from agent_scheduler.kube.connection import Connection, ConnectionBroken
 from agent_scheduler.kube.connection_pool import ConnectionPool
 from agent_scheduler.kube.transport import OutcomeUnknown, Response
 
@@ -34,7 +34,7 @@ class StreamedBody:
         self._held = 0
         self._paused = False
         self._ended = False
-        self._error: Broken | None = None
+        self._error: ConnectionBroken | None = None
         self._wake: asyncio.Future[None] | None = None
 
     # -- the connection's side
@@ -55,7 +55,7 @@ class StreamedBody:
         self._ended = True
         self._call()
 
-    def set_exception(self, error: Broken, /) -> None:
+    def set_exception(self, error: ConnectionBroken, /) -> None:
         self._ended, self._error = True, error
         self._call()
 
@@ -71,7 +71,7 @@ class StreamedBody:
             self._connection.deadline = self._loop.time() + self._silence
 
     async def pieces(self) -> AsyncGenerator[bytes, None]:
-        """Yield what has arrived since the last piece, until the body is complete. Raises Broken."""
+        """Yield what has arrived since the last piece, until the body is complete. Raises ConnectionBroken."""
         while True:
             if self._parts:
                 piece = self._parts[0] if len(self._parts) == 1 else b"".join(self._parts)
@@ -96,7 +96,7 @@ class StreamedBody:
             async with aclosing(self.pieces()) as pieces, aclosing(split_lines(pieces)) as batches:
                 async for batch in batches:
                     yield batch
-        except Broken as error:
+        except ConnectionBroken as error:
             raise OutcomeUnknown(f"GET {path}: the stream ended: {error}") from error
 
 

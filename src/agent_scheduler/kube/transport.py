@@ -33,7 +33,7 @@ class PodKey(NamedTuple):
     uid: str
 
 
-class Named(Protocol):
+class PodIdentifier(Protocol):
     """Anything that identifies a pod."""
 
     @property
@@ -44,7 +44,7 @@ class Named(Protocol):
     def uid(self) -> str: ...
 
 
-def pod_path(pod: Named) -> str:
+def pod_path(pod: PodIdentifier) -> str:
     return f"/api/v1/namespaces/{segment(pod.namespace)}/pods/{segment(pod.name)}"
 
 

@@ -1,4 +1,4 @@
-"""Decodes lists and watches into typed objects, and computes the changes of a collection (`View`).
+"""Decodes lists and watches into typed objects, and computes the changes of a collection (`CollectionView`).
 
 The object of a watch event is decoded straight into its type, once. Servers write the envelope in one form
 (`{"type":"ADDED","object":` ... `}`), so it is cut off by length; any other spelling takes the slower, general path
@@ -73,13 +73,13 @@ class _Envelope(msgspec.Struct):
     object: Raw
 
 
-class _Meta(msgspec.Struct, frozen=True, rename="camel"):
+class _WatchedMeta(msgspec.Struct, frozen=True, rename="camel"):
     uid: str = ""
     resource_version: str = ""
 
 
 class _Identified(msgspec.Struct):
-    metadata: _Meta = _Meta()
+    metadata: _WatchedMeta = _WatchedMeta()
 
 
 _decode_envelope = msgspec.json.Decoder(_Envelope).decode
@@ -193,7 +193,7 @@ _decode_status = msgspec.json.Decoder(Status).decode
 _REPORTED = 1024
 
 
-class View(Generic[T]):
+class CollectionView(Generic[T]):
     """The delivered state of a collection. The arguments are as for `Reflector`.
 
     `known` has the last delivered object by UID; it serves to find what a list no longer has and to refuse older

@@ -81,7 +81,7 @@ class PodVolume(Wire, frozen=True):
 # ---- core/v1
 
 
-class ClaimSpec(Wire, frozen=True):
+class PersistentVolumeClaimSpec(Wire, frozen=True):
     access_modes: list[str] | None = None
     selector: LabelSelector | None = None
     resources: ResourceRequirements | None = None
@@ -91,14 +91,14 @@ class ClaimSpec(Wire, frozen=True):
     volume_attributes_class_name: str | None = None
 
 
-class ClaimStatus(Wire, frozen=True):
+class PersistentVolumeClaimStatus(Wire, frozen=True):
     phase: str = ""
 
 
 class PersistentVolumeClaim(Wire, frozen=True):
     metadata: Metadata
-    spec: ClaimSpec = ClaimSpec()
-    status: ClaimStatus = ClaimStatus()
+    spec: PersistentVolumeClaimSpec = PersistentVolumeClaimSpec()
+    status: PersistentVolumeClaimStatus = PersistentVolumeClaimStatus()
 
 
 class ObjectReference(Wire, frozen=True):
@@ -111,7 +111,7 @@ class VolumeNodeAffinity(Wire, frozen=True):
     required: NodeSelector | None = None
 
 
-class VolumeSpec(Wire, frozen=True):
+class PersistentVolumeSpec(Wire, frozen=True):
     capacity: Resources | None = None
     access_modes: list[str] | None = None
     claim_ref: ObjectReference | None = None
@@ -127,14 +127,14 @@ class VolumeSpec(Wire, frozen=True):
     portworx_volume: PortworxVolume | None = None
 
 
-class VolumeStatus(Wire, frozen=True):
+class PersistentVolumeStatus(Wire, frozen=True):
     phase: str = ""
 
 
 class PersistentVolume(Wire, frozen=True):
     metadata: Metadata
-    spec: VolumeSpec = VolumeSpec()
-    status: VolumeStatus = VolumeStatus()
+    spec: PersistentVolumeSpec = PersistentVolumeSpec()
+    status: PersistentVolumeStatus = PersistentVolumeStatus()
 
 
 # ---- storage.k8s.io/v1

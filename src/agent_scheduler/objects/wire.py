@@ -149,7 +149,7 @@ class PodSpec(Wire, frozen=True):
     scheduling_group: SchedulingGroup | None = None
 
 
-class ResourceClaimStatus(Wire, frozen=True):
+class PodResourceClaimStatus(Wire, frozen=True):
     name: str = ""
     resource_claim_name: str | None = None
 
@@ -179,7 +179,7 @@ class PodStatus(Wire, frozen=True):
     start_time: str | None = None
     nominated_node_name: str | None = None
     conditions: list[Condition] | None = None
-    resource_claim_statuses: list[ResourceClaimStatus] | None = None
+    resource_claim_statuses: list[PodResourceClaimStatus] | None = None
     extended_resource_claim_status: ExtendedResourceClaimStatus | None = None
     container_statuses: list[ContainerStatus] | None = None
     init_container_statuses: list[ContainerStatus] | None = None
@@ -240,7 +240,7 @@ class Toleration(Wire, frozen=True):
     effect: str | None = None
 
 
-class Requirement(Wire, frozen=True):
+class SelectorRequirement(Wire, frozen=True):
     """An entry of `matchExpressions` or `matchFields`."""
 
     key: str = ""
@@ -249,8 +249,8 @@ class Requirement(Wire, frozen=True):
 
 
 class NodeSelectorTerm(Wire, frozen=True):
-    match_expressions: list[Requirement] | None = None
-    match_fields: list[Requirement] | None = None
+    match_expressions: list[SelectorRequirement] | None = None
+    match_fields: list[SelectorRequirement] | None = None
 
 
 class NodeSelector(Wire, frozen=True):
@@ -273,7 +273,7 @@ class NodeAffinity(Wire, frozen=True):
 
 class LabelSelector(Wire, frozen=True):
     match_labels: dict[str, str] | None = None
-    match_expressions: list[Requirement] | None = None
+    match_expressions: list[SelectorRequirement] | None = None
 
 
 class PodAffinityTerm(Wire, frozen=True):

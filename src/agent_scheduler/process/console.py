@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from agent_scheduler import __version__
 from agent_scheduler.batch.scheduler import BatchScheduler
-from agent_scheduler.cluster.groups import Group
+from agent_scheduler.cluster.groups import TrackedGroup
 from agent_scheduler.engine.state.columns import CPU, MEMORY
 from agent_scheduler.engine.state.gpus import RESOURCE as SHARED_GPU
 from agent_scheduler.engine.state.gpus import WHOLE
@@ -224,7 +224,7 @@ class ConsolePicture:
         reasons = self._batch.explainer.reasons(each.key for each in first)
         return {"phases": phases, "shown": [self._gang(each, reasons[each.key]) for each in first]}
 
-    def _gang(self, group: Group, why: str) -> Json:
+    def _gang(self, group: TrackedGroup, why: str) -> Json:
         found = group.object
         assert isinstance(found, PodGroup)
         placed = self._fast_path.ledger.placements
@@ -267,11 +267,11 @@ class ConsolePicture:
         ]
 
 
-def _phase(group: Group) -> str:
+def _phase(group: TrackedGroup) -> str:
     found = group.object
     return (found.status.phase or PENDING) if isinstance(found, PodGroup) else ""
 
 
-def _rank(group: Group) -> int:
+def _rank(group: TrackedGroup) -> int:
     phase = _phase(group)
     return _PHASES.index(phase) if phase in _PHASES else 0

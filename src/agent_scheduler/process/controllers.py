@@ -24,7 +24,7 @@ from agent_scheduler.controllers.podgroups.controller import PodGroupController
 from agent_scheduler.controllers.queues.controller import QueueController
 from agent_scheduler.controllers.reconciling import Reconciler, Reconciling
 from agent_scheduler.controllers.sharding.controller import ShardingController
-from agent_scheduler.controllers.sharding.reports import Reports
+from agent_scheduler.controllers.sharding.reports import ShardingReports
 from agent_scheduler.kube.leases import Leases
 from agent_scheduler.kube.recorder import EventRecorder
 from agent_scheduler.kube.retry import Timing
@@ -192,7 +192,7 @@ class ControllersProcess(Process):
         enabled, timing = self._settings.enabled, self._timing
         found: list[Controller] = []
         if SHARDING in enabled:
-            reports = Reports(
+            reports = ShardingReports(
                 self.metrics,
                 events=events,
                 controller=_SHARDING_NAME,

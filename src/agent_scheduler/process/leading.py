@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
-from agent_scheduler.config.load import Source
+from agent_scheduler.config.load import ConfigurationSource
 from agent_scheduler.config.schema import Configuration, LeaderElection
 from agent_scheduler.kube.errors import RequestFailed
 from agent_scheduler.kube.lease import LeaderElector, LeadershipOverrun, LeaseConfig
@@ -29,7 +29,7 @@ GATES_LEASE = "agent-scheduler-queue-gates"
 _EVENTS_GRACE = 2.0
 
 
-class Status(Protocol):
+class StatusGauge(Protocol):
     """A metric sample."""
 
     def set(self, value: float, /) -> None: ...
@@ -43,7 +43,7 @@ async def lead(
     leases: Leases,
     work: Callable[[], Awaitable[None]],
     *,
-    status: Callable[[str], Status],
+    status: Callable[[str], StatusGauge],
     overrun: Callable[[], object],
     log: FilteringBoundLogger,
     events: EventRecorder | None,
@@ -135,7 +135,7 @@ def leases_of(
     identity: str,
     timing: Timing,
     on_new_leader: Callable[[str, str], None],
-    source: Source | None = None,
+    source: ConfigurationSource | None = None,
 ) -> Leases:
     """Return the leases that are required for writing; none if the process has no peers.
 

@@ -5,44 +5,48 @@ from __future__ import annotations
 from urllib.parse import urlsplit
 
 from agent_scheduler import __version__
-from agent_scheduler.batch.waiting import WaitingPods
+from agent_scheduler.batch.waiting import BatchWaitingPods
 from agent_scheduler.config.schema import Configuration, Tracing
 from agent_scheduler.fastpath.scheduler import Receivers
 from agent_scheduler.kube.retry import Timing
 from agent_scheduler.telemetry.metrics import Metrics
-from agent_scheduler.telemetry.observers import FastPathObserver, QueueRecorder
+from agent_scheduler.telemetry.observers import MetricsObserver, MetricsQueueRecorder
 from apimachinery.errors import ConfigurationError
 
 #: The path of a collector's traces if its URL has no path.
 _TRACES = "/v1/traces"
 
 
-class Reports:
+class ProcessReports:
     """Reports without traces."""
 
-    def __init__(self, observer: FastPathObserver, receivers: Receivers) -> None:
+    def __init__(self, observer: MetricsObserver, receivers: Receivers) -> None:
         """`observer` is that of `receivers`."""
         self.observer = observer
         self.receivers = receivers
 
-    def waiting(self, scheduler_name: str) -> WaitingPods:
+    def waiting(self, scheduler_name: str) -> BatchWaitingPods:
         """Create the collection of the batch scheduler's pods."""
-        return WaitingPods(scheduler_name)
+        return BatchWaitingPods(scheduler_name)
 
     async def close(self) -> None: ...
 
 
-def reports_of(configuration: Configuration, metrics: Metrics, *, timing: Timing, identity: str) -> Reports:
+def reports_of(
+    configuration: Configuration, metrics: Metrics, *, timing: Timing, identity: str
+) -> ProcessReports:
     """Create the reports. Raises ConfigurationError if traces are configured but impossible."""
     clock, policy = timing.clock, configuration.conflict_policy
     tracing = configuration.tracing
     if tracing is not None and tracing.sampling_rate_per_million:
         return _traced(tracing, metrics, timing=timing, identity=identity, policy=policy)
-    observer = FastPathObserver(metrics, clock=clock, policy=policy)
-    return Reports(observer, Receivers(observer, QueueRecorder(metrics, clock=clock)))
+    observer = MetricsObserver(metrics, clock=clock, policy=policy)
+    return ProcessReports(observer, Receivers(observer, MetricsQueueRecorder(metrics, clock=clock)))
 
 
-def _traced(tracing: Tracing, metrics: Metrics, *, timing: Timing, identity: str, policy: str) -> Reports:
+def _traced(
+    tracing: Tracing, metrics: Metrics, *, timing: Timing, identity: str, policy: str
+) -> ProcessReports:
     # Imported here to load nothing of it without traces.
     from agent_scheduler.process.tracing import TracedReports
     from agent_scheduler.telemetry.spans import Spans

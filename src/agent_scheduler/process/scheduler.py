@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING
 from agent_scheduler import __version__
 from agent_scheduler.batch.scheduler import BatchScheduler
 from agent_scheduler.batch.settings import batch_settings_of
-from agent_scheduler.binding.queue_admission import ALWAYS, Turn
-from agent_scheduler.config.load import Source, to_dict
+from agent_scheduler.binding.queue_admission import ALWAYS, Election
+from agent_scheduler.config.load import ConfigurationSource, to_dict
 from agent_scheduler.config.reload import Reloader
 from agent_scheduler.config.schema import Configuration
 from agent_scheduler.fastpath.scheduler import FastPath
@@ -69,7 +69,9 @@ _SERVING_SECONDS = 1.0
 _BIND_SHARE = 0.7
 
 
-def gates_turn(configuration: Configuration, transport: Transport, *, identity: str, timing: Timing) -> Turn:
+def gates_turn(
+    configuration: Configuration, transport: Transport, *, identity: str, timing: Timing
+) -> Election:
     """Return the turn of the process that removes queue gates: of one at a time, if others share the nodes.
 
     `timing` is as for `leases_of`.
@@ -121,7 +123,7 @@ class SchedulerProcess(Process):
         self,
         configuration: Configuration,
         *,
-        source: Source | None,
+        source: ConfigurationSource | None,
         endpoint: Endpoint | None = None,
         abort: Callable[[int], object] = os._exit,
         transport: Transport | None = None,

@@ -2,26 +2,26 @@
 
 from __future__ import annotations
 
-from agent_scheduler.batch.waiting import WaitingPods
+from agent_scheduler.batch.waiting import BatchWaitingPods
 from agent_scheduler.engine.state.podinfo import PodInfo
 from agent_scheduler.fastpath.scheduler import Receivers
-from agent_scheduler.process.reports import Reports
-from agent_scheduler.telemetry.observers import FastPathObserver, QueueRecorder
+from agent_scheduler.process.reports import ProcessReports
+from agent_scheduler.telemetry.observers import MetricsObserver, MetricsQueueRecorder
 from agent_scheduler.telemetry.spans import Spans
 from agent_scheduler.telemetry.traces import PodTraces
 
 
-class TracedReports(Reports):
+class TracedReports(ProcessReports):
     """Owns the traces and their exporter."""
 
     def __init__(
-        self, observer: FastPathObserver, recorder: QueueRecorder, traces: PodTraces, spans: Spans
+        self, observer: MetricsObserver, recorder: MetricsQueueRecorder, traces: PodTraces, spans: Spans
     ) -> None:
         super().__init__(observer, Receivers(observer, recorder, traces.left))
         self._traces = traces
         self._spans = spans
 
-    def waiting(self, scheduler_name: str) -> WaitingPods:
+    def waiting(self, scheduler_name: str) -> BatchWaitingPods:
         return _TracedWaitingPods(scheduler_name, self._traces)
 
     async def close(self) -> None:
@@ -29,7 +29,7 @@ class TracedReports(Reports):
         await self._spans.close()
 
 
-class _TracedWaitingPods(WaitingPods):
+class _TracedWaitingPods(BatchWaitingPods):
     def __init__(self, scheduler_name: str, traces: PodTraces) -> None:
         super().__init__(scheduler_name)
         self._traces = traces

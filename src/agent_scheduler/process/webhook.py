@@ -37,7 +37,7 @@ from agent_scheduler.serving.certificate import ServingCertificate
 from agent_scheduler.serving.given_certificates import GivenCertificates
 from agent_scheduler.serving.health import Check
 from agent_scheduler.serving.http import server_of
-from agent_scheduler.serving.sources import NotReady, Sources, Unreadable
+from agent_scheduler.serving.sources import NotReady, Sources, UnreadableData
 from agent_scheduler.telemetry.webhook import RESULTS, WebhookMetrics
 from agent_scheduler.webhook.configurations import Configurations, configuration_paths
 from agent_scheduler.webhook.own_objects import OwnObjects
@@ -47,7 +47,7 @@ from apimachinery.errors import ConfigurationError
 from .webhook_flags import WebhookSettings, read_groups
 
 if TYPE_CHECKING:
-    from agent_scheduler.webhook.authority import Held
+    from agent_scheduler.webhook.authority import CertificateBundle
 
 #: Watches have their own connections; the others read and write a Secret and two configurations.
 _CONNECTIONS = 4
@@ -183,7 +183,7 @@ class WebhookProcess(Process):
             self._log.info("certificate presented")
         self._presented.set()
 
-    def _present_own(self, held: Held) -> None:
+    def _present_own(self, held: CertificateBundle) -> None:
         from agent_scheduler.webhook.authority import expiry
 
         self._present(held.certificate, held.key)
@@ -249,7 +249,7 @@ class WebhookProcess(Process):
                     request = read_review(body)
                 except UnreadableReview as error:
                     result = "unreadable"
-                    raise Unreadable(str(error)) from None
+                    raise UnreadableData(str(error)) from None
                 answer = review(reviewer, request)
                 written = write_review(request, answer)
                 result = "patched" if answer.patch else "allowed" if answer.allowed else "denied"

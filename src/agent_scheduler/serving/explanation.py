@@ -11,15 +11,15 @@ _BOLD, _PLAIN = "\x1b[1m", "\x1b[0m"
 
 _PLACES = {
     "active": "active: it is tried next",
-    "backoff": "backoff: it is tried again when its backoff ends",
-    "unschedulable": "unschedulable: it is tried again when something happens that may help",
+    "backoff": "backoff: it is retried when its backoff ends",
+    "unschedulable": "unschedulable: it is retried after an event that may help",
     "waiting": "waiting: sessions of the batch scheduler consider it",
     "complete": "complete: it has its minimum",
-    "gated": "gated: it is not tried until its gate opens",
+    "gated": "gated: it is not tried until its gates are removed",
     "in_flight": "in flight: it is being scheduled or bound",
     "bound": "bound",
     "deleting": "deleting",
-    "not_ours": "not ours",
+    "not_ours": "of another scheduler",
     "unknown": "unknown",
 }
 
@@ -40,7 +40,7 @@ def render(page: Mapping[str, Any], *, bold: bool = False) -> str:
         alone = " on the pod by itself" if page.get("gang") else ""
         sections.append([heading(f"Decision{alone}"), f"  {_verdict(decision)}"])
         if decision["plugins"]:
-            sections.append([heading("Plugins that refuse nodes"), *_plugins(decision["plugins"])])
+            sections.append([heading("Plugins that reject nodes"), *_plugins(decision["plugins"])])
         if decision["best"]:
             sections.append([heading("Best nodes"), *_best(decision["best"])])
     if page.get("wakes"):
@@ -69,8 +69,8 @@ def _facts(page: Mapping[str, Any]) -> list[str]:
         ("Queue's gate", _queue_gate(page.get("queue_gate"))),
         ("Since", queue.get("since")),
         ("Backs off until", queue.get("backoff_until")),
-        ("Tried again by", queue.get("retried_by")),
-        ("Refused by", ", ".join(queue.get("diagnose") or ())),
+        ("Retried by", queue.get("retried_by")),
+        ("Rejected by", ", ".join(queue.get("diagnose") or ())),
         ("Attempts", queue.get("attempts")),
         ("Note", page.get("note")),
         ("Note", None if page.get("leading", True) else "this replica is on standby and makes no decisions"),
@@ -88,12 +88,12 @@ def _queue_gate(gate: dict[str, Any] | None) -> str | None:
     if gate is None:
         return None
     if gate["standing"] == "reserved":
-        return f"open; its room in queue {gate['queue']} is reserved"
+        return f"removed; its capacity in queue {gate['queue']} is reserved"
     together, before = gate["together"], gate["before"]
-    behind = f"{len(before)} come before: {', '.join(before[:_NAMED])}" if before else ""
+    behind = f"{len(before)} before it: {', '.join(before[:_NAMED])}" if before else ""
     if len(before) > _NAMED:
         behind += ", ..."
-    shut = f"shut, {gate['why']}" if gate["why"] else "about to open"
+    shut = f"present, {gate['why']}" if gate["why"] else "about to be removed"
     beside = f"with {len(together)} others of its gang" if together else ""
     return "; ".join(filter(None, (shut, beside, behind)))
 
@@ -103,7 +103,7 @@ def _group(group: dict[str, Any] | None) -> str | None:
         return None
     if group["needed"] is None:
         return f"{group['name']}, which does not exist; {group['members']} pods name it"
-    counts = f"{group['members']} there, {group['scheduled']} scheduled, {group['gated']} gated"
+    counts = f"{group['members']} exist, {group['scheduled']} scheduled, {group['gated']} gated"
     return _joined(": ", f"{group['name']}, {group['needed']} needed, {counts}", group["message"])
 
 
@@ -124,7 +124,7 @@ def _gang_sections(gang: dict[str, Any]) -> list[tuple[str, list[str]]]:
         return [("Gang", lines)]
     if gang["would_fit"]:
         lines.append(
-            f"  {gang['would_fit']} of its pods had a node, and lost it because the gang was incomplete."
+            f"  {gang['would_fit']} of its pods would fit, and have no node because the gang is incomplete."
         )
     counts = (f"{count} {status}" for status, count in gang["members"].items())
     pods = ", ".join(counts) or "none"
@@ -133,7 +133,7 @@ def _gang_sections(gang: dict[str, Any]) -> list[tuple[str, list[str]]]:
         (each["of"], *(str(each[key]) for key in ("needs", "has", "missing"))) for each in gang["minimums"]
     ]
     sections = [("Gang", [*lines, *_table(("MINIMUM OF", "NEEDS", "HAS", "MISSING"), rows)])]
-    turn = f"  It is number {gang['place']} of {gang['waiting']} that wait in queue {gang['queue']}."
+    turn = f"  It is number {gang['place']} of {gang['waiting']} waiting gangs in queue {gang['queue']}."
     queues = [
         (each["name"], each["state"], *(_amounts(each[key]) for key in _AMOUNTS)) for each in gang["queues"]
     ]
@@ -142,7 +142,7 @@ def _gang_sections(gang: dict[str, Any]) -> list[tuple[str, list[str]]]:
         sections.append(("Queues", [*([turn] if gang["place"] else []), *table]))
     if gang["refusals"]:
         refusals = [(str(each["pods"]), each["pod"], each["message"]) for each in gang["refusals"]]
-        sections.append(("Refusals by nodes", _table(("PODS", "SUCH AS", "MESSAGE"), refusals)))
+        sections.append(("Rejections by nodes", _table(("PODS", "SUCH AS", "MESSAGE"), refusals)))
     said = [f"  {reason}: {message}" for reason, message in gang["said"]]
     sections.append(
         (f"Messages of the session that ended at {gang['session']['ended']}", said or ["  nothing"])
@@ -163,7 +163,7 @@ def _verdict(decision: dict[str, Any]) -> str:
         return str(decision["message"])
     text = f"It fits on {decision['feasible']} of {decision['nodes']} nodes."
     if decision.get("held"):
-        text += f" Nominated pods reserve room there: {', '.join(decision['held'])}."
+        text += f" Nominated pods reserve capacity there: {', '.join(decision['held'])}."
     return text
 
 
@@ -177,10 +177,14 @@ def _plugins(plugins: Sequence[dict[str, Any]]) -> list[str]:
         )
         for each in plugins
     ]
-    lines = _table(("PLUGIN", "REFUSES", "ALONE", "REASONS"), rows)
+    lines = _table(("PLUGIN", "REJECTS", "ALONE", "REASONS"), rows)
     near = [(each["plugin"], miss["node"], miss["missing"]) for each in plugins for miss in each["near"]]
     if near:
-        lines += ["", "  Nearly fit, but for one plugin:", *_table(("PLUGIN", "NODE", "MISSING"), near)]
+        lines += [
+            "",
+            "  Rejected narrowly by this plugin only:",
+            *_table(("PLUGIN", "NODE", "MISSING"), near),
+        ]
     return lines
 
 

@@ -30,7 +30,7 @@ from agent_scheduler.serving.sources import (
     Explain,
     NotReady,
     Sources,
-    Unreadable,
+    UnreadableData,
 )
 from agent_scheduler.telemetry.logs import get_logger, redact
 
@@ -183,7 +183,7 @@ class Pages:
         self._none_under_way.clear()
         try:
             answer = web.Response(body=review(await request.read()), content_type="application/json")
-        except Unreadable as error:
+        except UnreadableData as error:
             raise web.HTTPBadRequest(text=f"{error}\n") from None
         except NotReady as error:
             raise web.HTTPServiceUnavailable(text=f"{error}\n") from None

@@ -26,7 +26,7 @@ class NotReady(Exception):
     """The requested information is not available yet. The message says why."""
 
 
-class Unreadable(Exception):
+class UnreadableData(Exception):
     """The received data is invalid. The message says why."""
 
 
@@ -92,7 +92,7 @@ class Sources:
     figures: Callable[[], Mapping[str, Any]] | None = None
     #: None if the console is disabled.
     console: Console | None = None
-    #: Functions by path, from the posted JSON to the JSON of the response. They raise NotReady or Unreadable.
+    #: Functions by path, from the posted JSON to the JSON of the response. They raise NotReady or UnreadableData.
     reviews: Mapping[str, Callable[[bytes], bytes]] = field(default_factory=dict)
     #: Checks that fail if the process should be restarted.
     live: Sequence[Check] = ()

@@ -13,14 +13,14 @@ from typing import Final
 
 from agent_scheduler.engine.quotas.queues import QueueInfo
 from agent_scheduler.engine.quotas.vector import COMMON, CPU, MEMORY
-from agent_scheduler.engine.session.close import Result
-from agent_scheduler.engine.session.model import Job
+from agent_scheduler.engine.session.close import SessionResult
+from agent_scheduler.engine.session.model import JobInfo
 from agent_scheduler.engine.session.session import ACTING, OPENING, Session, Stage
 from agent_scheduler.engine.state.batchinfo import GroupKey
 from agent_scheduler.engine.state.podinfo import PodInfo
 from agent_scheduler.engine.verdicts import LABELS
 from agent_scheduler.telemetry.families import Families, Read
-from agent_scheduler.telemetry.observers import FastPathObserver
+from agent_scheduler.telemetry.observers import MetricsObserver
 from agent_scheduler.telemetry.series import exponential
 
 _MILLISECONDS: Final = exponential(5, 2, 15)
@@ -57,7 +57,7 @@ class BatchMetrics:
     def __init__(self, families: Families) -> None:
         self._families = families
         #: None before the first session has ended.
-        self.last: tuple[Session, Result] | None = None
+        self.last: tuple[Session, SessionResult] | None = None
         #: Job -> its name, queue and namespace, and the milliseconds from its creation to the last bind of its
         #: members.
         self.job_durations: dict[str, tuple[tuple[str, ...], float]] = {}
@@ -225,7 +225,7 @@ class BatchMetrics:
 
     # ---- read from the last session
 
-    def _lacking(self) -> list[tuple[Job, int]]:
+    def _lacking(self) -> list[tuple[JobInfo, int]]:
         if self.last is None:
             return []
         found = []
@@ -301,7 +301,7 @@ def _at_a_scrape(read: Callable[[str], _Queues], name: str) -> Read:
     return lambda _: read(name)
 
 
-def is_bare(job: Job) -> bool:
+def is_bare(job: JobInfo) -> bool:
     """Return whether the job is a single pod without a group; such pods have no series of their own."""
     return job.group.key == GroupKey(job.namespace, job.group.uid)
 
@@ -313,7 +313,7 @@ class BatchReports:
     """
 
     def __init__(
-        self, metrics: BatchMetrics, observer: FastPathObserver, *, now: Callable[[], datetime]
+        self, metrics: BatchMetrics, observer: MetricsObserver, *, now: Callable[[], datetime]
     ) -> None:
         self._metrics = metrics
         self._now = now
@@ -340,7 +340,7 @@ class BatchReports:
         self._metrics.sessions[result].inc()
 
     def session_ended(
-        self, session: Session, result: Result, *, seconds: float, spent: Mapping[Stage, float]
+        self, session: Session, result: SessionResult, *, seconds: float, spent: Mapping[Stage, float]
     ) -> None:
         """Record a session. `spent` has the seconds of each stage, without pauses for other tasks."""
         metrics = self._metrics

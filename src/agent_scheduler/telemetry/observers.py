@@ -21,7 +21,7 @@ from agent_scheduler.telemetry.series import Counter, Histogram, Tally
 _LOG_SECONDS = 60.0
 
 
-class QueueRecorder:
+class MetricsQueueRecorder:
     """Receives the reports of the scheduling queue (`engine.queueing.record.QueueRecorder`)."""
 
     def __init__(
@@ -67,7 +67,7 @@ class QueueRecorder:
             self._log.error("plugin raised", plugin=plugin, where=where, held_back=held, exc_info=error)
 
 
-class Change(Protocol):
+class TypedChange(Protocol):
     """A change from a watch; the value of `type` is added, modified or deleted."""
 
     @property
@@ -78,7 +78,7 @@ class Change(Protocol):
 _ACTIONS = {"added": "Add", "modified": "Update", "deleted": "Delete"}
 
 
-class FastPathObserver:
+class MetricsObserver:
     """Receives the reports of workers, failure handling and informers: the observers of `fastpath`.
 
     `clock` is in seconds, the same as for `started` of an attempt; `policy` labels the conflicts.
@@ -251,7 +251,7 @@ class FastPathObserver:
         """Record that a reflector did `what`."""
         self._metrics.watched(kind, what)
 
-    def received(self, kind: str, changes: Sequence[Change], began: float) -> None:
+    def received(self, kind: str, changes: Sequence[TypedChange], began: float) -> None:
         """Record that a batch of changes was handled, from clock `began` until now."""
         if not changes:
             return

@@ -82,7 +82,7 @@ class Spans:
         from opentelemetry.trace import StatusCode, set_span_in_context
 
         self._log = get_logger("traces") if log is None else log
-        said = _Said()
+        said = _LastLogLine()
         logger = logging.getLogger("opentelemetry")
         # The SDK logs every unsent batch; this logs once a minute.
         logger.handlers[:], logger.propagate = [said], False
@@ -183,7 +183,12 @@ class _Sending:
     """Counts batches by result (a `SpanExporter`). Called in the SDK's thread."""
 
     def __init__(
-        self, exporter: Any, success: object, counts: TraceCounts, said: _Said, log: FilteringBoundLogger
+        self,
+        exporter: Any,
+        success: object,
+        counts: TraceCounts,
+        said: _LastLogLine,
+        log: FilteringBoundLogger,
     ) -> None:
         self._exporter = exporter
         self._success = success
@@ -214,7 +219,7 @@ class _Sending:
         return True
 
 
-class _Said(logging.Handler):
+class _LastLogLine(logging.Handler):
     """Keeps the last line that the SDK logged."""
 
     last = ""

@@ -25,7 +25,7 @@ from agent_scheduler.engine.events.events import UNSCHEDULED_POD_ADD
 from agent_scheduler.engine.queueing.entry import QueuedPodInfo
 from agent_scheduler.engine.state.podinfo import PodInfo
 from agent_scheduler.telemetry.metrics import Metrics
-from agent_scheduler.telemetry.observers import FastPathObserver, QueueRecorder
+from agent_scheduler.telemetry.observers import MetricsObserver, MetricsQueueRecorder
 from agent_scheduler.telemetry.spans import Attributes, TraceCounts
 
 #: The limit of traced pods; each waiting one takes some hundred bytes.
@@ -59,7 +59,7 @@ class _Wait(NamedTuple):
     attributes: Attributes
 
 
-class _Bind(NamedTuple):
+class _TracedBind(NamedTuple):
     outcome: str
     began: float
     ended: float
@@ -73,7 +73,7 @@ class _Trace(Struct):
     unix: int
     #: Since the end of the last attempt.
     waits: list[_Wait] = []
-    binds: list[_Bind] = []
+    binds: list[_TracedBind] = []
     attempts: int = 0
     #: Created with the first attempt.
     root: Any = None
@@ -113,7 +113,7 @@ class PodTraces:
     # ---- waits
 
     def queued(self, queue: str, event: str, entry: QueuedPodInfo[PodInfo]) -> None:
-        """Record a wait, as `QueueRecorder.incoming`."""
+        """Record a wait, as `MetricsQueueRecorder.incoming`."""
         trace = self._traces.get(entry.uid)
         if trace is None:
             # A pod is considered for tracing only once.
@@ -151,7 +151,7 @@ class PodTraces:
         trace = self._traces.get(pod.uid)
         if trace is not None:
             now = self._clock()
-            trace.binds.append(_Bind(str(outcome.value), now - seconds, now, node_name))
+            trace.binds.append(_TracedBind(str(outcome.value), now - seconds, now, node_name))
 
     def attempted(
         self, pod: PodInfo, result: str, started: float, plugins: Collection[str], message: str
@@ -256,7 +256,7 @@ class PodTraces:
             self._end(trace, "stopped", now)
 
 
-class TracedQueueRecorder(QueueRecorder):
+class TracedQueueRecorder(MetricsQueueRecorder):
     """A recorder that also traces pods."""
 
     def __init__(self, metrics: Metrics, traces: PodTraces, *, clock: Callable[[], float]) -> None:
@@ -268,7 +268,7 @@ class TracedQueueRecorder(QueueRecorder):
         self._queued(queue, event, entry)
 
 
-class TracedObserver(FastPathObserver):
+class TracedObserver(MetricsObserver):
     """An observer that also traces pods."""
 
     def __init__(

@@ -37,7 +37,7 @@ class UnusableCertificates(ValueError):
     """The Secret contains data of another kind. The message says what is wrong."""
 
 
-class Held(NamedTuple):
+class CertificateBundle(NamedTuple):
     """PEM texts. `trusted` has the authorities, the newest first; `authority_key` is the key of the first one."""
 
     trusted: tuple[bytes, ...]
@@ -51,7 +51,7 @@ class Held(NamedTuple):
         return b"".join(self.trusted)
 
 
-def renewed(held: Held | None, hosts: Sequence[str], now: datetime) -> Held | None:
+def renewed(held: CertificateBundle | None, hosts: Sequence[str], now: datetime) -> CertificateBundle | None:
     """Return the replacement of `held`, or None if nothing is due. `hosts` are names and addresses of the server."""
     trusted = [_loaded(each) for each in held.trusted] if held is not None else []
     trusted = [each for each in trusted if each.not_valid_after_utc > now]
@@ -64,23 +64,23 @@ def renewed(held: Held | None, hosts: Sequence[str], now: datetime) -> Held | No
     pair = (held.certificate, held.key) if held is not None else (b"", b"")
     if held is None or _is_to_be_signed(_loaded(held.certificate), trusted, hosts, now):
         pair = _signed(newest, authority_key, hosts, now)
-    after = Held(tuple(each.public_bytes(_PEM) for each in trusted), authority_key, *pair)
+    after = CertificateBundle(tuple(each.public_bytes(_PEM) for each in trusted), authority_key, *pair)
     return None if after == held else after
 
 
-def expiry(held: Held) -> float:
+def expiry(held: CertificateBundle) -> float:
     """Return when the serving certificate expires, in seconds since 1970."""
     return _loaded(held.certificate).not_valid_after_utc.timestamp()
 
 
-def to_data(held: Held) -> dict[str, str]:
+def to_data(held: CertificateBundle) -> dict[str, str]:
     """Return the `data` of a Secret."""
     parts = (held.bundle, held.authority_key, held.certificate, held.key)
     names = (_TRUSTED, _AUTHORITY_KEY, _CERTIFICATE, _KEY)
     return {name: b64encode(part).decode() for name, part in zip(names, parts, strict=True)}
 
 
-def from_data(data: Mapping[str, str]) -> Held | None:
+def from_data(data: Mapping[str, str]) -> CertificateBundle | None:
     """Read the `data` of a Secret; None if it is empty. Raises UnusableCertificates."""
     names = (_TRUSTED, _AUTHORITY_KEY, _CERTIFICATE, _KEY)
     if not any(data.get(name) for name in names):
@@ -96,7 +96,9 @@ def from_data(data: Mapping[str, str]) -> Held | None:
         raise UnusableCertificates(f"there is no {error.args[0]}") from None
     except (ValueError, TypeError) as error:
         raise UnusableCertificates(str(error)) from None
-    return Held(tuple(each.public_bytes(_PEM) for each in trusted), authority_key, certificate, key)
+    return CertificateBundle(
+        tuple(each.public_bytes(_PEM) for each in trusted), authority_key, certificate, key
+    )
 
 
 def _is_due(certificate: x509.Certificate, now: datetime) -> bool:

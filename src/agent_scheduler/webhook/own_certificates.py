@@ -26,7 +26,7 @@ from agent_scheduler.kube.transport import Transport, segment
 from agent_scheduler.objects.merging import replacement
 from agent_scheduler.telemetry.logs import OncePer, get_logger
 
-from .authority import Held, UnusableCertificates, from_data, renewed, to_data
+from .authority import CertificateBundle, UnusableCertificates, from_data, renewed, to_data
 
 #: Seconds between two checks without a change, and after an incomplete check.
 PERIOD: Final = 60.0
@@ -51,7 +51,7 @@ class _Found(NamedTuple):
 
     uid: str = ""
     version: str = ""
-    held: Held | None = None
+    held: CertificateBundle | None = None
     #: Its data, including keys written by other clients.
     data: Mapping[str, Any] = MappingProxyType({})
 
@@ -69,7 +69,7 @@ class OwnCertificates:
         namespace: str,
         name: str,
         hosts: Sequence[str],
-        present: Callable[[Held], None],
+        present: Callable[[CertificateBundle], None],
         publish: Callable[[bytes], Awaitable[bool]],
         timing: Timing,
     ) -> None:
@@ -118,7 +118,7 @@ class OwnCertificates:
             return False
         return is_trusted
 
-    async def _agreed(self, ends: float) -> Held | None:
+    async def _agreed(self, ends: float) -> CertificateBundle | None:
         for _ in range(_CONFLICTS):
             found = await self._read()
             if found is None:
@@ -163,7 +163,9 @@ class OwnCertificates:
         metadata = secret["metadata"]
         return _Found(metadata["uid"], metadata["resourceVersion"], held, data)
 
-    async def _write(self, found: _Found, held: Held, wanted: Callable[[], bool]) -> Failure | None:
+    async def _write(
+        self, found: _Found, held: CertificateBundle, wanted: Callable[[], bool]
+    ) -> Failure | None:
         metadata = {"uid": found.uid, "resourceVersion": found.version}
         patched = await patch_once(
             self._transport,

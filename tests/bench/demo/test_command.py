@@ -90,4 +90,4 @@ def test_a_workload_is_a_case_of_the_benchmarks(openb: str) -> None:
 
 def test_a_story_is_told_in_lines_alone(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(arguments("--story", "gates", "--json")) == 2
-    assert "--story is told in lines" in capsys.readouterr().err
+    assert "--story prints lines" in capsys.readouterr().err

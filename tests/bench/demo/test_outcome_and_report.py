@@ -87,8 +87,8 @@ def test_the_last_screen_says_what_was_asked_and_what_to_try_next() -> None:
     track = Track(Batch(name="training", count=9, gang=Gang(size=3)))
     text = " ".join(text_of(summary(outcome(gangs=[track]), Path("out/r.html"))).replace("│", " ").split())
     assert "w <&>: 10 pods within 0.9 s, on 2 nodes; 3 gangs of 3 pods in queue training" in text
-    placed = "10 are on nodes, half of them within 20.0 ms, 99 % within 20.0 ms."
-    assert f"{placed} The scheduler took 10.00 ms" in text
+    placed = "10 pods are bound, half of them within 20.0 ms, 99 % within 20.0 ms."
+    assert f"{placed} The scheduler used 10.00 ms" in text
     assert "none is over its allocatable" in text
     # What others take is said to be recorded.
     assert "recorded with a real API server on two cores, not measured now" in text
@@ -100,9 +100,9 @@ def test_the_last_screen_of_a_run_that_failed_hides_nothing() -> None:
     audit = Audit(cpu_fill=[1.2], overcommitted=["n"])
     audit.refused["0/1 nodes are available"] = 3
     text = " ".join(text_of(summary(outcome(audit=audit, figures=None), None)).replace("│", " ").split())
-    assert "3 fit on no node, and say so" in text
+    assert "3 fit on no node and report it" in text
     assert "1 ARE OVER their allocatable" in text
-    assert "The scheduler took" not in text
+    assert "The scheduler used" not in text
 
 
 def test_gangs_count_once_all_their_pods_are_bound() -> None:
@@ -111,7 +111,7 @@ def test_gangs_count_once_all_their_pods_are_bound() -> None:
         track.bound[number] = 1.0
     run = outcome(gangs=[track])
     assert run.as_json()["gangs"] == {"training": 2}
-    assert ("gangs bound whole, queue training", "2 of 3, of 3 pods each") in run.rows()
+    assert ("gangs bound completely, queue training", "2 of 3, each of 3 pods") in run.rows()
 
 
 def test_whatever_is_wrong_makes_the_run_a_failure_and_is_said() -> None:
@@ -119,7 +119,7 @@ def test_whatever_is_wrong_makes_the_run_a_failure_and_is_said() -> None:
     assert not run.ok
     assert "FAILED  left out: p is not bound, but fits n" in text_of(final_table(run))
     assert run.as_json()["failures"] == ["left out: p is not bound, but fits n"]
-    assert dict(run.rows())["scheduler CPU a pod"] == "not measured"
+    assert dict(run.rows())["scheduler CPU per pod"] == "not measured"
 
 
 def test_refused_pods_are_no_failure_and_are_listed_by_reason(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -45,11 +45,11 @@ def seen(**tasks: Task) -> Seen:
         (seen(), ""),
         (seen(master=Task(1, 1, 1), worker=Task(3, 2, 0), report=Task()), ""),
         (seen(master=Task(1, 1, 0, 1), worker=Task(3, 3, 1, 2), report=Task(2, 2, 2)), ""),
-        (seen(master=Task(1, 1), worker=Task(1)), "workers are there before their master runs"),
+        (seen(master=Task(1, 1), worker=Task(1)), "workers exist before their master runs"),
         (seen(master=Task(1, 1, 1), worker=Task(3, 1)), "fewer workers are bound than they need"),
         (
             seen(master=Task(1, 1, 1), worker=Task(3, 3, 1), report=Task(1)),
-            "the report is made before the workers run",
+            "the report is created before the workers run",
         ),
     ],
 )

@@ -68,7 +68,7 @@ def test_faults_of_nodes_pods_and_devices_are_quoted() -> None:
     assert reasons(evidence) == [
         "over: n0: cpu; n1: cpu; n2: cpu; and 2 more",
         "moved: p: a -> b",
-        "given twice: d",
+        "assigned twice: d",
         "left out: p fits n",
         "2 pods were rescued by a flush: no event had woken them",
     ]

@@ -15,7 +15,7 @@ from agent_scheduler.engine.session import registry, tiers, victims
 from agent_scheduler.engine.session import session as sessions
 from agent_scheduler.engine.session.conf import PluginOption
 from agent_scheduler.engine.session.hooks import Hooks, Victims
-from agent_scheduler.engine.session.model import Task
+from agent_scheduler.engine.session.model import TaskInfo
 from agent_scheduler.engine.session.session import Session
 from tests.decisions.volcano_sessions.recording import Case
 from tests.decisions.volcano_sessions.replay import differences, replay
@@ -94,8 +94,13 @@ def victims_one_by_one() -> Iterator[None]:
     """As Volcano takes them."""
 
     def singly(
-        session: Session, task: Task, found: Sequence[Task], *, which: victims.Which, vote: victims.Vote
-    ) -> Iterator[Sequence[Task]]:
+        session: Session,
+        task: TaskInfo,
+        found: Sequence[TaskInfo],
+        *,
+        which: victims.Which,
+        vote: victims.Vote,
+    ) -> Iterator[Sequence[TaskInfo]]:
         return ((each,) for each in victims.in_victim_order(session, task, found))
 
     with pytest.MonkeyPatch.context() as patched:
@@ -122,10 +127,10 @@ def votes_forgotten() -> Iterator[None]:
     """As Volcano counts them."""
 
     def forgetful(
-        votes: Sequence[Sequence[Victims]], preemptor: Task, tasks: Sequence[Task]
-    ) -> Sequence[Task]:
+        votes: Sequence[Sequence[Victims]], preemptor: TaskInfo, tasks: Sequence[TaskInfo]
+    ) -> Sequence[TaskInfo]:
         for tier in votes:
-            found: Sequence[Task] | None = None
+            found: Sequence[TaskInfo] | None = None
             for vote in tier:
                 named = vote(preemptor, tasks)
                 if named is None:

@@ -14,7 +14,7 @@ from agent_scheduler.engine.decide.decide import ClassViews
 from agent_scheduler.engine.decide.snapshot import Snapshot
 from agent_scheduler.engine.decide.trial import Trial
 from agent_scheduler.engine.quotas.vector import of_resources
-from agent_scheduler.engine.session.close import Result, close
+from agent_scheduler.engine.session.close import SessionResult, close
 from agent_scheduler.engine.session.nodes import SessionNodes
 from agent_scheduler.engine.session.profile import profile_of
 from agent_scheduler.engine.session.session import Session
@@ -58,7 +58,9 @@ def nodes_of(case: Case, ledger: Ledger) -> SessionNodes:
     return SessionNodes(snapshot, Trial(ledger, snapshot, {VOLCANO: views}, NoWrites()))
 
 
-def _answer(world: World, session: Session, result: Result, gauges: Mapping[str, Mapping[str, float]]) -> Obj:
+def _answer(
+    world: World, session: Session, result: SessionResult, gauges: Mapping[str, Mapping[str, float]]
+) -> Obj:
     groups = {key: {"inSession": False} for key in world.groups}
     for each in result.groups:
         key = f"{each.group.key.namespace}/{each.group.key.name}"
@@ -128,7 +130,7 @@ def _group(session: Session, each: Any, key: str) -> Obj:
     return answer
 
 
-def _events(result: Result) -> Obj:
+def _events(result: SessionResult) -> Obj:
     events: dict[str, list[Obj]] = {}
     for each in result.events:
         of_group = events.setdefault(f"PodGroup {each.group.namespace}/{each.group.name}", [])

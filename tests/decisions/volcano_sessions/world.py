@@ -12,8 +12,8 @@ import msgspec
 from agent_scheduler.engine.gangs.group import of_pod_group
 from agent_scheduler.engine.quotas.queues import queue_info
 from agent_scheduler.engine.quotas.vector import of_resources
-from agent_scheduler.engine.session.close import Result
-from agent_scheduler.engine.session.session import View
+from agent_scheduler.engine.session.close import SessionResult
+from agent_scheduler.engine.session.session import ClusterView
 from agent_scheduler.engine.state.batchinfo import GroupKey
 from agent_scheduler.engine.state.ledger import Ledger
 from agent_scheduler.engine.state.nodeinfo import node_info
@@ -43,7 +43,7 @@ class World:
 
     # ---- what a session sees
 
-    def open(self) -> tuple[Ledger, View]:
+    def open(self) -> tuple[Ledger, ClusterView]:
         ledger = Ledger()
         for node in self.nodes.values():
             ledger.set_node(node_info(msgspec.convert(node, wire.Node), images=True))
@@ -56,7 +56,7 @@ class World:
         for info in infos.values():
             if info.scheduler_name == VOLCANO and info.batch is not None and info.batch.group is not None:
                 members.setdefault(info.batch.group, []).append(info)
-        return ledger, View(
+        return ledger, ClusterView(
             groups=[of_pod_group(msgspec.convert(each, batch.PodGroup)) for each in self.groups.values()],
             pods=members,
             queues=[queue_info(msgspec.convert(each, batch.Queue), []) for each in self.queues.values()],
@@ -72,7 +72,7 @@ class World:
 
     # ---- what becomes of it
 
-    def write(self, result: Result, bound: Iterable[tuple[str, str]], evicted: Iterable[str]) -> None:
+    def write(self, result: SessionResult, bound: Iterable[tuple[str, str]], evicted: Iterable[str]) -> None:
         """What the session decided: statuses, conditions and gates that were written, binds and evictions."""
         for each in result.groups:
             if each.write:

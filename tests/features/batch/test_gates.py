@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from agent_scheduler.binding.queue_admission import Turn
+from agent_scheduler.binding.queue_admission import Election
 from agent_scheduler.engine.quotas.entries import Standing
 from agent_scheduler.kube.transport import OutcomeUnknown, Response
 from agent_scheduler.objects.batch import QUEUE_ALLOCATION_GATE
@@ -260,8 +260,8 @@ async def test_explain_says_by_which_queue_a_pod_is_held_how_much_is_missing_and
         assert third["why"] == "queue full has too little capability left: 1 of cpu missing"
         text = render(page("third"))
         assert (
-            "shut, queue full has too little capability left" in text
-            and "1 come before: default/second" in text
+            "present, queue full has too little capability left" in text
+            and "1 before it: default/second" in text
         )
         assert "reserved" in render(page("first"))
 
@@ -360,7 +360,7 @@ async def test_no_removal_is_sent_again_when_it_is_another_process_s_turn(
 ) -> None:
     ends, turns = asyncio.Event(), iter((True,))
 
-    class OneTurn(Turn):
+    class OneTurn(Election):
         async def run(self, lead: Callable[[], Awaitable[None]]) -> bool:
             if next(turns, False):
                 leading = asyncio.ensure_future(lead())

@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 from agent_scheduler.config.load import load_text
-from agent_scheduler.engine.session.session import View
+from agent_scheduler.engine.session.session import ClusterView
 from agent_scheduler.fastpath.watching import READERS
 from embedded_kubernetes.builtin import ALPHA, BUILTIN
 from tests.support.batched import DEFINITIONS, definition
@@ -117,7 +117,7 @@ async def test_all_that_is_watched_has_a_row_and_what_a_session_may_read_is_ther
     assert {name for readers in READERS.values() for name in readers} <= {name for _, name in rows}
     # No group was lost, jobs that stand for themselves are none where others may be evicted, and shards are another
     # configuration.
-    absent = {name for name in View.__struct_fields__ if not getattr(view, name)}
+    absent = {name for name in ClusterView.__struct_fields__ if not getattr(view, name)}
     assert absent == {"lost", "settled", "unready", "shard_full"}
 
 

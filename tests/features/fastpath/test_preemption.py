@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from agent_scheduler.binding.preemption import Gate
+from agent_scheduler.binding.preemption import PreemptionGate
 from agent_scheduler.engine.queueing.places import Place
 from agent_scheduler.engine.state.podinfo import PodInfo
 from agent_scheduler.kube.transport import Response
@@ -361,13 +361,13 @@ async def test_ends_of_others_are_not_put_to_pods_whose_victims_are_being_evicte
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     asked: list[str] = []
-    pre_enqueue = Gate.pre_enqueue
+    pre_enqueue = PreemptionGate.pre_enqueue
 
-    def counted(gate: Gate, pod: PodInfo) -> str | None:
+    def counted(gate: PreemptionGate, pod: PodInfo) -> str | None:
         asked.append(pod.name)
         return pre_enqueue(gate, pod)
 
-    monkeypatch.setattr(Gate, "pre_enqueue", counted)
+    monkeypatch.setattr(PreemptionGate, "pre_enqueue", counted)
     async with full() as world:
         held = HeldEvictions(world)
         await world.add("high")

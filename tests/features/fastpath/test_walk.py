@@ -31,7 +31,7 @@ from agent_scheduler.fastpath.scheduler import FastPath
 from agent_scheduler.kube.http1 import Http1Transport
 from agent_scheduler.kube.reflector import Reflector
 from agent_scheduler.kube.transport import Endpoint, FencedTransport
-from agent_scheduler.kube.watch_events import View
+from agent_scheduler.kube.watch_events import CollectionView
 from tests.support import objects
 from tests.support.running import SETTINGS, scheduling
 from tests.support.virtual import virtual_time
@@ -162,7 +162,7 @@ async def test_a_plain_pod_of_a_known_class_from_its_watch_event_to_the_answer_t
     async with deciding() as (server, fast_path):
         for name in ("first", "second", "third"):
             await server.apply(PODS, pod(name))
-        with Walk(View.receive, Binder._finish_answered) as walk:
+        with Walk(CollectionView.receive, Binder._finish_answered) as walk:
             await server.apply(PODS, pod("last"))
         placement = fast_path.ledger.placements["last"]
     print(walk.chain(), walk, sep="\n")
@@ -181,7 +181,7 @@ async def test_a_node_event_to_a_pod_that_it_wakes() -> None:
         await asyncio.sleep(60)
         queue = fast_path.queue
         before = queue.where("last")
-        with Walk(View.receive, Reflector._receive) as walk:
+        with Walk(CollectionView.receive, Reflector._receive) as walk:
             server.tell(NODES, node("node-2", cpu="40"))
             await asyncio.sleep(0.0015)
         after = queue.where("last")

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from agent_scheduler.webhook.authority import Held
+from agent_scheduler.webhook.authority import CertificateBundle
 from agent_scheduler.webhook.configurations import MUTATING, VALIDATING
 from agent_scheduler.webhook.picture import Picture
 from embedded_kubernetes.requests import Request
@@ -24,7 +24,7 @@ class Keeping:
     """A process's certificates without its server, and the writes that reach the API server."""
 
     def __init__(self) -> None:
-        self.presented: list[Held] = []
+        self.presented: list[CertificateBundle] = []
         self.writes: list[str] = []
 
     def count(self, request: Request) -> None:

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from agent_scheduler.admission import jobs, podgroups, pods, queues
 from agent_scheduler.admission.review import (
     ALLOWED,
-    Answer,
-    Change,
+    AdmissionResponse,
+    JsonPatchOperation,
     Reviewer,
     UnreadableReview,
     allowed_with,
@@ -75,7 +75,7 @@ def test_answers_name_the_request_and_have_only_what_they_say() -> None:
     assert response(ALLOWED) == {"uid": "u", "allowed": True}
     assert response(refused("no")) == {"uid": "u", "allowed": False, "status": {"message": "no"}}
     assert response(allowed_with([])) == {"uid": "u", "allowed": True}
-    patched = response(allowed_with([Change("add", "/spec/weight", 1)]))
+    patched = response(allowed_with([JsonPatchOperation("add", "/spec/weight", 1)]))
     assert json.loads(base64.b64decode(patched.pop("patch"))) == [
         {"op": "add", "path": "/spec/weight", "value": 1}
     ]
@@ -165,6 +165,6 @@ def test_whatever_an_object_says_there_is_an_answer(made: Any, old: Any, operati
     asked = request(made, old=old, operation=operation, name="a")
     for each in reviewers:
         answer = review(each, asked)
-        assert isinstance(answer, Answer)
+        assert isinstance(answer, AdmissionResponse)
         assert answer.allowed == (not answer.message)
         assert json.loads(write_review(asked, answer))["response"]["allowed"] == answer.allowed

@@ -10,9 +10,9 @@ import pytest
 
 from agent_scheduler.batch.picture import Pictures, waiting_kinds
 from agent_scheduler.engine.session.demand import demand_of
-from agent_scheduler.engine.session.model import Job
-from agent_scheduler.engine.session.session import View
-from agent_scheduler.engine.session.settled import STRIDE, Settled
+from agent_scheduler.engine.session.model import JobInfo
+from agent_scheduler.engine.session.session import ClusterView
+from agent_scheduler.engine.session.settled import STRIDE, SettledJob
 from agent_scheduler.engine.state.batchinfo import GroupKey
 from agent_scheduler.engine.state.podinfo import Condition
 from agent_scheduler.objects import batch
@@ -48,15 +48,15 @@ class Shown(World):
         self.pod("p")
         self.pod("r", spec={"nodeName": "a"})
 
-    def view(self, before: View | None = None) -> View:
+    def view(self, before: ClusterView | None = None) -> ClusterView:
         """With all groups of the view before settled."""
         settled = {} if before is None else {group.key: of(group) for group in before.groups}
         return finished(self.pictures.view(settled, 1e9))
 
 
-def of(group: Any) -> Settled:
-    job = Job(group)
-    return Settled(job=job, demand=demand_of(job), result=cast(Any, None), share=None)
+def of(group: Any) -> SettledJob:
+    job = JobInfo(group)
+    return SettledJob(job=job, demand=demand_of(job), result=cast(Any, None), share=None)
 
 
 def test_a_group_of_the_same_objects_stands_and_nobody_waits_in_its_name() -> None:

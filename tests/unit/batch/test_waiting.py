@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from agent_scheduler.batch.waiting import NOT_TRIED, Kind, WaitingPods, kind_of
+from agent_scheduler.batch.waiting import NOT_TRIED, BatchWaitingPods, EquivalentPods, kind_of
 from agent_scheduler.engine.gangs.group import of_pod_group
 from agent_scheduler.engine.profiles.profiles import ProfileSpec, build_profile
 from agent_scheduler.engine.queueing.places import Place
@@ -31,7 +31,7 @@ class World:
     def __init__(self, *nodes: str) -> None:
         self.world = ClusterWorld()
         self.cluster = self.world.cluster
-        self.waiting = WaitingPods("volcano")
+        self.waiting = BatchWaitingPods("volcano")
         queue: SchedulingQueue[PodInfo] = scheduling_queue(
             {"volcano": PROFILE.hint_map()},
             settings=QueueSettings(max_backoff=0),
@@ -65,7 +65,7 @@ class World:
         }
         self.waiting.groups.set_group(msgspec.convert(body, batch.PodGroup))
 
-    def begin(self, kinds: Mapping[Kind, PodInfo]) -> None:
+    def begin(self, kinds: Mapping[EquivalentPods, PodInfo]) -> None:
         list(self.waiting.open({}))
         list(self.waiting.begin(kinds))
 

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager, suppress
 from typing import Any, cast
 
 from agent_scheduler.binding.groups import Admission, Member
-from agent_scheduler.binding.result import Owner, ScheduleResult
+from agent_scheduler.binding.result import AttemptOwner, ScheduleResult
 from agent_scheduler.cluster.cluster import Entry
 from agent_scheduler.engine.decide.decide import CandidateNode, CandidateNodes, ClassViews, ConflictPolicy
 from agent_scheduler.engine.decide.refusals import Refusal
@@ -122,7 +122,7 @@ class World:
                 CandidateNodes((candidate,), view.seen),
                 view.filters,
                 0.0,
-                Owner(self.told, self.told),
+                AttemptOwner(self.told, self.told),
                 self.cluster.catalogue.version,
                 view.reserves,
                 True,

@@ -16,7 +16,7 @@ from agent_scheduler.binding.claim_writer import ClaimWriter, KeyLocks
 from agent_scheduler.cluster.resource_claims import ResourceClaims
 from agent_scheduler.engine.dra.catalogue import Devices
 from agent_scheduler.engine.dra.demand import demand
-from agent_scheduler.engine.dra.records import FINALIZER, ClaimInfo
+from agent_scheduler.engine.dra.records import FINALIZER, ResourceClaimInfo
 from agent_scheduler.engine.dra.reservation import Due, Lost, ReservedClaim, ReservedClaims, Write, due
 from agent_scheduler.engine.events.events import ActionType, ClusterEvent, Resource
 from agent_scheduler.engine.state.podclaims import PodClaim, PodRef
@@ -28,7 +28,7 @@ POD = PodRef("default", "p", "uid-p")
 KEY = ("default", "c")
 
 
-def claim(version: int, *users: str, allocated: bool = True, **metadata: str) -> ClaimInfo:
+def claim(version: int, *users: str, allocated: bool = True, **metadata: str) -> ResourceClaimInfo:
     """Allocated, and reserved for `users`."""
     reserved = [{"resource": "pods", "name": uid, "uid": uid} for uid in users]
     status = {**allocated_to("gpu-0", node_name="n1"), "reservedFor": reserved} if allocated else {}
@@ -67,11 +67,11 @@ class Claims:
         self.devices.set_claim(claim(version, *users))
         self.claims.changes.wake(KEY)
 
-    def change(self, raw: ClaimInfo) -> None:
+    def change(self, raw: ResourceClaimInfo) -> None:
         """The watch shows the claim."""
         self.claims.kinds()[2].set(raw)
 
-    def delete(self, raw: ClaimInfo) -> None:
+    def delete(self, raw: ResourceClaimInfo) -> None:
         self.claims.kinds()[2].delete(raw)
 
     async def catch_up(self, version: str) -> None:
@@ -79,7 +79,7 @@ class Claims:
         self.found()
 
     @property
-    def seen(self) -> ClaimInfo:
+    def seen(self) -> ResourceClaimInfo:
         found = self.devices.claim(KEY)
         assert found is not None
         return found
@@ -226,7 +226,7 @@ async def test_nothing_is_taken_back_of_a_claim_that_has_only_the_name() -> None
         (claim(6, *(f"u{number}" for number in range(256))), "is reserved for 256 others"),
     ],
 )
-def test_a_claim_that_may_have_no_other_pod_is_not_written(shown: ClaimInfo, reason: str) -> None:
+def test_a_claim_that_may_have_no_other_pod_is_not_written(shown: ResourceClaimInfo, reason: str) -> None:
     world = Claims()
     world.devices.set_claim(shown)
     lost = world.due()

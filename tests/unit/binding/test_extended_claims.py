@@ -18,7 +18,7 @@ from agent_scheduler.engine.dra.extended_claim import InMemoryClaim, manifest, n
 from agent_scheduler.engine.dra.records import read_claim
 from agent_scheduler.engine.dra.reservation import ReservedClaims
 from agent_scheduler.engine.state.podclaims import PodRef
-from agent_scheduler.kube.create import Made
+from agent_scheduler.kube.create import CreateResult
 from agent_scheduler.kube.errors import Failure, FailureClass
 from agent_scheduler.kube.patch import Patched
 
@@ -45,7 +45,7 @@ async def caught_up(_version: str) -> None:
 class World:
     """`creates` are the answers to what is made; a request to a path in `fails` is answered so."""
 
-    def __init__(self, *creates: Made) -> None:
+    def __init__(self, *creates: CreateResult) -> None:
         self.creates = list(creates)
         self.fails: dict[str, Failure] = {}
         self.is_wanted = True
@@ -75,7 +75,9 @@ class World:
     ) -> Patched:
         return Patched("6", self._answer("PATCH", path))
 
-    async def create(self, collection: str, name: str, body: bytes, *, wanted: Callable[[], bool]) -> Made:
+    async def create(
+        self, collection: str, name: str, body: bytes, *, wanted: Callable[[], bool]
+    ) -> CreateResult:
         self.asked.append(("POST", name))
         return self.creates.pop(0)
 
@@ -96,7 +98,7 @@ class World:
 
 async def made_and_not_seen() -> World:
     """An attempt has made a claim and ended before the watch has shown it."""
-    world = World(Made(found(FIRST, "uid-c")))
+    world = World(CreateResult(found(FIRST, "uid-c")))
     world.is_wanted = False
     assert await world.write() == f"resourceclaim default/{FIRST} was made and not seen"
     return world
@@ -159,22 +161,27 @@ async def test_a_claim_whose_protection_stays_on_is_not_deleted(failure: Failure
     assert [verb for verb, _ in world.asked] == ["PATCH", "PATCH"]
 
 
-THEIRS = Made(found(FIRST, "uid-theirs", owner="somebody"), CONFLICT)
+THEIRS = CreateResult(found(FIRST, "uid-theirs", owner="somebody"), CONFLICT)
 
 
 @pytest.mark.parametrize(
     ("creates", "told", "asked", "deleted"),
     [
-        ([THEIRS, Made(found(SECOND, "uid-c"))], f"resourceclaim default/{SECOND} was made and", 2, SECOND),
+        (
+            [THEIRS, CreateResult(found(SECOND, "uid-c"))],
+            f"resourceclaim default/{SECOND} was made and",
+            2,
+            SECOND,
+        ),
         ([THEIRS] * 5, "create claim for extended resources: ", 4, ""),
-        ([Made({}, FORBIDDEN)], "create claim for extended resources: ", 1, ""),
+        ([CreateResult({}, FORBIDDEN)], "create claim for extended resources: ", 1, ""),
         # Its allocation may be for another node, so it is not used, and goes with this attempt.
-        ([Made(found(FIRST, "uid-c"), CONFLICT)], "create claim for extended resources: ", 1, FIRST),
+        ([CreateResult(found(FIRST, "uid-c"), CONFLICT)], "create claim for extended resources: ", 1, FIRST),
     ],
     ids=["somebody else's", "somebody else's for ever", "forbidden", "of an attempt before"],
 )
 async def test_another_name_is_taken_where_somebody_elses_object_has_the_first(
-    creates: list[Made], told: str, asked: int, deleted: str
+    creates: list[CreateResult], told: str, asked: int, deleted: str
 ) -> None:
     world = World(*creates)
     world.is_wanted = False
@@ -187,7 +194,7 @@ async def test_another_name_is_taken_where_somebody_elses_object_has_the_first(
 
 
 async def test_an_object_of_the_same_name_with_another_uid_is_not_the_claim_that_was_made() -> None:
-    world = World(Made(found(FIRST, "uid-c")))
+    world = World(CreateResult(found(FIRST, "uid-c")))
     world.show(found(FIRST, "uid-older"))
     world.is_wanted = False
     assert await world.write() == f"resourceclaim default/{FIRST} was made and not seen"
@@ -204,7 +211,7 @@ async def test_a_pod_without_a_promise_has_no_claim_named_and_is_told_only_if_on
 
 
 async def test_a_claim_that_is_seen_gets_what_was_promised_and_then_its_pod_is_told() -> None:
-    world = World(Made(found(FIRST, "uid-c")))
+    world = World(CreateResult(found(FIRST, "uid-c")))
     world.show(found(FIRST, "uid-c"))
     assert world.devices.assume_in_memory(POD.uid, world.in_memory.claim_spec, world.in_memory.allocation)
     assert await world.write() == ""
@@ -212,7 +219,7 @@ async def test_a_claim_that_is_seen_gets_what_was_promised_and_then_its_pod_is_t
 
 
 async def test_a_claim_that_somebody_has_given_other_devices_is_not_written() -> None:
-    world = World(Made(found(FIRST, "uid-c")))
+    world = World(CreateResult(found(FIRST, "uid-c")))
     assert world.devices.assume_in_memory(POD.uid, world.in_memory.claim_spec, world.in_memory.allocation)
     result = {"request": "r", "driver": "d", "pool": "n1", "device": "gpu-0"}
     world.show({**found(FIRST, "uid-c"), "status": {"allocation": {"devices": {"results": [result]}}}})
@@ -221,7 +228,7 @@ async def test_a_claim_that_somebody_has_given_other_devices_is_not_written() ->
 
 
 async def test_a_pod_is_not_told_of_a_claim_that_could_not_be_written() -> None:
-    world = World(Made(found(FIRST, "uid-c")))
+    world = World(CreateResult(found(FIRST, "uid-c")))
     world.show(found(FIRST, "uid-c"))
     assert world.devices.assume_in_memory(POD.uid, world.in_memory.claim_spec, world.in_memory.allocation)
     world.fails[f"PATCH {CLAIMS}/{FIRST}/status"] = FORBIDDEN

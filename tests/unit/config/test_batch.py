@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from agent_scheduler.config.load import Source, load_text, to_dict
+from agent_scheduler.config.load import ConfigurationSource, load_text, to_dict
 from agent_scheduler.config.schema import Configuration
 from apimachinery.document import text_of
 from tests.support.command_line import HEADER, problem, refusal, run_arguments
@@ -45,7 +45,7 @@ def load_files(
     (folder / "config.yaml").write_text(config)
     words = ["--config", f"{folder}/config.yaml", "--scheduler-conf", f"{folder}/volcano-scheduler.conf"]
     told: list[str] = [] if warnings is None else warnings
-    return Source(run_arguments(*words, *flags), environ={}).load(warn=told.append)
+    return ConfigurationSource(run_arguments(*words, *flags), environ={}).load(warn=told.append)
 
 
 def test_the_section_alone_has_the_defaults_of_volcano() -> None:
@@ -129,7 +129,7 @@ def test_a_setting_that_both_the_section_and_the_file_give_is_refused(tmp_path: 
 
 
 def test_a_missing_file_is_told_by_its_flag() -> None:
-    source = Source(run_arguments("--scheduler-conf", "/nowhere"), environ={})
+    source = ConfigurationSource(run_arguments("--scheduler-conf", "/nowhere"), environ={})
     assert "--scheduler-conf /nowhere: No such file" in problem(source.load)
 
 
@@ -143,7 +143,7 @@ def test_what_the_sessions_go_without_is_warned_of(tmp_path: Path) -> None:
 def test_a_change_of_the_file_of_sessions_takes_effect(tmp_path: Path) -> None:
     load_files(tmp_path, SHIPPED)
     file = tmp_path / "volcano-scheduler.conf"
-    world = World(file, Source(run_arguments("--scheduler-conf", str(file)), environ={}))
+    world = World(file, ConfigurationSource(run_arguments("--scheduler-conf", str(file)), environ={}))
     world.reloader.look()
     file.write_text(SHIPPED.replace(", backfill", ", backfill, preempt"))
     world.settle()

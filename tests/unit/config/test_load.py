@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from agent_scheduler.config.flags import FLAGS
-from agent_scheduler.config.load import Source, load, load_text, to_dict
+from agent_scheduler.config.load import ConfigurationSource, load, load_text, to_dict
 from agent_scheduler.config.profiles import build_profiles
 from agent_scheduler.config.schema import FEATURE_GATES, Configuration
 from apimachinery.errors import ConfigurationError
@@ -142,7 +142,7 @@ def test_the_namespace_of_a_lease_is_ours_and_what_said_it_is_known(tmp_path: Pa
     file, none = tmp_path / "scheduler.yaml", tmp_path / "none"
 
     def origin(*words: str, namespace_file: Path = none, **environ: str) -> tuple[str, str]:
-        source = Source(run_arguments(*words), environ=environ, namespace_file=namespace_file)
+        source = ConfigurationSource(run_arguments(*words), environ=environ, namespace_file=namespace_file)
         found = source.load().leader_election.resource_namespace
         return found, source.origin(("leaderElection", "resourceNamespace"))
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from agent_scheduler.config.load import Source, load_text, to_dict
+from agent_scheduler.config.load import ConfigurationSource, load_text, to_dict
 from agent_scheduler.config.reload import CHANGEABLE, LOOK_EVERY, Reloader, differences
 from agent_scheduler.config.schema import Configuration
 from tests.support.command_line import HEADER, run_arguments
@@ -24,7 +24,7 @@ class World:
     """A file, the reloader that looks at it, and what became of each change."""
 
     file: Path
-    source: Source
+    source: ConfigurationSource
     reloader: Reloader = field(init=False)
     in_effect: list[Configuration] = field(default_factory=list)
     changes: list[list[str]] = field(default_factory=list)
@@ -78,7 +78,7 @@ def world(tmp_path: Path) -> World:
 def started(tmp_path: Path, *flags: str, text: str = "") -> World:
     file = tmp_path / "f.yaml"
     file.write_text(HEADER + text)
-    return World(file, Source(run_arguments("--config", str(file), *flags), environ={}))
+    return World(file, ConfigurationSource(run_arguments("--config", str(file), *flags), environ={}))
 
 
 def test_a_change_takes_effect_once_it_was_seen_twice(world: World) -> None:
@@ -126,7 +126,9 @@ def test_links_that_are_swapped_as_those_of_a_config_map_are_a_change(tmp_path: 
     link = tmp_path / "..data"
     link.symlink_to("data1")
     (tmp_path / "f.yaml").symlink_to("..data/f.yaml")
-    world = World(tmp_path / "f.yaml", Source(run_arguments("--config", str(tmp_path / "f.yaml"))))
+    world = World(
+        tmp_path / "f.yaml", ConfigurationSource(run_arguments("--config", str(tmp_path / "f.yaml")))
+    )
     (tmp_path / "new").symlink_to("data2")
     os.replace(tmp_path / "new", link)
     world.settle()

@@ -6,7 +6,7 @@ import pytest
 
 from agent_scheduler.config.sharding import (
     DEFAULT_SCHEDULER_CONFIGS,
-    Sharding,
+    ShardingConfiguration,
     load_sharding,
     parse_scheduler_configs,
 )
@@ -22,7 +22,7 @@ from agent_scheduler.engine.shards.settings import (
 from tests.support.command_line import problem
 
 
-def load(text: str) -> Sharding:
+def load(text: str) -> ShardingConfiguration:
     return load_sharding(text, source="sharding.yaml")
 
 

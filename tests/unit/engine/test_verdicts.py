@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import re
 
-from agent_scheduler.engine.verdicts import LABELS, SENTENCES, WORDS, Wait, by_nodes
+from agent_scheduler.engine.verdicts import LABELS, SENTENCES, WORDS, WaitReason, by_nodes
 from tests.support.places import ROOT
 
-WANT_NODES = {Wait.NODES, Wait.DEVICES, Wait.RELEASE, Wait.ADMISSION}
+WANT_NODES = {WaitReason.NODES, WaitReason.DEVICES, WaitReason.RELEASE, WaitReason.ADMISSION}
 
 
 def test_every_wait_has_its_words_and_the_page_has_them() -> None:
-    assert WORDS.keys() == set(Wait)
+    assert WORDS.keys() == set(WaitReason)
     assert [by_nodes("", each).label for each in ({"GPUShare", "NodePorts"}, ())] == ["devices", "nodes"]
     assert {wait for wait, words in WORDS.items() if words.wants_nodes} == WANT_NODES
     page = set(re.findall(r"`(\w+)`", (ROOT / "docs" / "batch.md").read_text()))

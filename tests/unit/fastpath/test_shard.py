@@ -13,14 +13,14 @@ from agent_scheduler.engine.decide.snapshot import Snapshot
 from agent_scheduler.engine.events.events import NODE_SHARD_UPDATE, ClusterEvent
 from agent_scheduler.engine.profiles.profiles import ProfileSpec, build_profile
 from agent_scheduler.engine.shards.claims import Membership, ShardingMode
-from agent_scheduler.fastpath.shard import Shard, within
+from agent_scheduler.fastpath.shard import SchedulerShard, within
 from tests.support.engine import World, node
 from tests.support.handles import handle_of
 
 NAME = "agent-scheduler"
 
 
-def shard_of(sharded: Sharded, mode: ShardingMode = ShardingMode.HARD) -> Shard:
+def shard_of(sharded: Sharded, mode: ShardingMode = ShardingMode.HARD) -> SchedulerShard:
     """One whose events for pods that wait are noted: each with the names of its nodes, or None for all pods."""
 
     def move_all(event: ClusterEvent, old: object, new: list[Any] | None) -> None:
@@ -31,7 +31,9 @@ def shard_of(sharded: Sharded, mode: ShardingMode = ShardingMode.HARD) -> Shard:
         sharded.told.append(version)
 
     events = cast(Any, SimpleNamespace(move_all=move_all))
-    return Shard(mode, sharded.membership, ledger=sharded.world.ledger, events=events, caught_up=caught_up)
+    return SchedulerShard(
+        mode, sharded.membership, ledger=sharded.world.ledger, events=events, caught_up=caught_up
+    )
 
 
 class Sharded:

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from agent_scheduler.kube.answers import Asked, Verb, asked_at, read
-from agent_scheduler.kube.errors import Failure, FailureClass, Missing, Source
+from agent_scheduler.kube.answers import RequestInfo, Verb, asked_at, read
+from agent_scheduler.kube.errors import Failure, FailureClass, Missing, ResponseOrigin
 from agent_scheduler.kube.transport import NotSent, OutcomeUnknown, Response, collection_at
 
 STATUSES = (200, 201, 202, 301, 302, 307, 400, 401, 403, 404, 405, 408, 409, 410, 413, 415, 422, 425, 429)
@@ -74,8 +74,8 @@ def answer(status: int, body: bytes, headers: dict[str, str] | None = None) -> R
     return Response(status, body, JSON if headers is None else headers)
 
 
-def asked(verb: Verb) -> Asked:
-    return Asked(verb, "pods", "p", "u")
+def asked(verb: Verb) -> RequestInfo:
+    return RequestInfo(verb, "pods", "p", "u")
 
 
 @pytest.mark.parametrize("verb", VERBS)
@@ -83,7 +83,7 @@ def test_what_is_not_from_the_api_server_says_nothing_of_the_object(verb: Verb) 
     for status, form in product(STATUSES + FAULTS, FOREIGN):
         body, headers = FOREIGN[form]
         found = read(answer(status, body, headers), asked(verb))
-        assert found is not None and found.source is Source.MIDDLEBOX, (status, form)
+        assert found is not None and found.source is ResponseOrigin.MIDDLEBOX, (status, form)
         turned_away = status in (401, 425, 429)
         assert found.kind is (FailureClass.TRANSIENT if turned_away else FailureClass.UNKNOWN), (status, form)
         assert found.retryable and "not from the API server" in str(found)
@@ -97,12 +97,12 @@ def test_a_success_is_what_the_api_server_says_of_this_object(verb: Verb) -> Non
             found = read(answer(status, body, headers), asked(verb))
             assert (found is None) is (verb in verbs), (status, form)
             if found is not None:
-                assert found.kind is FailureClass.UNKNOWN and found.source is Source.MIDDLEBOX
+                assert found.kind is FailureClass.UNKNOWN and found.source is ResponseOrigin.MIDDLEBOX
 
 
 def test_an_object_that_was_asked_for_by_its_name_may_have_any_uid() -> None:
     for verb in (Verb.GET, Verb.PATCH, Verb.DELETE):
-        assert read(answer(200, thing(uid="v")), Asked(verb, "pods", "p")) is None
+        assert read(answer(200, thing(uid="v")), RequestInfo(verb, "pods", "p")) is None
 
 
 _KINDS = {
@@ -120,7 +120,7 @@ _KINDS = {
 def test_a_refusal_of_the_api_server_is_read_by_its_status(verb: Verb) -> None:
     for status in (each for each in STATUSES + FAULTS if each >= 300):
         found = read(answer(status, said(reason="Because", message="so")), asked(verb))
-        assert found is not None and found.source is Source.API_SERVER
+        assert found is not None and found.source is ResponseOrigin.API_SERVER
         expected = FailureClass.UNKNOWN if status >= 500 else _KINDS.get(status, FailureClass.PERMANENT)
         assert (found.kind, found.status, found.message) == (expected, status, "so")
 
@@ -146,7 +146,7 @@ def test_only_a_404_that_names_the_object_says_that_it_is_not_there(
     verb: Verb, details: dict[str, Any], is_it: bool
 ) -> None:
     found = read(answer(404, said(**details)), asked(verb))
-    assert found is not None and found.source is Source.API_SERVER
+    assert found is not None and found.source is ResponseOrigin.API_SERVER
     assert found.kind is (FailureClass.NOT_FOUND if is_it else FailureClass.PERMANENT)
 
 
@@ -158,16 +158,16 @@ def test_what_has_no_answer_is_known_not_to_be_done_only_if_it_was_not_sent() ->
 
 
 def test_a_discovery_document_is_told_by_its_kind() -> None:
-    groups = Asked(Verb.DISCOVER, "APIGroupList", "")
+    groups = RequestInfo(Verb.DISCOVER, "APIGroupList", "")
     assert read(answer(200, b'{"kind":"APIGroupList","groups":[]}'), groups) is None
     for body in (b'{"kind":"APIResourceList"}', b"{}", b"<html>", said("Success")):
         found = read(answer(200, body), groups)
-        assert found is not None and found.source is Source.MIDDLEBOX
+        assert found is not None and found.source is ResponseOrigin.MIDDLEBOX
 
 
 def test_a_missing_object_may_be_named_without_its_uid() -> None:
-    assert Asked(Verb.GET, "pods", "p").is_about(Missing("pods", "p", "u"))
-    assert not Asked(Verb.GET, "pods", "p").is_about(None)
+    assert RequestInfo(Verb.GET, "pods", "p").is_about(Missing("pods", "p", "u"))
+    assert not RequestInfo(Verb.GET, "pods", "p").is_about(None)
 
 
 @pytest.mark.parametrize(
@@ -182,7 +182,7 @@ def test_a_missing_object_may_be_named_without_its_uid() -> None:
     ],
 )
 def test_what_is_asked_for_is_read_from_the_path(path: str, resource: str, name: str) -> None:
-    assert asked_at(path, Verb.PATCH, "u") == Asked(Verb.PATCH, resource, name, "u")
+    assert asked_at(path, Verb.PATCH, "u") == RequestInfo(Verb.PATCH, resource, name, "u")
 
 
 @pytest.mark.parametrize(

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from agent_scheduler.kube.connection import Broken, Connection, Limits
+from agent_scheduler.kube.connection import Connection, ConnectionBroken, ResponseLimits
 from agent_scheduler.kube.transport import Response
 from tests.support.wires import OK, Network, Wire
 
 
-def opened(limits: Limits | None = None) -> tuple[Connection, Wire]:
-    connection = Connection(limits or Limits(), opened=lambda _: None, lost=lambda _: None)
+def opened(limits: ResponseLimits | None = None) -> tuple[Connection, Wire]:
+    connection = Connection(limits or ResponseLimits(), opened=lambda _: None, lost=lambda _: None)
     wire = Wire(Network(lambda _wire, _request: None), connection)
     connection.connection_made(wire)
     return connection, wire
@@ -29,10 +29,10 @@ def sent(connection: Connection, message: bytes, *, head_only: bool = False) -> 
 async def exchanged(
     pieces: Iterable[bytes],
     *,
-    limits: Limits | None = None,
+    limits: ResponseLimits | None = None,
     head_only: bool = False,
     ends: bool = False,
-) -> tuple[Response | Broken, Connection]:
+) -> tuple[Response | ConnectionBroken, Connection]:
     """What one request on a connection leads to if these pieces arrive; `ends`: and then the peer closes."""
     connection, wire = opened(limits)
     answer = sent(connection, b"a request", head_only=head_only)
@@ -46,7 +46,7 @@ async def exchanged(
         connection.fail("no answer yet")
     outcome = (await asyncio.gather(answer, return_exceptions=True))[0]
     await asyncio.sleep(0)
-    assert isinstance(outcome, Response | Broken)
+    assert isinstance(outcome, Response | ConnectionBroken)
     return outcome, connection
 
 
@@ -144,7 +144,7 @@ async def test_an_answer_says_where_it_ends_and_whether_its_connection_does(
 )
 async def test_what_is_not_an_answer_breaks_the_connection(bad: bytes) -> None:
     outcome, connection = await exchanged([bad])
-    assert isinstance(outcome, Broken)
+    assert isinstance(outcome, ConnectionBroken)
     assert str(outcome) != "no answer yet"
     assert not outcome.unanswered
     assert not connection.reusable
@@ -167,8 +167,8 @@ def _chunks(size: int) -> bytes:
 async def test_an_answer_beyond_its_limits_is_refused_however_it_is_cut(
     data: bytes, what: str, step: int
 ) -> None:
-    outcome, connection = await exchanged(cut(data, step), limits=Limits(head=200, body=100))
-    assert isinstance(outcome, Broken)
+    outcome, connection = await exchanged(cut(data, step), limits=ResponseLimits(head=200, body=100))
+    assert isinstance(outcome, ConnectionBroken)
     assert f"the answer's {what} is larger than" in str(outcome)
     assert not connection.reusable
 
@@ -186,8 +186,8 @@ async def test_an_answer_beyond_its_limits_is_refused_however_it_is_cut(
 )
 async def test_what_never_ends_is_refused_before_it_fills_the_memory(start: bytes) -> None:
     more = start if start.startswith(b"HTTP/1.1 100") else b"A" * 50
-    outcome, _ = await exchanged([start, *[more] * 20], limits=Limits(head=200, body=100))
-    assert isinstance(outcome, Broken)
+    outcome, _ = await exchanged([start, *[more] * 20], limits=ResponseLimits(head=200, body=100))
+    assert isinstance(outcome, ConnectionBroken)
     assert "larger than 200 bytes" in str(outcome)
 
 
@@ -195,14 +195,14 @@ async def test_an_answer_at_its_limits_passes() -> None:
     fields = b"A: " + b"x" * 172 + b"\r\nContent-Length: 100\r\n"
     assert len(fields) == 198
     data = b"HTTP/1.1 200 OK\r\n" + fields + b"\r\n" + b"x" * 100
-    outcome, connection = await exchanged([data], limits=Limits(head=200, body=100))
+    outcome, connection = await exchanged([data], limits=ResponseLimits(head=200, body=100))
     assert isinstance(outcome, Response)
     assert connection.reusable
 
 
 async def test_many_small_chunks_are_no_large_head() -> None:
     data = _chunks(100) + b"0\r\n\r\n"
-    outcome, _ = await exchanged(cut(data, 7), limits=Limits(head=80, body=100))
+    outcome, _ = await exchanged(cut(data, 7), limits=ResponseLimits(head=80, body=100))
     assert isinstance(outcome, Response)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from agent_scheduler.kube.create import Made, create_once, delete_once
+from agent_scheduler.kube.create import CreateResult, create_once, delete_once
 from agent_scheduler.kube.errors import Failure, FailureClass
 from agent_scheduler.kube.patch import CALLED_OFF
 from tests.support.scripted import (
@@ -30,7 +30,9 @@ THEIRS: dict[str, Any] = THING | {"metadata": {"name": "c", "uid": "v"}}
 TAKEN = status(409, "AlreadyExists")
 
 
-async def created(*actions: Action, wanted: Callable[[], bool] = always) -> tuple[Made, list[Request]]:
+async def created(
+    *actions: Action, wanted: Callable[[], bool] = always
+) -> tuple[CreateResult, list[Request]]:
     server, transport = answering(in_order(*actions))
     path, timing = "/apis/g/v1/things", FakeTime().timing
     return await create_once(transport, path, "c", BODY, wanted=wanted, timing=timing), server.requests
@@ -38,7 +40,7 @@ async def created(*actions: Action, wanted: Callable[[], bool] = always) -> tupl
 
 async def test_an_object_is_made_with_one_request() -> None:
     made, (request,) = await created(Answer(201, OURS))
-    assert made == Made(OURS, None)
+    assert made == CreateResult(OURS, None)
     assert (request.method, request.path, request.body) == ("POST", "/apis/g/v1/things", BODY)
 
 
@@ -77,7 +79,7 @@ async def test_what_the_making_of_an_object_comes_to(
 async def test_nothing_is_sent_for_what_is_no_longer_wanted() -> None:
     answers = iter((True, True, False))
     made, requests = await created(status(429, "TooManyRequests"), wanted=lambda: next(answers))
-    assert made == Made({}, CALLED_OFF) and len(requests) == 1
+    assert made == CreateResult({}, CALLED_OFF) and len(requests) == 1
 
 
 async def deleted(

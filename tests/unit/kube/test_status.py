@@ -13,7 +13,7 @@ import pytest
 from agent_scheduler.kube.budget import Budget
 from agent_scheduler.kube.retry import Backoff
 from agent_scheduler.kube.status import PODS, PodCondition, StatusKind, StatusSettings, StatusWriter
-from agent_scheduler.kube.transport import Named, PodKey
+from agent_scheduler.kube.transport import PodIdentifier, PodKey
 from tests.support.scripted import (
     LOGIN_PAGE,
     Action,
@@ -101,7 +101,7 @@ async def test_a_condition_is_written_with_the_uid_as_precondition() -> None:
 
 
 async def test_conditions_of_other_objects_are_written_where_these_are() -> None:
-    def path(named: Named) -> str:
+    def path(named: PodIdentifier) -> str:
         return f"/apis/g/v1/namespaces/{named.namespace}/others/{named.name}"
 
     ready = PodCondition("True", "Ready", type="OtherReady", observed_generation=3)

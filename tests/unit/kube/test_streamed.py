@@ -8,7 +8,7 @@ from unittest.mock import Mock, call
 
 import pytest
 
-from agent_scheduler.kube.connection import Broken
+from agent_scheduler.kube.connection import ConnectionBroken
 from agent_scheduler.kube.streamed import StreamedBody
 
 SILENCE = 30.0
@@ -67,10 +67,10 @@ async def test_what_came_before_the_end_is_read_first() -> None:
     reading = Reading()
     reading.body.feed(b"a")
     reading.body.feed(b"b")
-    reading.body.set_exception(Broken("cut"))
+    reading.body.set_exception(ConnectionBroken("cut"))
     assert reading.body.done()
     assert await reading.next() == b"ab"
-    with pytest.raises(Broken, match="cut"):
+    with pytest.raises(ConnectionBroken, match="cut"):
         await reading.next()
 
 

@@ -219,7 +219,7 @@ async def test_nothing_is_traced_and_nobody_listens_without_the_section_and_at_a
         async with running(cluster, text) as process:
             reports = process.runtime._reports
             parts = [type(each).__name__ for each in (reports, reports.observer, reports.receivers.recorder)]
-            assert parts == ["Reports", "FastPathObserver", "QueueRecorder"]
+            assert parts == ["ProcessReports", "MetricsObserver", "MetricsQueueRecorder"]
             assert reports.receivers == Receivers(reports.observer, reports.receivers.recorder), (
                 "no trace ends"
             )

@@ -59,24 +59,24 @@ def test_a_refused_pod_is_shown_with_all_that_is_known_of_it() -> None:
     assert (
         render(REFUSED)
         == """\
-Pod             ns/large
-Scheduler       agent-scheduler
-Priority        0
-Place           unschedulable: it is tried again when something happens that may help
-Since           2026-11-21T09:50:00Z
-Tried again by  2026-11-21T09:55:00Z
-Refused by      NodeAffinity, NodeResourcesFit
-Attempts        3
+Pod          ns/large
+Scheduler    agent-scheduler
+Priority     0
+Place        unschedulable: it is retried after an event that may help
+Since        2026-11-21T09:50:00Z
+Retried by   2026-11-21T09:55:00Z
+Rejected by  NodeAffinity, NodeResourcesFit
+Attempts     3
 
 Decision
   0/5 nodes are available: 5 Insufficient cpu.
 
-Plugins that refuse nodes
-  PLUGIN            REFUSES  ALONE  REASONS
+Plugins that reject nodes
+  PLUGIN            REJECTS  ALONE  REASONS
   NodeAffinity      2        0      2 no match
   NodeResourcesFit  5        3      5 Insufficient cpu, 1 Too many pods
 
-  Nearly fit, but for one plugin:
+  Rejected narrowly by this plugin only:
   PLUGIN            NODE  MISSING
   NodeResourcesFit  n1    cpu: 2 more (wants 6, 4 of 4 is free)
 
@@ -100,7 +100,7 @@ def test_a_pod_that_fits_is_shown_with_its_best_nodes() -> None:
     ]
     decision = {"nodes": 4, "feasible": 2, "message": "", "plugins": [], "best": best, "held": ["n1"]}
     shown = render({"pod": "ns/p", "place": "active", "decision": decision})
-    assert "It fits on 2 of 4 nodes. Nominated pods reserve room there: n1." in shown
+    assert "It fits on 2 of 4 nodes. Nominated pods reserve capacity there: n1." in shown
     assert (
         """\
 Best nodes
@@ -121,7 +121,7 @@ def test_a_gated_pod_names_its_gate() -> None:
 def test_a_pod_of_another_scheduler_is_short() -> None:
     shown = render({"pod": "ns/p", "place": "not_ours", "why": "its schedulerName is 'x'", "leading": False})
     assert shown == (
-        "Pod    ns/p\nPlace  not ours\nWhy    its schedulerName is 'x'\n"
+        "Pod    ns/p\nPlace  of another scheduler\nWhy    its schedulerName is 'x'\n"
         "Note   this replica is on standby and makes no decisions\n"
     )
 
@@ -134,13 +134,13 @@ def test_a_plugin_that_failed_is_told() -> None:
 def test_only_headings_are_bold_and_only_if_asked_for() -> None:
     assert "\x1b" not in render(REFUSED)
     bold = render(REFUSED, bold=True)
-    assert "\x1b[1mPlugins that refuse nodes\x1b[0m\n" in bold
+    assert "\x1b[1mPlugins that reject nodes\x1b[0m\n" in bold
     assert bold.replace("\x1b[1m", "").replace("\x1b[0m", "") == render(REFUSED)
 
 
 def test_a_member_of_a_group_is_shown_with_what_the_others_have_come_to() -> None:
     group = {"name": "g", "needed": 3, "members": 4, "scheduled": 1, "gated": 0, "message": ""}
-    line = "Group           g, 3 needed, 4 there, 1 scheduled, 0 gated"
+    line = "Group        g, 3 needed, 4 exist, 1 scheduled, 0 gated"
     assert f"{line}\n" in render(REFUSED | {"group": group})
     assert f"{line}: nobody fits\n" in render(REFUSED | {"group": group | {"message": "nobody fits"}})
     missing = group | {"needed": None}
@@ -189,18 +189,18 @@ One of its pods  ns/train-0
 
 Gang
   It waits for room in a queue, and no node would help: queue team has too little capability left: 1 of cpu missing
-  2 of its pods had a node, and lost it because the gang was incomplete.
+  2 of its pods would fit, and have no node because the gang is incomplete.
   Phase Inqueue, priority 100; pods: 3 Pending, 1 Running.
   MINIMUM OF   NEEDS  HAS  MISSING
   group        4      1    3
   role master  1      0    1
 
 Queues
-  It is number 2 of 5 that wait in queue team.
+  It is number 2 of 5 waiting gangs in queue team.
   QUEUE  STATE  CAPABILITY        DESERVED  USED   MISSING
   team   Open   cpu=4,memory=8Gi  -         cpu=2  cpu=1
 
-Refusals by nodes
+Rejections by nodes
   PODS  SUCH AS  MESSAGE
   1     train-0  0/2 nodes are unavailable: 2 Insufficient cpu.
 

@@ -17,7 +17,7 @@ from agent_scheduler.engine.state.batchinfo import GroupKey
 from agent_scheduler.telemetry.batch import BatchMetrics, BatchReports
 from agent_scheduler.telemetry.families import Families
 from agent_scheduler.telemetry.metrics import Metrics
-from agent_scheduler.telemetry.observers import FastPathObserver
+from agent_scheduler.telemetry.observers import MetricsObserver
 from tests.support.engine import World, node
 from tests.unit.engine.session.scene import Scene, conf
 
@@ -34,7 +34,7 @@ class Recording:
     def __init__(self) -> None:
         self.families = Families()
         self.metrics = Metrics(version="1")
-        observer = FastPathObserver(self.metrics, clock=lambda: 0.0, policy="p")
+        observer = MetricsObserver(self.metrics, clock=lambda: 0.0, policy="p")
         self.reports = BatchReports(
             BatchMetrics(self.families),
             observer,

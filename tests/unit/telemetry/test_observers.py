@@ -17,7 +17,12 @@ from agent_scheduler.kube.watch_events import Change, ChangeType
 from agent_scheduler.objects import wire
 from agent_scheduler.telemetry import logs
 from agent_scheduler.telemetry.metrics import Metrics
-from agent_scheduler.telemetry.observers import FastPathObserver, QueueRecorder, ReloadReports, ShardReports
+from agent_scheduler.telemetry.observers import (
+    MetricsObserver,
+    MetricsQueueRecorder,
+    ReloadReports,
+    ShardReports,
+)
 from tests.support.engine import World
 from tests.support.scripted import FakeTime
 
@@ -37,7 +42,7 @@ def lines(out: io.BytesIO) -> list[dict[str, object]]:
 
 def test_what_the_queue_reports_is_measured(out: io.BytesIO) -> None:
     metrics = Metrics(version="1")
-    recorder: Recorder = QueueRecorder(metrics, log=logs.get_logger("queue"))
+    recorder: Recorder = MetricsQueueRecorder(metrics, log=logs.get_logger("queue"))
     entry = QueuedPodInfo(uid="a", pod=World().pod("a"), timestamp=0.0)
     recorder.incoming("active", "NodeAdd", entry)
     recorder.incoming("active", "NodeAdd", entry)
@@ -77,7 +82,9 @@ def test_what_the_queue_reports_is_measured(out: io.BytesIO) -> None:
 
 def test_a_plugin_that_raises_is_logged_once_a_minute_with_its_traceback(out: io.BytesIO) -> None:
     time = FakeTime()
-    recorder = QueueRecorder(Metrics(version="1"), log=logs.get_logger("queue"), clock=time.timing.clock)
+    recorder = MetricsQueueRecorder(
+        Metrics(version="1"), log=logs.get_logger("queue"), clock=time.timing.clock
+    )
     for _ in range(5):
         recorder.plugin_raised("NodePorts", "QueueingHint", ValueError("no such port"))
     time.now += 61
@@ -91,7 +98,7 @@ def test_a_plugin_that_raises_is_logged_once_a_minute_with_its_traceback(out: io
 def test_what_workers_and_binder_report_is_measured(out: io.BytesIO) -> None:
     time = FakeTime()
     metrics = Metrics(version="1")
-    observer: Observer = FastPathObserver(
+    observer: Observer = MetricsObserver(
         metrics, clock=time.timing.clock, policy="revalidate", log=logs.get_logger("scheduler")
     )
     observer.decided(1, "a", 0.25)
@@ -130,7 +137,7 @@ def test_what_workers_and_binder_report_is_measured(out: io.BytesIO) -> None:
 def test_what_watches_bring_is_measured_by_kind_and_type(out: io.BytesIO) -> None:
     time = FakeTime()
     metrics = Metrics(version="1")
-    observer: Observer = FastPathObserver(metrics, clock=time.timing.clock, policy="strict")
+    observer: Observer = MetricsObserver(metrics, clock=time.timing.clock, policy="strict")
     node = node_info(wire.Node(metadata=wire.Metadata(name="n1")))
     changes = [Change(ChangeType.ADDED, node, None)] * 3 + [Change(ChangeType.DELETED, node, node)]
     observer.received("Node", changes, time.now - 2)
@@ -161,7 +168,7 @@ def test_what_watches_bring_is_measured_by_kind_and_type(out: io.BytesIO) -> Non
 
 def test_a_bound_pod_is_measured_and_a_debug_line(out: io.BytesIO) -> None:
     metrics = Metrics(version="1")
-    observer: Observer = FastPathObserver(
+    observer: Observer = MetricsObserver(
         metrics, clock=lambda: 1000.0, policy="revalidate", log=logs.get_logger("scheduler")
     )
     pod = World().pod("a")

@@ -15,7 +15,7 @@ from agent_scheduler.webhook.authority import (
     AUTHORITY_LIFE,
     CERTIFICATE_LIFE,
     SETTLED,
-    Held,
+    CertificateBundle,
     UnusableCertificates,
     expiry,
     from_data,
@@ -27,13 +27,13 @@ HOSTS = ("webhook.here.svc", "webhook.here.svc.cluster.local", "10.0.0.7")
 START = datetime(2026, 1, 1, tzinfo=UTC)
 
 
-def made(now: datetime = START, hosts: Sequence[str] = HOSTS) -> Held:
+def made(now: datetime = START, hosts: Sequence[str] = HOSTS) -> CertificateBundle:
     held = renewed(None, hosts, now)
     assert held is not None
     return held
 
 
-def trusts(bundle: Held, held: Held) -> bool:
+def trusts(bundle: CertificateBundle, held: CertificateBundle) -> bool:
     certificate = x509.load_pem_x509_certificate(held.certificate)
     for authority in x509.load_pem_x509_certificates(bundle.bundle):
         try:

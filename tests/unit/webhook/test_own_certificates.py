@@ -15,7 +15,7 @@ from structlog.testing import capture_logs
 
 from agent_scheduler.kube.retry import Timing
 from agent_scheduler.kube.transport import Transport
-from agent_scheduler.webhook.authority import CERTIFICATE_LIFE, Held
+from agent_scheduler.webhook.authority import CERTIFICATE_LIFE, CertificateBundle
 from agent_scheduler.webhook.configurations import MUTATING, Configurations, configuration_paths
 from agent_scheduler.webhook.own_certificates import OwnCertificates
 from tests.support.embedded import until
@@ -32,7 +32,7 @@ class Clock:
 
 class Replica:
     def __init__(self, world: World, clock: Clock, *, transport: Any = None) -> None:
-        self.presented: list[Held] = []
+        self.presented: list[CertificateBundle] = []
         self.published: list[bytes] = []
         self.keeper = OwnCertificates(
             transport or world.cluster.transport,
@@ -138,7 +138,7 @@ async def test_a_secret_that_others_write_all_the_time_is_left_to_the_next_look(
 
 
 async def test_a_certificate_that_cannot_be_presented_is_one_line_and_looked_for_again() -> None:
-    def refuse(_held: Held) -> None:
+    def refuse(_held: CertificateBundle) -> None:
         raise OSError("no such key")
 
     async with webhooks() as world:

@@ -1,8 +1,7 @@
-"""`agent-scheduler demo`: shows the scheduler at work on an embedded cluster, and judges what it did.
+"""The command `agent-scheduler demo`: runs the scheduler on an embedded cluster, and verifies the result.
 
-Exit codes: 0 when every pod that fits is bound and, by the API's own objects, no node is over its allocatable;
-1 when that does not hold or the demo could not run; 2 for arguments that make no sense; 130 after Ctrl-C, 143
-after SIGTERM.
+Exit codes: 0 if every pod that fits is bound and, by the API's own objects, no node is over its allocatable; 1 if that
+does not hold or the demo could not run; 2 for invalid arguments; 130 after Ctrl-C, 143 after SIGTERM.
 """
 
 from __future__ import annotations
@@ -16,51 +15,55 @@ from bench.harness.traces import TRACE_FORMS
 
 from .scenario import GANGS, NODES, PODS, STORIES
 
-# The libraries of the live view and the report are large and only `main` needs them; a process that merely offers
-# the command must not carry them, but has to know at once that one is missing.
+# The libraries of the live view and the report are large and only `main` needs them. A process that only lists the
+# command must not import them, but must detect at once that one is missing.
 for _library in ("rich", "matplotlib"):
     if find_spec(_library) is None:
         raise ModuleNotFoundError(f"No module named {_library!r}", name=_library)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the command's flags."""
+    """Add the command's flags."""
     parser.add_argument("--nodes", type=_at_least(1), metavar="N", help=f"simulated nodes (default: {NODES})")
     parser.add_argument(
         "--pods", type=_at_least(1), metavar="N", help=f"pods (default: {PODS}, or the trace's)"
     )
     parser.add_argument("--workers", type=_at_least(1), default=4, metavar="N", help="(default: %(default)s)")
     pace = parser.add_mutually_exclusive_group()
-    pace.add_argument("--rate", type=_positive, metavar="R", help="create R pods a second, in order")
-    pace.add_argument("--speedup", type=_positive, metavar="X", help="arrivals and lives X times as fast")
+    pace.add_argument("--rate", type=_positive, metavar="R", help="create R pods per second, in order")
+    pace.add_argument(
+        "--speedup", type=_positive, metavar="X", help="make arrivals and lives X times as fast"
+    )
     parser.add_argument("--trace", metavar="KIND:FILES", help=f"replay a trace: {TRACE_FORMS}")
-    parser.add_argument("--seed", type=int, default=1, help="of the generated burst (default: %(default)s)")
+    parser.add_argument(
+        "--seed", type=int, default=1, help="seed of the generated burst (default: %(default)s)"
+    )
     parser.add_argument("--waves", type=_at_least(1), default=5, metavar="N", help="(default: %(default)s)")
     parser.add_argument(
         "--gangs",
         type=_at_least(0),
         default=GANGS,
         metavar="N",
-        help="gangs of 8 pods in each of two queues beside a generated burst (default: %(default)s)",
+        help="gangs of 8 pods in each of two queues, with a generated burst (default: %(default)s)",
     )
     parser.add_argument(
         "--story",
         choices=STORIES,
-        help="instead of a burst, three pods behind the gate of their queue's capacity, and an autoscaler",
+        help="play a story instead of a burst: pods with the gate of their queue, or a job with stages",
     )
     parser.add_argument("--report", type=Path, metavar="FILE", help="(default: out/demo-report.html)")
     parser.add_argument("--no-report", action="store_true", help="write no report")
     parser.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
     parser.add_argument("--scheduler-name", default="agent-scheduler", help="(default: %(default)s)")
     parser.add_argument(
-        "--scheduler-arg", action="append", default=[], metavar="ARG", help="pass ARG on to the scheduler"
+        "--scheduler-arg", action="append", default=[], metavar="ARG", help="pass ARG to the scheduler"
     )
     parser.add_argument(
         "--timeout",
         type=_positive,
         default=600.0,
         metavar="S",
-        help="seconds for the run (default: %(default)g)",
+        help="maximum seconds of the run (default: %(default)g)",
     )
 
 
@@ -88,7 +91,7 @@ def _positive(text: str) -> float:
 
 
 def main(args: argparse.Namespace) -> int:
-    """Runs the demo and returns its exit code."""
+    """Run the demo and return its exit code."""
     from .run import execute
 
     return execute(args)

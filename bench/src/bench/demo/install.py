@@ -1,4 +1,4 @@
-"""The demo's processes as they are installed: service account and roles of `config`, and a token of the account.
+"""Installs the demo's processes like a user: service account and roles from `config`, and a token of the account.
 
 The manifests are those that users apply.
 """
@@ -22,7 +22,7 @@ NAMESPACE = "agent-scheduler"
 
 
 class Component(NamedTuple):
-    """Its folder of `config`, of which some files say who it is and what it may do; and its service account."""
+    """A component: its folder in `config`, with the files of its account and rights, and its service account."""
 
     folder: str
     account: str
@@ -36,18 +36,18 @@ _LIFETIME = 24 * 3600
 
 
 def files(component: Component) -> Iterator[str]:
-    """As of `manifest_file`."""
+    """Yield the component's files, as paths for `manifest_file`."""
     return (f"{component.folder}/{name}" for name in _FILES)
 
 
 def manifests(component: Component = SCHEDULER) -> Iterator[dict[str, Any]]:
-    """The objects, in the order in which they can be created. Raises FileNotFoundError."""
+    """Yield the objects, in the order in which they can be created. Raises FileNotFoundError."""
     for name in files(component):
         yield from yaml.safe_load_all(manifest_file(name).read_text(encoding="utf-8"))
 
 
 async def install(transport: Transport, component: Component = SCHEDULER) -> str:
-    """Create the objects that are not there, and return a token of the component's account. Raises `RequestFailed`."""
+    """Create the missing objects, and return a token of the component's account. Raises `RequestFailed`."""
     for manifest in manifests(component):
         await retry(transport, "POST", _collection(manifest), orjson.dumps(manifest), ignore=409)
     path = f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts/{component.account}/token"

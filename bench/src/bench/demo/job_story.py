@@ -1,7 +1,7 @@
-"""`agent-scheduler demo --story jobs`: a training Job whose workers wait for its master, and whose last task for them.
+"""The story `agent-scheduler demo --story jobs`: a training Job whose workers wait for its master, its report for them.
 
-Each line that is printed is what the API says then. What the story claims is checked: it fails where a pod is made
-before those that it depends on are ready, where workers are bound below their minimum, or where the Job does not end.
+Each printed line is the state in the API. The story's claims are verified: it fails if a pod is created before those
+that it depends on are ready, if workers are bound below their minimum, or if the Job does not end.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ from .story import CONFIGURATION, controllers
 from .telling import Teller
 
 _PODS: Final = "/api/v1/namespaces/default/pods"
-#: Files as of `manifest_file`.
+#: Files, as paths for `manifest_file`.
 KINDS: Final = (*BATCH_KINDS, "crd/batch.volcano.sh_jobs.yaml", "crd/bus.volcano.sh_commands.yaml")
 _ENABLED: Final = "job,podgroup,queue"
 _RUN_SECONDS: Final = "agent-scheduler.io/run-seconds"
 
 
 class Task(NamedTuple):
-    """A task as it is shown: pods that there are, those with a node, and those that run or have succeeded."""
+    """A task as it is printed: its pods, those with a node, and those that run or have succeeded."""
 
     pods: int = 0
     bound: int = 0
@@ -48,7 +48,7 @@ class Task(NamedTuple):
 class Seen(NamedTuple):
     phase: str
     message: str
-    #: By name.
+    #: Task name -> its pods.
     tasks: Mapping[str, Task]
 
 
@@ -56,7 +56,7 @@ TASKS: Final = ("master", "worker", "report")
 
 
 def training() -> dict[str, Any]:
-    """The Job: two of three workers are enough, and the report takes whatever room is left."""
+    """Return the Job: two of three workers suffice, and the report runs on the remaining capacity."""
     return {
         "apiVersion": "batch.volcano.sh/v1alpha1",
         "kind": "Job",
@@ -94,7 +94,7 @@ def _task(
 
 
 async def look(transport: Transport) -> Seen:
-    """The Job, and its pods, as the API has them."""
+    """Return the Job and its pods as the API has them."""
     job = orjson.loads(await ask(transport, "GET", job_path("default", "training")))
     pods = orjson.loads(await ask(transport, "GET", _PODS))["items"]
     state = (job.get("status") or {}).get("state") or {}
@@ -117,19 +117,22 @@ def shown(seen: Seen) -> str:
 
 
 def contradiction(seen: Seen) -> str:
-    """What a Job may never look like; empty if it does not. Pods of a task may have ended since others were made."""
+    """Return how the state contradicts the dependencies; empty if it does not.
+
+    Pods of a task may have ended since others were created.
+    """
     master, worker, report = (seen.tasks[name] for name in TASKS)
     if worker.pods and not (master.running or master.succeeded):
-        return "workers are there before their master runs"
+        return "workers exist before their master runs"
     if 0 < worker.bound < 2:
         return "fewer workers are bound than they need"
     if report.pods and worker.running + worker.succeeded < 2:
-        return "the report is made before the workers run"
+        return "the report is created before the workers run"
     return ""
 
 
 async def tell_jobs(teller: Teller[Seen], start: Callable[[], Awaitable[object]]) -> None:
-    """`start` has the scheduler begin. Raises `ProcessError` where the story goes otherwise."""
+    """Tell the story. `start` starts the scheduler. Raises `ProcessError` if the story fails."""
 
     async def until(what: str, holds: Callable[[Seen], bool]) -> None:
         def stands(seen: Seen) -> bool:
@@ -140,22 +143,22 @@ async def tell_jobs(teller: Teller[Seen], start: Callable[[], Awaitable[object]]
         await teller.until(what, stands)
 
     teller.tell(
-        "A Job of three tasks: a master, three workers of which two are enough, and a report that takes what is left. "
+        "A Job of three tasks: a master, three workers of which two suffice, and a report that uses the rest. "
         "Workers wait for the master, the report for the workers."
     )
     await until("nothing waits for the master", lambda seen: seen.phase == "Pending")
-    teller.tell(
-        "The scheduler starts, and lets the Job's group in. Its master has a pod, the others have none."
-    )
+    teller.tell("The scheduler starts, and admits the Job's group. Only the master has a pod.")
     await start()
     await until("the master does not run", lambda seen: seen.tasks["master"].running == 1)
-    teller.tell("The master runs. The workers are made, and bound as a gang: two at least, or none.")
+    teller.tell("The master runs. The workers are created, and bound as a gang: at least two, or none.")
     await until("the workers do not run", lambda seen: seen.tasks["worker"].running == 3)
-    teller.tell("The workers run. The report is made, asks for nothing, and runs beside them.")
+    teller.tell("The workers run. The report is created, requests nothing, and runs beside them.")
     await until("the report does not run", lambda seen: sum(seen.tasks["report"][2:]) == 2)
-    teller.tell("All end, and so does the Job.")
+    teller.tell("All pods end, and the Job ends.")
     await until("the Job does not end", lambda seen: seen.phase == "Completed")
-    teller.tell("Completed: each task when its turn came, and never fewer of it than it needs.")
+    teller.tell(
+        "Completed: each task ran after those it depends on, and never with fewer pods than its minimum."
+    )
 
 
 async def _install(transport: Transport) -> None:
@@ -167,8 +170,10 @@ async def _install(transport: Transport) -> None:
 
 
 async def play(say: Callable[[str], object]) -> None:
-    """The story of jobs, with cluster, controllers and scheduler as processes of their own. Raises `ProcessError`, and
-    `RequestFailed`."""
+    """Play the story of jobs, with cluster, controllers and scheduler as separate processes.
+
+    Raises `ProcessError`, and `RequestFailed`.
+    """
     secured = ("--authorization-mode", "RBAC", "--no-tls")
     with TemporaryDirectory(prefix="agent-scheduler-demo-") as name:
         folder = Path(name)

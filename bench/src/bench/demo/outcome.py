@@ -1,4 +1,4 @@
-"""What a run amounted to: one value that the final table, the report and --json are all made from."""
+"""The result of a run: the value from which the final table, the report and --json are made."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Sample:
 
 
 def rate(samples: Sequence[Sample], *, seconds: float = 2.0) -> float:
-    """Binds a second over the last `seconds` of samples."""
+    """Return the binds per second over the last `seconds` of samples."""
     if len(samples) < 2:
         return 0.0
     last = samples[-1]
@@ -61,24 +61,24 @@ def rate(samples: Sequence[Sample], *, seconds: float = 2.0) -> float:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """A finished run. Times in seconds of one clock; `start` is the run's zero on it."""
+    """A finished run. Times are in seconds of one clock; `start` is the run's zero on it."""
 
     workload: Workload
     workers: int
     start: float
     track: Track
-    #: Of the gangs in each queue beside them.
+    #: The gangs in each queue.
     gangs: Sequence[Track] = ()
     observer: Observer
-    #: How late the latest pod was sent, seconds.
+    #: Maximum seconds by which a pod was sent late.
     latest: float
     audit: Audit
     #: None if the run was cut short.
     figures: Figures | None
-    #: Why the run does not count as a success, as sentences.
+    #: The reasons why the run does not count as a success, as sentences.
     failures: Sequence[str]
     samples: Sequence[Sample]
-    #: Pods of the workload that not even an empty node could hold, by why.
+    #: Pods of the workload that not even an empty node could hold, by reason.
     hopeless: dict[str, int]
     machine: dict[str, str]
 
@@ -87,12 +87,12 @@ class Outcome:
         return not self.failures
 
     def since_start(self, moments: Sequence[float]) -> list[float]:
-        """Those moments of the track that there are, rising, in seconds of the run."""
+        """Return the recorded moments of the track, ascending, in seconds of the run."""
         return sorted(moment - self.start for moment in moments if moment)
 
     @property
     def bind_seconds(self) -> float:
-        """From the first create being sent to the last bind being seen."""
+        """Return the seconds from the first sent create to the last observed bind."""
         sent, bound = self.since_start(self.track.sent), self.since_start(self.track.bound)
         return bound[-1] - sent[0] if bound and sent else 0.0
 
@@ -110,7 +110,7 @@ class Outcome:
 
     @property
     def cpu_ms(self) -> float | None:
-        """The scheduler's CPU a pod."""
+        """Return the scheduler's CPU milliseconds per pod."""
         return self.figures.cpu_ms if self.figures else None
 
     @property
@@ -118,12 +118,12 @@ class Outcome:
         return self.figures.server_cpu_ms if self.figures else None
 
     def last(self, name: str) -> Any:
-        """The last value of a field of samples that is not None; None if there is none."""
+        """Return the last value of a field of samples that is not None; None if there is none."""
         values = [getattr(sample, name) for sample in self.samples]
         return next((value for value in reversed(values) if value is not None), None)
 
     def as_json(self) -> dict[str, Any]:
-        """Plain values, times in milliseconds where the name says so."""
+        """Return plain values, with times in milliseconds for names that end in `_ms`."""
         scheduler, server = self.last("scheduler"), self.last("server")
         return {
             "ok": self.ok,
@@ -161,25 +161,28 @@ class Outcome:
         }
 
     def rows(self) -> list[tuple[str, str]]:
-        """The final table, as names and texts."""
+        """Return the final table, as names and texts."""
         refused = sum(self.audit.refused.values())
         rows = [
             ("workload", self.workload.name),
             ("nodes, workers", f"{len(self.workload.nodes):,}, {self.workers}"),
             ("pods created", f"{self.track.created:,} of {len(self.workload.pods):,}"),
             ("pods bound", f"{self.track.bound_count:,}"),
-            ("refused: no node has room", f"{refused:,}"),
-            ("left out though they fit", f"{len(self.audit.left_out):,}"),
-            *((f"gangs bound whole, queue {track.batch.name}", _gangs_text(track)) for track in self.gangs),
-            ("rate of binding", f"{self.pods_a_second:,.0f} pods/s over {self.bind_seconds:.2f} s"),
+            ("rejected: fit on no node", f"{refused:,}"),
+            ("not bound although they fit", f"{len(self.audit.left_out):,}"),
+            *(
+                (f"gangs bound completely, queue {track.batch.name}", _gangs_text(track))
+                for track in self.gangs
+            ),
+            ("rate of binds", f"{self.pods_a_second:,.0f} pods/s over {self.bind_seconds:.2f} s"),
             ("create sent to bound, p50 / p90 / p99", _latency(self.sent_to_bound)),
             (
-                "create answered to bound, p50 / p90 / p99",
+                "create response to bound, p50 / p90 / p99",
                 _latency(self.answered_to_bound),
             ),
             ("conflicts, urgent retries", f"{_count(self.last('conflicts'))}, {_count(self.last('urgent'))}"),
-            ("scheduler CPU a pod", _cpu(self.cpu_ms)),
-            ("API server CPU a pod", _cpu(self.server_cpu_ms)),
+            ("scheduler CPU per pod", _cpu(self.cpu_ms)),
+            ("API server CPU per pod", _cpu(self.server_cpu_ms)),
             ("scheduler, API server memory", f"{_mib(self.last('scheduler'))}, {_mib(self.last('server'))}"),
             ("CPU, memory requested of allocatable", self._allocations("cpu", "memory")),
         ]
@@ -187,7 +190,7 @@ class Outcome:
             rows.append(("GPU requested of allocatable", self._allocations(GPU_MILLI)))
         rows += [
             ("nodes over their allocatable", f"{len(self.audit.overcommitted):,}"),
-            ("refused by kubelets", f"{sum(self.observer.kubelet_refusals.values()):,}"),
+            ("rejected by kubelets", f"{sum(self.observer.kubelet_refusals.values()):,}"),
         ]
         return rows
 
@@ -197,7 +200,7 @@ class Outcome:
 
 
 def _gangs_bound(track: Track) -> int:
-    """Gangs of which all pods were bound."""
+    """Return the number of gangs whose pods were all bound."""
     assert track.batch.gang is not None, "of gangs"
     size = track.batch.gang.size
     starts = range(0, track.batch.count, size)
@@ -207,7 +210,7 @@ def _gangs_bound(track: Track) -> int:
 def _gangs_text(track: Track) -> str:
     assert track.batch.gang is not None, "of gangs"
     size = track.batch.gang.size
-    return f"{_gangs_bound(track)} of {track.batch.count // size}, of {size} pods each"
+    return f"{_gangs_bound(track)} of {track.batch.count // size}, each of {size} pods"
 
 
 def _milliseconds(latency: Latency) -> dict[str, float]:
@@ -223,7 +226,7 @@ def _rounded(value: float | None) -> float | None:
 
 
 def duration(milliseconds: float | None) -> str:
-    """As milliseconds below a second, else as seconds; nothing measured is 0."""
+    """Return milliseconds below a second, else seconds; without a measurement 0."""
     value = milliseconds or 0.0
     return f"{value:,.1f} ms" if value < 1000 else f"{value / 1000:,.2f} s"
 

@@ -1,4 +1,4 @@
-"""The plots of the demo's report. Each draws on the axes it is given, or says why there is nothing to show."""
+"""The plots of the demo's report. Each draws on the given axes, or returns why there is no data."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def _labels(axes: Any, across: str, up: str) -> None:
 
 
 def _over_time(outcome: Outcome, axes: Any) -> str | None:
-    """Pods created and bound so far."""
+    """Draw the pods created and bound so far."""
     created = np.asarray(outcome.since_start(outcome.track.answered))
     bound = np.asarray(outcome.since_start(outcome.track.bound))
     if not len(created) and not len(bound):
@@ -37,7 +37,7 @@ def _over_time(outcome: Outcome, axes: Any) -> str | None:
 
 
 def _rate(outcome: Outcome, axes: Any) -> str | None:
-    """Binds in each half second, a second."""
+    """Draw the binds per second, by half seconds."""
     bound = np.asarray(outcome.since_start(outcome.track.bound))
     if not len(bound):
         return _NOT_BOUND
@@ -45,19 +45,19 @@ def _rate(outcome: Outcome, axes: Any) -> str | None:
     edges = np.arange(0, bound[-1] + width, width)
     counts, _ = np.histogram(bound, bins=edges if len(edges) > 1 else [0, width])
     axes.bar(edges[: len(counts)], counts / width, width=width * 0.9, align="edge", color=COLORS[0])
-    _labels(axes, "seconds", "pods bound a second")
+    _labels(axes, "seconds", "pods bound per second")
     return None
 
 
 def _latencies(outcome: Outcome) -> tuple[np.ndarray, np.ndarray]:
-    """Of each bound pod: when it was bound, and the milliseconds since its create was sent."""
+    """Return, for each bound pod, when it was bound, and the milliseconds since its create was sent."""
     sent, bound = np.asarray(outcome.track.sent), np.asarray(outcome.track.bound)
     seen = (sent > 0) & (bound > 0)
     return bound[seen] - outcome.start, np.maximum(bound[seen] - sent[seen], 0) * 1000
 
 
 def _distribution(outcome: Outcome, axes: Any) -> str | None:
-    """Which share of the pods was bound within which time."""
+    """Draw the share of the pods that was bound within each time."""
     values = np.sort(_latencies(outcome)[1])
     if not len(values):
         return _NOT_BOUND
@@ -77,7 +77,7 @@ def _distribution(outcome: Outcome, axes: Any) -> str | None:
 
 
 def _latency_over_time(outcome: Outcome, axes: Any) -> str | None:
-    """Median and 99th percentile of the pods bound in each slice of the run."""
+    """Draw median and 99th percentile of the pods bound in each slice of the run."""
     at, values = _latencies(outcome)
     if not len(at):
         return _NOT_BOUND
@@ -94,7 +94,7 @@ def _latency_over_time(outcome: Outcome, axes: Any) -> str | None:
 
 
 def _queues(outcome: Outcome, axes: Any) -> str | None:
-    """Pods waiting in the scheduler's queues, as it publishes them."""
+    """Draw the pods waiting in the scheduler's queues, from its metrics."""
     samples = [sample for sample in outcome.samples if sample.queues]
     if not samples:
         return "the scheduler publishes no queue depths"
@@ -107,7 +107,7 @@ def _queues(outcome: Outcome, axes: Any) -> str | None:
 
 
 def _cpu(outcome: Outcome, axes: Any) -> str | None:
-    """CPUs that scheduler and API server kept busy."""
+    """Draw the CPUs that scheduler and API server used."""
     samples = [sample for sample in outcome.samples if sample.scheduler and sample.server]
     if len(samples) < 2:
         return "not measured"
@@ -127,7 +127,7 @@ def _sampled(axes: Any, samples: Sequence[Sample], up: str) -> None:
 
 
 def _fill(outcome: Outcome, axes: Any) -> str | None:
-    """How full the nodes are at the end: requested of allocatable."""
+    """Draw how full the nodes are at the end: requested of allocatable."""
     bins = np.linspace(0, 100, 21)
     series = [("CPU", outcome.audit.cpu_fill, COLORS[0])]
     if outcome.audit.gpu_fill:
@@ -143,11 +143,11 @@ def _fill(outcome: Outcome, axes: Any) -> str | None:
     return None
 
 
-#: In the order to be read: what a plot is called, its title, and what draws it.
+#: The plots in the order of the report: name, title, and the function that draws.
 _PLOTS: tuple[tuple[str, str, Callable[[Outcome, Any], str | None]], ...] = (
     ("pods over time", "Pods over time", _over_time),
     ("latency distribution", "Create sent to bound: distribution", _distribution),
-    ("rate of binding", "Rate of binding", _rate),
+    ("rate of binds", "Rate of binds", _rate),
     ("latency over time", "Create sent to bound: over time", _latency_over_time),
     ("queue depth", "Queue depth", _queues),
     ("node fill", "Node fill at the end", _fill),
@@ -156,7 +156,7 @@ _PLOTS: tuple[tuple[str, str, Callable[[Outcome, Any], str | None]], ...] = (
 
 
 def all_plots(outcome: Outcome) -> list[str]:
-    """Every plot as an SVG element."""
+    """Return every plot as an SVG element."""
     return [svg(name, partial(_titled, title, draw, outcome)) for name, title, draw in _PLOTS]
 
 

@@ -1,4 +1,4 @@
-"""The report of a run: one HTML file with nothing outside itself, readable on light and dark screens."""
+"""The report of a run: one self-contained HTML file, readable on light and dark screens."""
 
 from __future__ import annotations
 
@@ -43,9 +43,9 @@ def _table(rows: Iterable[tuple[str, str]]) -> str:
 
 
 def _counts(title: str, rows: Iterable[tuple[int, str]], *, note: str = "") -> str:
-    """Pods by reason; the reasons are HTML."""
+    """Return a table of pods by reason; the reasons are HTML."""
     body = "".join(f'<tr><td class="number">{count:,}</td><td>{text}</td></tr>' for count, text in rows)
-    head = '<tr><th class="number">pods</th><th>why</th></tr>'
+    head = '<tr><th class="number">pods</th><th>reason</th></tr>'
     return f'<h2>{escape(title)}</h2>{note}<div class="wide"><table>{head}{body}</table></div>'
 
 
@@ -54,12 +54,12 @@ def _refusals(audit: Audit) -> str:
         (count, f'{escape(text)}<br><span class="soft">{escape(example)}</span>')
         for text, count, example in audit.refused_by_gist()
     )
-    note = '<p class="soft">Below each sort, the commonest of its messages.</p>'
-    return _counts("Refused, by what the scheduler says", rows, note=note)
+    note = '<p class="soft">Each reason is followed by its most common message.</p>'
+    return _counts("Rejected, by the scheduler's reasons", rows, note=note)
 
 
 def render(outcome: Outcome) -> str:
-    """The page as one text."""
+    """Return the page as one text."""
     values = outcome.as_json()
     failures = outcome.failures
     if failures:
@@ -75,10 +75,10 @@ def render(outcome: Outcome) -> str:
     cpu = outcome.cpu_ms
     figures = [
         (f"{outcome.track.bound_count:,}", "pods bound"),
-        (f"{outcome.pods_a_second:,.0f}/s", "rate of binding"),
+        (f"{outcome.pods_a_second:,.0f}/s", "rate of binds"),
         (duration(latency["p50"]), "create to bound, p50"),
         (duration(latency["p99"]), "create to bound, p99"),
-        ("-" if cpu is None else f"{cpu:.3f} ms", "scheduler CPU a pod"),
+        ("-" if cpu is None else f"{cpu:.3f} ms", "scheduler CPU per pod"),
         (f"{len(outcome.audit.overcommitted):,}", "nodes over allocatable"),
     ]
     cards = "".join(
@@ -90,7 +90,7 @@ def render(outcome: Outcome) -> str:
     parts = [
         f"<h1>agent-scheduler: {escape(outcome.workload.name)}</h1>",
         f'<p class="soft">{len(outcome.workload.nodes):,} nodes, {len(outcome.workload.pods):,} pods, '
-        f"{outcome.workers} workers; embedded API server and scheduler in processes of their own, over HTTP</p>",
+        f"{outcome.workers} workers; embedded API server and scheduler as separate processes, over HTTP</p>",
         notes,
         verdict,
         f'<div class="figures">{cards}</div>',
@@ -112,6 +112,6 @@ def render(outcome: Outcome) -> str:
 
 
 def write_report(outcome: Outcome, file: Path) -> None:
-    """Writes the page, making its folder if need be. Raises OSError."""
+    """Write the page, and create its folder if necessary. Raises OSError."""
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(render(outcome), encoding="utf-8")

@@ -1,8 +1,7 @@
-"""One invocation of the demo: its case played on an embedded cluster, the view meanwhile, table and report at the end.
+"""One invocation of the demo: its case played on an embedded cluster, the live view, and table and report at the end.
 
-The run ends when nothing more can come: every pod is bound, or those that are not fit nowhere by the audit and
-no running pod will end. Faults end it early, with the reason in the outcome: a child that dies, time that
-is up.
+The run ends when nothing more can happen: every pod is bound, or the others fit nowhere by the audit and no running pod
+will end. Faults end it early, with the reason in the outcome: a child that dies, or the timeout.
 """
 
 from __future__ import annotations
@@ -41,22 +40,22 @@ from .summary import summary
 from .view import Frame, LineView, LiveView, View, final_table
 
 _T = TypeVar("_T")
-#: Between two samples, seconds.
+#: Seconds between two samples.
 _TICK = 0.25
-#: Columns of tables where there is no terminal to say how many fit.
+#: Columns of tables without a terminal.
 _WIDTH = 110
 
 
 class _Terminated(Exception):
-    """SIGTERM."""
+    """Raised on SIGTERM."""
 
 
 def execute(args: argparse.Namespace) -> int:
-    """Runs the demo as `command` documents it, and returns its exit code."""
+    """Run the demo as `command` documents it, and return its exit code."""
     if args.story is not None:
         if args.json:
             print(
-                "agent-scheduler demo: --story is told in lines, and cannot be had with --json",
+                "agent-scheduler demo: --story prints lines and excludes --json",
                 file=sys.stderr,
             )
             return 2
@@ -67,7 +66,7 @@ def execute(args: argparse.Namespace) -> int:
     except TraceError as error:
         print(f"agent-scheduler demo: {error}", file=sys.stderr)
         return 2
-    # With --json, standard output is for the one object.
+    # With --json, standard output contains only the JSON object.
     console = Console(stderr=args.json)
     if not console.is_terminal:
         console.width = _WIDTH
@@ -81,7 +80,7 @@ def execute(args: argparse.Namespace) -> int:
 
 
 def _ended(work: Callable[[], Awaitable[_T]], finish: Callable[[_T], int]) -> int:
-    """The exit code of what is done and then finished."""
+    """Do the work, finish it, and return the exit code."""
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             found = runner.run(_until_terminated(work))
@@ -125,7 +124,7 @@ async def _until_terminated(work: Callable[[], Awaitable[_T]]) -> _T:
 
 
 async def run(args: argparse.Namespace, workload: Workload, view: View) -> Outcome:
-    """Plays the case. The scheduler has a token of its service account; the demo itself is an administrator.
+    """Play the case. The scheduler has a token of its service account; the demo itself is an administrator.
 
     Raises `ProcessError` when no pod could be created.
     """
@@ -138,7 +137,7 @@ async def run(args: argparse.Namespace, workload: Workload, view: View) -> Outco
         *("--scheduler-name", args.scheduler_name),
         *("--scheduler-worker-count", str(args.workers)),
         *("--log-level", "warning"),
-        # It is alone in its cluster.
+        # It is the only scheduler of its cluster.
         "--leader-elect=false",
         *args.scheduler_arg,
     )
@@ -166,7 +165,7 @@ async def run(args: argparse.Namespace, workload: Workload, view: View) -> Outco
 
 
 def _configuration(tuning: Tuning) -> dict[str, Any]:
-    """All else is said by flags."""
+    """Return the configuration file; everything else is set by flags."""
     batch = {} if tuning.batch is None else {"batch": dict(tuning.batch)}
     return {"apiVersion": "agent-scheduler/v1", "kind": "SchedulerConfiguration", **batch}
 
@@ -190,7 +189,7 @@ def _outcome(workload: Workload, workers: int, played: Run, play: Play, samples:
 
 
 class Sampler:
-    """Samples a run and shows it, from the first pod on. `play` is None until then."""
+    """Samples a run and displays it, from the first pod on. `play` is None until then."""
 
     def __init__(self, case: Case, view: View) -> None:
         self._case = case

@@ -1,8 +1,7 @@
-"""What the demo runs: a burst of AI agents, or a recorded trace, as a case of `bench.harness`.
+"""The workloads of the demo: a burst of AI agents, or a recorded trace, as a case of `bench.harness`.
 
-Agents come in waves: a batch of sessions starts, each fans out into tool calls and sandboxes within a second or
-two, and nearly all of it is gone again soon. The generator is a pure function of its arguments, so a seed names
-a workload exactly.
+Agents arrive in waves: a batch of sessions starts, each creates tool calls and sandboxes within a second or two, and
+nearly all of it ends soon. The generator is a pure function of its arguments, so a seed defines a workload exactly.
 """
 
 from __future__ import annotations
@@ -21,9 +20,9 @@ from bench.harness.traces import read_trace
 MIB = 1 << 20
 NODES = 500
 PODS = 5000
-#: In each of the two queues beside a generated burst.
+#: Gangs in each of the two queues of a generated burst.
 GANGS = 6
-#: What can be told instead of a burst.
+#: Stories that can be played instead of a burst.
 STORIES = ("gates", "jobs")
 _GANG_SIZE = 8
 #: Seconds between two pods of a queue's gangs.
@@ -34,12 +33,12 @@ QUEUES: dict[str, dict[str, Any]] = {
     "training": {"capability": {"cpu": str(_GANG_SIZE * GANGS // 2)}},
     "evaluation": {},
 }
-#: A trace that took longer to arrive is compressed to this by default, seconds.
+#: Seconds to which the arrivals of a longer trace are compressed by default.
 _ARRIVALS_WITHIN = 60.0
 
 
 def simulated_nodes(count: int) -> tuple[NodeSpec, ...]:
-    """`count` equal nodes of 32 CPUs, 128 GiB and 110 pods, over three zones."""
+    """Return `count` equal nodes of 32 CPUs, 128 GiB and 110 pods, over three zones."""
     return tuple(
         NodeSpec(
             name=f"node-{number:05d}",
@@ -55,7 +54,7 @@ def simulated_nodes(count: int) -> tuple[NodeSpec, ...]:
 
 
 def workload_of(args: argparse.Namespace) -> Workload:
-    """The pods and the nodes that the command's arguments name. Raises `TraceError`."""
+    """Return the pods and the nodes that the command's arguments select. Raises `TraceError`."""
     if args.trace is None:
         workload = _paced(agent_burst(pods=args.pods or PODS, seed=args.seed, waves=args.waves), args)
     else:
@@ -66,7 +65,10 @@ def workload_of(args: argparse.Namespace) -> Workload:
 
 
 def case_of(workload: Workload, *, workers: int, patience: float, gangs: int = 0) -> Case:
-    """Pods keep their life by the annotation that simulated kubelets heed. `gangs`: in each queue, beside them."""
+    """Return the case of a workload. `gangs`: their number in each queue.
+
+    Simulated kubelets end pods after their life, which is in an annotation.
+    """
     load = Batch(
         name="agent",
         count=len(workload.pods),
@@ -104,7 +106,7 @@ def _paced(workload: Workload, args: argparse.Namespace) -> Workload:
     last = max((pod.arrival for pod in pods), default=0.0)
     if args.rate is not None:
         pods = paced(pods, args.rate)
-        note = f"Arrivals: {args.rate:g} pods a second, in the workload's order."
+        note = f"Arrivals: {args.rate:g} pods per second, in the workload's order."
     elif args.speedup is not None:
         pods, note = compressed(pods, args.speedup), f"Arrivals and lives are {args.speedup:g} times as fast."
     elif workload.nodes:
@@ -121,7 +123,7 @@ def _paced(workload: Workload, args: argparse.Namespace) -> Workload:
 
 @dataclass(frozen=True, slots=True)
 class AgentClass:
-    """One kind of pod: its share of the burst, what it asks for, and how long it runs (median seconds, sigma)."""
+    """One kind of pod: its share of the burst, its requests, and how long it runs (median seconds, sigma)."""
 
     name: str
     weight: float
@@ -141,10 +143,10 @@ AGENT_CLASSES = (
 
 
 def agent_burst(*, pods: int, seed: int, waves: int = 5, gap: float = 2.0, spread: float = 0.8) -> Workload:
-    """`pods` agent pods in `waves` waves, one every `gap` seconds.
+    """Return `pods` agent pods in `waves` waves, one every `gap` seconds.
 
-    A wave's size varies by a half either way; within a wave arrivals follow an exponential of mean `spread`
-    / 3 seconds, cut at `spread`. Lives are log-normal. Raises ValueError for counts below 1 or negative times.
+    A wave's size varies by a half either way; within a wave arrivals follow an exponential of mean `spread` / 3
+    seconds, limited to `spread`. Lives are log-normal. Raises ValueError for counts below 1 or negative times.
     """
     if pods < 1 or waves < 1:
         raise ValueError(f"a burst needs at least one pod and one wave, not {pods} and {waves}")
@@ -177,7 +179,7 @@ def agent_burst(*, pods: int, seed: int, waves: int = 5, gap: float = 2.0, sprea
 
 
 def _split(total: int, shares: list[float]) -> list[int]:
-    """`total` divided by `shares`, every part at least 1 and the sum exact (largest remainders first)."""
+    """Divide `total` by `shares`: every part at least 1 and the sum exact (largest remainders first)."""
     spare = total - len(shares)
     exact = [spare * share / sum(shares) for share in shares]
     parts = [int(amount) for amount in exact]

@@ -1,7 +1,7 @@
-"""`agent-scheduler demo --story gates`: three pods, a queue that holds one of them at a time, and an autoscaler.
+"""The story `agent-scheduler demo --story gates`: three pods, a queue with room for one at a time, and an autoscaler.
 
-Each line that is printed is what the API says then. What the story claims is checked: it fails where a pod is let past
-its gate too early, never, or where a node comes for a pod that its queue refuses.
+Each printed line is the state in the API. The story's claims are verified: it fails if a pod is admitted too early or
+never, or if a node is added for a pod that its queue rejects.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ CONFIGURATION: Final = {
 
 
 class Line(NamedTuple):
-    """A pod as it is shown."""
+    """A pod as it is printed."""
 
     phase: str
     condition: str
@@ -55,7 +55,7 @@ WANTS_A_NODE: Final = Line("Pending", "Unschedulable", "", "")
 
 
 class Stage:
-    """The cluster, and what of it is shown. `say` prints a line."""
+    """The cluster, and its printed state. `say` prints a line."""
 
     def __init__(self, transport: Transport, say: Callable[[str], object]) -> None:
         self._transport = transport
@@ -66,7 +66,7 @@ class Stage:
         return await self.pods(), await self.nodes()
 
     async def create(self, name: str, **spec: Any) -> None:
-        """With the gate that the webhook would give it."""
+        """Create a pod with the gate that the webhook would add."""
         annotations = {QUEUE_ALLOCATION_GATE: "true", "scheduling.volcano.sh/queue-name": _QUEUE}
         resources = {"requests": {"cpu": "1", "memory": "1Gi"}}
         body = {
@@ -79,7 +79,7 @@ class Stage:
             },
         }
         await retry(self._transport, "POST", _PODS, orjson.dumps(body))
-        # Those of one second have no order.
+        # Pods of the same second have no order.
         await asyncio.sleep(1.05)
 
     async def delete(self, name: str) -> None:
@@ -94,11 +94,11 @@ class Stage:
         return [each["metadata"]["name"] for each in items]
 
     async def until(self, what: str, holds: Callable[[Mapping[str, Line], list[str]], bool]) -> None:
-        """As of `Teller`."""
+        """Wait as `Teller.until` does."""
         await self._teller.until(what, lambda seen: holds(*seen))
 
     async def stays(self, seconds: float, **lines: Line) -> None:
-        """Raises `ProcessError` if it does not."""
+        """Check that the pods do not change. Raises `ProcessError` if they do."""
         until = monotonic() + seconds
         while monotonic() < until:
             pods = await self.pods()
@@ -135,42 +135,42 @@ def line_of(pod: Mapping[str, Any]) -> Line:
 
 
 async def tell_gates(stage: Stage, start: Callable[[], Awaitable[object]]) -> None:
-    """`start` has the scheduler begin. Raises `ProcessError` where the story goes otherwise."""
+    """Tell the story. `start` starts the scheduler. Raises `ProcessError` if the story fails."""
     stage.tell(
-        "Three pods of 1 CPU and 1 GiB, in a queue that holds just that. Each has the gate, as the webhook gives it."
+        "Three pods of 1 CPU and 1 GiB, in a queue with room for one. Each has the gate, as the webhook adds it."
     )
     await stage.create("pod-1")
     await stage.create("pod-2", nodeSelector={"pool": "new"})
     await stage.create("pod-3")
     await stage.until("not all are gated", lambda pods, _: [*pods.values()] == [HELD] * 3)
     stage.tell(
-        "The scheduler starts. The queue has room for one: the first is let past, and has a node to go to."
+        "The scheduler starts. The queue has room for one pod: the first is admitted, and fits on the node."
     )
     await start()
     await stage.until("pod-1 does not run", lambda pods, _: pods["pod-1"].phase == "Running")
     await stage.stays(1.0, pod_2=HELD, pod_3=HELD)
     stage.tell(
-        "pod-1 ends. pod-2 is let past, fits on no node, and says so. pod-3 would fit, but the room is pod-2's."
+        "pod-1 ends. pod-2 is admitted, fits on no node, and reports it. pod-3 would fit, but its queue has no room."
     )
     await stage.delete("pod-1")
     await stage.until("pod-2 does not ask for a node", lambda pods, _: pods["pod-2"] == WANTS_A_NODE)
     await stage.stays(1.0, pod_3=HELD)
-    stage.tell("The autoscaler adds a node for pod-2, and for nobody else.")
+    stage.tell("The autoscaler adds a node for pod-2, and for no other pod.")
     await stage.until("pod-2 does not run", lambda pods, _: pods["pod-2"].phase == "Running")
     await stage.stays(1.0, pod_3=HELD)
-    stage.tell("pod-2 ends, and pod-3 follows, on the node that was there.")
+    stage.tell("pod-2 ends, and pod-3 runs on the first node.")
     await stage.delete("pod-2")
     await stage.until("pod-3 does not run", lambda pods, _: pods["pod-3"].phase == "Running")
-    stage.tell("The new node stays empty, and the autoscaler takes it away.")
+    stage.tell("The new node stays empty, and the autoscaler removes it.")
     await stage.until("the node stays", lambda _, nodes: len(nodes) == 1)
     triggered = await stage.triggered()
     if triggered != ["pod-2"]:
-        raise ProcessError(f"the story fails: nodes came for {', '.join(triggered) or 'nobody'}")
-    stage.tell("One node came, for the one pod that its queue had room for.")
+        raise ProcessError(f"the story fails: nodes were added for {', '.join(triggered) or 'no pod'}")
+    stage.tell("One node was added, for the one pod that its queue had room for.")
 
 
 async def _install(transport: Transport) -> None:
-    """The kinds, and the queue."""
+    """Create the CRDs and the queue."""
     for name in BATCH_KINDS:
         body = yaml.safe_load(manifest_file(name).read_text(encoding="utf-8"))
         await retry(transport, "POST", _KINDS, orjson.dumps(body))
@@ -185,16 +185,18 @@ async def _install(transport: Transport) -> None:
 
 
 def controllers(enabled: str, kubeconfig: Path, folder: Path) -> AbstractAsyncContextManager[object]:
-    """Those of these names, in a process."""
+    """Run these controllers in a process."""
     flags = ("--enable", enabled, "--kubeconfig", str(kubeconfig), "--log-level", "warning")
-    # Where its role allows it.
+    # The role allows leases only there.
     where = ("--leader-elect-resource-namespace", NAMESPACE)
     return component("controllers", (*flags, *where), folder=folder, name="controllers")
 
 
 async def play(say: Callable[[str], object]) -> None:
-    """The story of gates, with cluster, controllers and scheduler as processes of their own. Raises `ProcessError`, and
-    `RequestFailed`."""
+    """Play the story of gates, with cluster, controllers and scheduler as separate processes.
+
+    Raises `ProcessError`, and `RequestFailed`.
+    """
     nodes = Nodes(count=1, cpu="4", memory="8Gi")
     secured = ("--authorization-mode", "RBAC", "--no-tls", "--autoscaler", _RULE)
     with TemporaryDirectory(prefix="agent-scheduler-demo-") as name:

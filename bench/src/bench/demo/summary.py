@@ -1,4 +1,4 @@
-"""The demo's last screen: what was asked, what became of it, what others take for as much, and what to try next."""
+"""The demo's last screen: the workload, the result, other schedulers' cost of the same, and what to try next."""
 
 from __future__ import annotations
 
@@ -14,13 +14,15 @@ from .view import fill_bins, sparkline
 
 
 class Recorded(NamedTuple):
-    """What another scheduler took. Measured once, with a real API server on two cores and 1,000 nodes, as
-    docs/comparison.md says; never by the demo itself."""
+    """The recorded figures of another scheduler, measured with a real API server on two cores and 1,000 nodes.
+
+    docs/comparison.md describes the measurement. The demo itself never measures them.
+    """
 
     name: str
-    #: Pods bound a second.
+    #: Pods bound per second.
     rate: float
-    #: CPU of its process a pod, in milliseconds.
+    #: CPU of its process per pod, in milliseconds.
     cpu_ms: float
     load: str
 
@@ -32,16 +34,16 @@ RECORDED: Final = (
 
 
 def summary(outcome: Outcome, report: Path | None) -> Panel:
-    """At most 24 lines of 100 columns."""
+    """Return the summary, at most 24 lines of 100 columns."""
     rows = Table.grid(padding=(0, 2))
     rows.add_column(style="bold", no_wrap=True)
     rows.add_column()
-    rows.add_row("Asked", _asked(outcome))
-    rows.add_row("Got", _got(outcome))
-    rows.add_row("Where", _where(outcome))
-    rows.add_row("Others", _others(outcome))
-    rows.add_row("Next", _next(report))
-    return Panel(rows, title="In short", title_align="left", border_style="blue" if outcome.ok else "red")
+    rows.add_row("Workload", _asked(outcome))
+    rows.add_row("Result", _got(outcome))
+    rows.add_row("Nodes", _where(outcome))
+    rows.add_row("Compare", _others(outcome))
+    rows.add_row("Next steps", _next(report))
+    return Panel(rows, title="Summary", title_align="left", border_style="blue" if outcome.ok else "red")
 
 
 def _asked(outcome: Outcome) -> str:
@@ -59,12 +61,12 @@ def _asked(outcome: Outcome) -> str:
 
 def _got(outcome: Outcome) -> str:
     bound, latency = outcome.track.bound_count, outcome.sent_to_bound
-    text = f"{bound:,} are on nodes, half of them within {duration(latency.p50)}, 99 % within {duration(latency.p99)}"
+    text = f"{bound:,} pods are bound, half of them within {duration(latency.p50)}, 99 % within {duration(latency.p99)}"
     refused = sum(outcome.audit.refused.values())
     if refused:
-        text += f"; {refused:,} fit on no node, and say so"
+        text += f"; {refused:,} fit on no node and report it"
     if outcome.cpu_ms is not None:
-        text += f". The scheduler took {outcome.cpu_ms:.2f} ms of CPU a pod"
+        text += f". The scheduler used {outcome.cpu_ms:.2f} ms of CPU per pod"
     return f"{text}."
 
 
@@ -72,7 +74,7 @@ def _where(outcome: Outcome) -> Text:
     fill = outcome.audit.cpu_fill
     over = len(outcome.audit.overcommitted)
     said = "none is over its allocatable" if not over else f"{over:,} ARE OVER their allocatable"
-    text = Text("nodes by CPU taken: empty ")
+    text = Text("by requested CPU: empty ")
     text.append(sparkline(fill_bins(fill)), style="cyan")
     return text.append(f" full; {said}, by the API's own objects.")
 
@@ -80,20 +82,23 @@ def _where(outcome: Outcome) -> Text:
 def _others(outcome: Outcome) -> str:
     bound = outcome.track.bound_count
     lines = [
-        f"{each.name}: {bound / each.rate:,.0f} s and {each.cpu_ms:.1f} ms of CPU a pod "
-        f"(at {each.rate:,.0f} pods a second, of {each.load})"
+        f"{each.name}: {bound / each.rate:,.0f} s and {each.cpu_ms:.1f} ms of CPU per pod "
+        f"({each.rate:,.0f} pods/s, {each.load})"
         for each in RECORDED
     ]
     return "\n".join(
-        ("For as many pods; recorded with a real API server on two cores, not measured now:", *lines)
+        (
+            "For the same number of pods; recorded with a real API server on two cores, not measured now:",
+            *lines,
+        )
     )
 
 
 def _next(report: Path | None) -> str:
     lines = [
-        'make demo DEMO_ARGS="--story gates"   queues that autoscalers are not misled by',
-        'make demo DEMO_ARGS="--story jobs"    a job whose stages wait for one another',
-        ".venv/bin/agent-scheduler cluster     a cluster of your own to try kubectl with (docs/quickstart.md)",
+        'make demo DEMO_ARGS="--story gates"   pods that wait for their queue, and an autoscaler',
+        'make demo DEMO_ARGS="--story jobs"    a job whose tasks depend on one another',
+        ".venv/bin/agent-scheduler cluster     an embedded cluster for kubectl (docs/quickstart.md)",
     ]
     if report is not None:
         lines.insert(0, f"open {report}")

@@ -1,4 +1,4 @@
-"""A story that is told in lines: what is seen of a cluster, whenever it has changed, until it is as the story goes."""
+"""A story in printed lines: the state of a cluster, whenever it has changed, until an expected state is reached."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from bench.harness.processes import ProcessError
 
 T = TypeVar("T")
 
-#: Between two looks, and for how long one that has to come is waited for, in seconds.
+#: Seconds between two reads of the state, and until a state that does not occur is an error.
 LOOK: Final = 0.2
 _PATIENCE: Final = 30.0
 
 
 class Teller(Generic[T]):
-    """`say` prints a text, `look` asks the cluster, and `shown` makes lines of what it answers."""
+    """Prints a story: `say` prints a text, `look` reads the cluster, and `shown` formats its result."""
 
     def __init__(
         self,
@@ -35,7 +35,7 @@ class Teller(Generic[T]):
         self._say(f"\n{monotonic() - self._began:5.1f} s  {text}")
 
     async def until(self, what: str, holds: Callable[[T], bool]) -> T:
-        """Shows each change until it does; gives what was seen then. Raises `ProcessError` if it never does."""
+        """Print each change until `holds`; return that state. Raises `ProcessError` if it never does."""
         until = monotonic() + _PATIENCE
         while True:
             seen = await self._look()

@@ -1,4 +1,4 @@
-"""Shows a run while it goes on: a live screen on a terminal, one line a second anywhere else."""
+"""Displays a run while it continues: a live screen on a terminal, one line per second elsewhere."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _BLOCKS = " ▁▂▃▄▅▆▇█"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Frame:
-    """What there is to show now. `fill` is the share of CPU requested, node by node."""
+    """The values that can be displayed now. `fill` is the requested share of CPU, node by node."""
 
     title: str
     total: int
@@ -34,19 +34,19 @@ class Frame:
     created_rate: float
     latency: Latency
     fill: Sequence[float]
-    #: Binds a second, oldest first.
+    #: Binds per second, oldest first.
     history: Sequence[float]
 
 
 def sparkline(values: Sequence[float], *, width: int = 48) -> str:
-    """The last `width` values as blocks, scaled to the largest; nothing for zero."""
+    """Return the last `width` values as blocks, scaled to the largest; a space for zero."""
     shown = list(values)[-width:]
     top = max(shown, default=0.0)
     return "".join(_BLOCKS[1 + round(7 * value / top)] if value > 0 else _BLOCKS[0] for value in shown)
 
 
 def fill_bins(fill: Sequence[float], *, bins: int = 10) -> list[int]:
-    """How many nodes are in each tenth of fill; what is beyond 1 is in the last."""
+    """Return how many nodes are in each tenth of fill; values beyond 1 are in the last."""
     counts = [0] * bins
     for share in fill:
         counts[min(int(share * bins), bins - 1)] += 1
@@ -58,7 +58,7 @@ def _number(value: float | None) -> str:
 
 
 def line(frame: Frame) -> str:
-    """One frame in one line."""
+    """Return one frame as one line."""
     sample = frame.sample
     p50, p99 = frame.latency.p50, frame.latency.p99
     queues = " ".join(f"{name} {count:,.0f}" for name, count in sample.queues.items() if count) or "-"
@@ -70,7 +70,7 @@ def line(frame: Frame) -> str:
 
 
 class LineView(nullcontext[None]):
-    """A line a second, for logs and pipes."""
+    """A line per second, for logs and pipes."""
 
     def __init__(self, write: Callable[[str], None]) -> None:
         super().__init__()
@@ -84,7 +84,7 @@ class LineView(nullcontext[None]):
 
 
 class LiveView(Live):
-    """A screen that is drawn over, by rich."""
+    """A screen that rich redraws."""
 
     def __init__(self, console: Console) -> None:
         super().__init__(console=console, auto_refresh=False, transient=True)
@@ -96,7 +96,7 @@ class LiveView(Live):
         self.update(screen(frame), refresh=True)
 
 
-#: A place to show frames in; a context manager for as long as the run lasts.
+#: Displays frames; a context manager for as long as the run lasts.
 View = LineView | LiveView
 
 
@@ -110,7 +110,7 @@ def _pairs(*rows: tuple[str, str]) -> Table:
 
 
 def screen(frame: Frame) -> Panel:
-    """One frame as a panel, about 80 columns wide."""
+    """Return one frame as a panel, about 80 columns wide."""
     sample = frame.sample
     progress = Table.grid(padding=(0, 1), expand=True)
     progress.add_column(ratio=1)
@@ -151,7 +151,9 @@ def screen(frame: Frame) -> Panel:
                     Panel(races, title="races"),
                 ]
             ),
-            Panel(Text(sparkline(frame.history, width=70), style="green"), title="bound a second", height=3),
+            Panel(
+                Text(sparkline(frame.history, width=70), style="green"), title="bound per second", height=3
+            ),
             Panel(fill, title="node fill"),
         ),
         title=f"{frame.title}  {sample.at:.1f} s",
@@ -160,7 +162,7 @@ def screen(frame: Frame) -> Panel:
 
 
 def final_table(outcome: Outcome) -> Group:
-    """The end of a run: figures, refusals by reason, and the verdict."""
+    """Return the end of a run: figures, rejections by reason, and the verdict."""
     table = Table(title="result", show_header=False, title_justify="left")
     table.add_column()
     table.add_column(justify="right")
@@ -168,9 +170,9 @@ def final_table(outcome: Outcome) -> Group:
         table.add_row(name, text)
     parts: list[Table | Text] = [table]
     if outcome.audit.refused:
-        refused = Table(title="refused, by what the scheduler says", title_justify="left")
+        refused = Table(title="rejected, by the scheduler's reasons", title_justify="left")
         refused.add_column("pods", justify="right")
-        refused.add_column("why")
+        refused.add_column("reason")
         groups = outcome.audit.refused_by_gist()
         for text, count, _ in groups[:_REFUSALS]:
             refused.add_row(f"{count:,}", Text(text))

@@ -1,9 +1,8 @@
-"""When pods come, and how long they stay: pure functions of their arguments, so that a run can be repeated.
+"""The arrivals and lives of pods: pure functions of their arguments, so that a run can be repeated.
 
-An open loop sends each pod when its time has come, whether or not earlier ones were answered: a scheduler or a
-server that falls behind shows as latency, instead of slowing the load down. A closed loop has so many creators, of
-which each sends its next pod once its last was answered: the load adapts to the server, and the rate is what is
-measured.
+An open loop sends each pod at its time, whether or not earlier ones were answered: a slow scheduler or server shows as
+latency, instead of slowing the load down. A closed loop has a number of creators that each send their next pod once
+their last was answered: the load adapts to the server, and the rate is the result.
 """
 
 from __future__ import annotations
@@ -16,14 +15,14 @@ from itertools import accumulate
 
 @dataclass(frozen=True, slots=True)
 class ClosedLoop:
-    """As fast as the server answers `creators`."""
+    """Arrivals as fast as the server answers `creators`."""
 
     creators: int = 16
 
 
 @dataclass(frozen=True, slots=True)
 class Backlog:
-    """All pods are there before the scheduler starts, or may bind them; what is measured begins with its first bind."""
+    """All pods exist before the scheduler starts, or may bind them; the measurement begins with its first bind."""
 
     creators: int = 16
 
@@ -40,7 +39,7 @@ class Even:
 
 @dataclass(frozen=True, slots=True)
 class Poisson:
-    """Independent arrivals, `rate` a second in the mean."""
+    """Independent arrivals, on average `rate` per second."""
 
     rate: float
     seed: int = 1
@@ -52,7 +51,7 @@ class Poisson:
 
 @dataclass(frozen=True, slots=True)
 class Waves:
-    """`size` pods at one instant, and again every `gap` seconds."""
+    """Arrivals of `size` pods at one moment, repeated every `gap` seconds."""
 
     size: int
     gap: float
@@ -63,7 +62,7 @@ class Waves:
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """The times of a trace, rising."""
+    """The times of a trace, ascending."""
 
     times: tuple[float, ...]
 
@@ -77,7 +76,7 @@ Arrival = ClosedLoop | Backlog | Schedule
 
 @dataclass(frozen=True, slots=True)
 class Lives:
-    """Seconds from a pod's bind to its deletion: as many between 1 and 2 as between 30 and 60."""
+    """Seconds from a pod's bind to its deletion, log-uniform: as many between 1 and 2 as between 30 and 60."""
 
     least: float
     most: float

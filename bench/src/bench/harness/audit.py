@@ -1,17 +1,17 @@
-"""Judges a run by the API's own objects alone: LIST nodes, LIST pods, and sums.
+"""Judges a run only by the API's own objects: LIST nodes, LIST pods, and sums.
 
-How pods and nodes are reckoned is written here anew, on purpose: a fault in the scheduler's own reckoning must not
-hide itself. It says
+The usage of pods and nodes is computed independently of the scheduler's code, so that a fault there cannot hide itself.
+It checks
 
-* that no node holds more than its allocatable, in any resource, pod count and host ports included;
-* that no pod was left out: an unbound pod that fits some node as things stand is a failure, named with the
-  node; one that fits none counts as refused, under the scheduler's own condition message;
-* that no GPU is given out to more than its 1000 thousandths, by the devices that pods were told;
-* how much of the cluster is taken.
+  * that no node exceeds its allocatable, in any resource, pod count and host ports included;
+  * that no pod was left out: an unbound pod that fits some node in the final state is a failure, reported with the
+    node; one that fits none counts as rejected, under the scheduler's own condition message;
+  * that no GPU is assigned beyond its 1000 thousandths, by the devices in the pods' annotations;
+  * how much of the cluster is used.
 
-What a pod asks of nodes is read in full: requests with init containers, sidecars and overhead (KEP-753), node
+A pod's requirements for nodes are read in full: requests with init containers, sidecars and overhead (KEP-753), node
 selector and affinity, taints, host ports. Rules between pods (inter-pod affinity, topology spread, gangs, volumes,
-claims) are not judged: a pod that has any is only ever counted as refused, never as left out.
+claims) are not judged: a pod with any of them only counts as rejected, never as left out.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from .specs import GPU_MILLI
 Object = dict[str, Any]
 Amounts = dict[str, int]
 
-#: Large enough to be quick, small enough for any server.
+#: Large enough to be fast, small enough for any server.
 _PAGE = 2000
 _FINAL = ("Succeeded", "Failed")
 _NODES_AVAILABLE = re.compile(r"\d+/\d+ nodes are available")
@@ -53,15 +53,15 @@ class Audit:
     bound: int = 0
     overcommitted: list[str] = field(default_factory=list)
     left_out: list[str] = field(default_factory=list)
-    #: Pods that no node can take now, by the message of their PodScheduled condition; those of `unsaid` have none.
+    #: Pods that fit no node now, by the message of their PodScheduled condition; those of `unsaid` have none.
     refused: Counter[str] = field(default_factory=Counter)
     unsaid: int = 0
-    #: Requested by pods that have not ended, and allocatable, over all nodes.
+    #: Totals over all nodes: requested by pods that have not ended, and allocatable.
     requested: Amounts = field(default_factory=dict)
     allocatable: Amounts = field(default_factory=dict)
-    #: By node: the share of its CPU that is requested.
+    #: The requested share of CPU of each node.
     cpu_fill: list[float] = field(default_factory=list)
-    #: By node with GPUs: the share of its GPUs that is requested.
+    #: The requested share of GPUs of each node with GPUs.
     gpu_fill: list[float] = field(default_factory=list)
 
     @property
@@ -69,7 +69,7 @@ class Audit:
         return not self.overcommitted and not self.left_out
 
     def refused_by_gist(self) -> list[tuple[str, int, str]]:
-        """Refusals by what they say, most first: the gist, how many pods, and the commonest full message."""
+        """Return rejections by gist, most frequent first: gist, number of pods, and most common message."""
         counts: Counter[str] = Counter()
         examples: dict[str, str] = {}
         for message, count in self.refused.most_common():
@@ -78,7 +78,7 @@ class Audit:
         return [(text, count, examples[text]) for text, count in counts.most_common()]
 
     def allocation(self, resource: str) -> float | None:
-        """The share of a resource that is requested, of the whole cluster; None where nobody has it."""
+        """Return the requested share of a resource in the whole cluster; None if no node has it."""
         has = self.allocatable.get(resource, 0)
         return self.requested.get(resource, 0) / has if has else None
 
@@ -96,7 +96,7 @@ def _larger(left: Mapping[str, int], right: Mapping[str, int]) -> Amounts:
 
 
 def pod_amounts(pod: Object) -> Amounts:
-    """What the pod takes of a node at its peak, `pods` included."""
+    """Return the pod's peak usage of a node, `pods` included."""
     spec = pod["spec"]
     steady: Amounts = {}
     for container in spec["containers"]:
@@ -175,7 +175,7 @@ def _tolerates(toleration: Object, taint: Object) -> bool:
 
 
 def admits(node: Object, pod: Object) -> bool:
-    """Whether the node's labels, taints and readiness for pods allow this one, whatever is free there."""
+    """Return whether the node's labels, taints and readiness for pods allow this pod, regardless of free capacity."""
     spec = pod["spec"]
     labels = node["metadata"].get("labels") or {}
     if any(labels.get(key) != value for key, value in (spec.get("nodeSelector") or {}).items()):
@@ -195,7 +195,7 @@ def admits(node: Object, pod: Object) -> bool:
 
 
 def _judged(pod: Object) -> bool:
-    """Whether nothing but nodes decides if the pod can be placed, and it wants to be."""
+    """Return whether only nodes decide if the pod can be placed, and it should be placed."""
     spec = pod["spec"]
     affinity = spec.get("affinity") or {}
     return not (
@@ -219,10 +219,10 @@ def _why_unbound(pod: Object) -> str:
 
 
 def gist(message: str) -> str:
-    """What a scheduler's refusal says, without how many nodes: refusals with one gist are of one sort.
+    """Return the reasons of a rejection without numbers of nodes: rejections with one gist are of one kind.
 
-    `0/9 nodes are available: 7 Insufficient cpu, 2 node(s) had untolerated taint. ...` becomes
-    `Insufficient cpu, node(s) had untolerated taint`; any other message stays as it is.
+    `0/9 nodes are available: 7 Insufficient cpu, 2 node(s) had untolerated taint. ...` becomes `Insufficient cpu,
+    node(s) had untolerated taint`; any other message stays as it is.
     """
     head, colon, rest = message.partition(": ")
     if not colon or not _NODES_AVAILABLE.fullmatch(head):
@@ -232,7 +232,7 @@ def gist(message: str) -> str:
 
 
 def _class_of(pod: Object, amounts: Amounts) -> bytes:
-    """Equal for pods that fit the same nodes."""
+    """Return a key that is equal for pods that fit the same nodes."""
     spec = pod["spec"]
     wanted = [spec.get("nodeSelector"), spec.get("affinity"), spec.get("tolerations"), _ports(pod)]
     return orjson.dumps([sorted(amounts.items()), wanted], option=orjson.OPT_SORT_KEYS)
@@ -247,8 +247,8 @@ class _Node:
         self.allocatable = _amounts(status.get("allocatable") or status.get("capacity"))
         self.used: Amounts = {}
         self.ports: list[tuple[str, str, int]] = []
-        #: What pods have of each GPU that they were told; and how many ask for some and were told none, as by
-        #: schedulers that give none out.
+        #: The usage of each GPU by the pods' annotations, and the number of pods that request GPUs without an
+        #: annotation, as with schedulers that assign none.
         self.given: Counter[int] = Counter()
         self.untold = 0
 
@@ -269,19 +269,19 @@ class _Node:
         share, count = _share(amounts)
         if not fits or not count:
             return fits
-        # Where pods were told no GPU, nobody can say which has room.
+        # If pods have no annotation, the free share of each GPU is unknown.
         gpus = range(self.allocatable[GPU_MILLI] // 1000)
         return not self.untold and sum(self.given[index] + share <= 1000 for index in gpus) >= count
 
 
 def _share(amounts: Amounts) -> tuple[int, int]:
-    """What a pod wants of a GPU, and of how many."""
+    """Return the pod's share of a GPU, and the number of GPUs."""
     amount = amounts.get(GPU_MILLI, 0)
     return min(amount, 1000), -(-amount // 1000)
 
 
 def judge(nodes: Iterable[Object], pods: Iterable[Object]) -> Audit:
-    """The verdict on these objects."""
+    """Return the verdict on these objects."""
     audit = Audit()
     states = {node["metadata"]["name"]: _Node(node) for node in nodes}
     audit.nodes = len(states)
@@ -366,7 +366,7 @@ _decode_page = msgspec.json.Decoder(_Page).decode
 
 
 async def raw_items(transport: Transport, path: str) -> AsyncIterator[bytes]:
-    """Every object of a list, page by page, all of one version, undecoded. Raises `RequestFailed`."""
+    """Yield every object of a list undecoded, page by page, at one version. Raises `RequestFailed`."""
     token = ""
     while True:
         page = f"{path}?limit={_PAGE}" + (f"&continue={quote(token)}" if token else "")
@@ -379,5 +379,5 @@ async def raw_items(transport: Transport, path: str) -> AsyncIterator[bytes]:
 
 
 async def fetch(transport: Transport, path: str) -> list[Object]:
-    """Every object of a list. Raises `RequestFailed`."""
+    """Return every object of a list. Raises `RequestFailed`."""
     return [orjson.loads(item) async for item in raw_items(transport, path)]

@@ -1,4 +1,4 @@
-"""What goes on in a cluster while pods are measured: pods that fit nowhere, nodes and services that come and go."""
+"""Changes of a cluster while pods are measured: pods that fit nowhere, and nodes and services that come and go."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .watching import Track
 
 
 class Churning:
-    """Runs a case's churn until cancelled. `deleted` counts the pods of each batch that were to be deleted."""
+    """Runs a case's churn until canceled. `deleted` counts the pods of each batch whose deletion was requested."""
 
     def __init__(
         self, site: Site, case: Case, namespace: str, loads: Mapping[str, Load], tracks: Mapping[str, Track]

@@ -1,7 +1,7 @@
-"""The embedded cluster and this scheduler, as processes of their own that are started for one run.
+"""The embedded cluster and this scheduler, as separate processes that are started for one run.
 
-So nothing is left of the run before, and both sides are ours: the cluster makes its nodes itself, and the scheduler
-can be started late and stopped early.
+So nothing is left from an earlier run, and both sides are under control: the cluster creates its nodes itself, and the
+scheduler can be started late and stopped early.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ from .processes import Child, child, free_port
 from .requests import answers, create_all
 from .site import NODES
 
-#: Seconds until a process must be ready, before those that its nodes take.
+#: Seconds until a process must be ready, without the time for its nodes.
 _START_SECONDS = 120.0
-#: A cluster makes, and a scheduler reads, far more nodes than this a second.
+#: A lower bound of the nodes per second that a cluster creates and a scheduler reads.
 _NODES_A_SECOND = 200.0
-#: Gives the scheduler's kubeconfig, of the cluster's own; without one it is an administrator.
+#: Installs the scheduler and returns its kubeconfig; without it the scheduler is an administrator.
 Install = Callable[[Transport, Path], Awaitable[Path]]
 
 
 def configuration(tuning: Tuning, scheduler_name: str) -> dict[str, Any]:
-    """The scheduler's configuration file. What its budgets would hold back is written at once, to be counted."""
+    """Return the scheduler's configuration file, without rate limits, so that all writes are counted."""
     profile: dict[str, Any] = {"schedulerName": scheduler_name, **tuning.profile}
     if tuning.strategy is not None:
         args = {"scoringStrategy": {"type": tuning.strategy}}
@@ -55,7 +55,7 @@ def configuration(tuning: Tuning, scheduler_name: str) -> dict[str, Any]:
 
 
 class EmbeddedSite:
-    """A `Site`. Made by `embedded`, which owns its processes."""
+    """A `Site`, created by `embedded`, which owns its processes."""
 
     selector: dict[str, str] | None = None
     ours = True
@@ -110,7 +110,7 @@ class EmbeddedSite:
 def scheduler(
     arguments: Sequence[str], *, folder: Path, name: str = "scheduler", seconds: float = _START_SECONDS
 ) -> AbstractAsyncContextManager[tuple[Child, Transport]]:
-    """`agent-scheduler run ARGUMENTS`, as `component`."""
+    """Run `agent-scheduler run ARGUMENTS`, as `component` does."""
     return component("run", arguments, folder=folder, name=name, seconds=seconds)
 
 
@@ -118,8 +118,10 @@ def scheduler(
 async def component(
     command: str, arguments: Sequence[str], *, folder: Path, name: str, seconds: float = _START_SECONDS
 ) -> AsyncIterator[tuple[Child, Transport]]:
-    """`agent-scheduler COMMAND ARGUMENTS`, once it is ready, and the way to its own HTTP server. Raises
-    ProcessError."""
+    """Run `agent-scheduler COMMAND ARGUMENTS`; yield it and a transport to its HTTP server once it is ready.
+
+    Raises ProcessError.
+    """
     port = free_port()
     async with child(
         name, [command, *arguments, "--port", str(port)], log=folder / f"{name}.log", grace=20.0
@@ -141,10 +143,10 @@ async def embedded(
     scheduler_arguments: Sequence[str] | None = None,
     install: Install | None = None,
 ) -> AsyncIterator[EmbeddedSite]:
-    """A cluster with the case's nodes; the caller starts the scheduler.
+    """Start a cluster with the case's nodes; the caller starts the scheduler.
 
-    Without `cluster_arguments` there are kubelets where the case's pods have to run. `scheduler_arguments` replace the
-    configuration file that the case's tuning makes. Raises ProcessError, and RequestFailed.
+    Without `cluster_arguments` there are kubelets if the case's pods must run. `scheduler_arguments` replace the
+    configuration file with the case's tuning. Raises ProcessError, and RequestFailed.
     """
     if cluster_arguments is None:
         cluster_arguments = () if case.runs_pods else ("--no-kubelets",)
@@ -177,7 +179,7 @@ async def embedded(
 async def cluster(
     nodes: Nodes, *, folder: Path, arguments: Sequence[str]
 ) -> AsyncIterator[tuple[Child, Http1Transport]]:
-    """`agent-scheduler cluster ARGUMENTS` with these nodes; its kubeconfig is in `folder`, an administrator's."""
+    """Run `agent-scheduler cluster ARGUMENTS` with these nodes; an administrator's kubeconfig is in `folder`."""
     kubeconfig = folder / "kubeconfig"
     command = [
         *("cluster", "--port", "0", "--kubeconfig-out", str(kubeconfig)),
@@ -194,7 +196,7 @@ async def cluster(
         transport = Http1Transport(load_endpoint(kubeconfig=kubeconfig), pool_size=160)
         try:
             if nodes.given:
-                # The taint would keep pods away that know nothing of benchmarks.
+                # Without the taint, which would reject pods that do not tolerate it.
                 given = ({**manifests.given_node(spec), "spec": {}} for spec in nodes.given)
                 await create_all(transport, NODES, map(manifests.encode, given))
             yield process, transport

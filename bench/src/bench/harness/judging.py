@@ -1,7 +1,8 @@
-"""Which runs must not count. A figure that was reached by losing pods, or by giving nodes more than they have, is none.
+"""Decides which runs must not count: a figure that was reached by losing pods or overcommitting nodes is invalid.
 
-`reasons` is pure and knows the rules; `audit` reads the API's own objects at the end of a run. What nodes hold is
-reckoned twice and never by the scheduler: from event to event by `watching.FreeCapacity`, and from the last state here.
+`reasons` is pure and has the rules; `audit` reads the API's own objects at the end of a run. The usage of nodes is
+computed twice and never by the scheduler: from event to event by `watching.FreeCapacity`, and from the final state
+here.
 """
 
 from __future__ import annotations
@@ -20,14 +21,16 @@ from .audit import Audit, fetch, judge, raw_items
 from .model import Case, Fate, Gang, Spread
 from .site import NODES, RESOURCE
 
-#: Sentences of one sort that a refusal quotes.
+#: Maximum number of sentences of one kind that a refusal quotes.
 _QUOTED = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tally:
-    """What became of a batch: pods that were to be made, were made, were seen bound, are bound at the end, and were
-    asked to be deleted by the benchmark itself."""
+    """The result of a batch, in numbers of pods.
+
+    `wanted` and `created` by the load, observed as `bound`, still `there` at the end, and `deleted` by the benchmark.
+    """
 
     name: str
     fate: Fate
@@ -40,30 +43,30 @@ class Tally:
 
 @dataclass(slots=True, kw_only=True)
 class Evidence:
-    """What is known at the end of a run."""
+    """The facts that are known at the end of a run."""
 
     tallies: Sequence[Tally] = ()
-    #: Sentences: nodes over their allocatable, pods whose node changed, devices given twice, pods placed against
-    #: what they ask for.
+    #: Sentences: nodes over their allocatable, pods whose node changed, devices assigned twice, and pods placed against
+    #: their constraints.
     over: Sequence[str] = ()
     rebound: Sequence[str] = ()
     doubled: Sequence[str] = ()
     misplaced: Sequence[str] = ()
-    #: Pods that are not bound although a node can take them.
+    #: Pods that are not bound although they fit a node.
     left_out: Sequence[str] = ()
-    #: Pods that were scheduled because a timeout woke them; None if the scheduler does not say.
+    #: Pods that were scheduled because a timeout woke them; None if the scheduler does not report it.
     flushed: float | None = None
 
 
 def reasons(evidence: Evidence) -> list[str]:
-    """Why the run is refused; empty if it counts."""
+    """Return why the run is refused; empty if it counts."""
     found: list[str] = []
     for tally in evidence.tallies:
         found += _of_batch(tally)
     for what, sentences in (
         ("over", evidence.over),
         ("moved", evidence.rebound),
-        ("given twice", evidence.doubled),
+        ("assigned twice", evidence.doubled),
         ("misplaced", evidence.misplaced),
         ("left out", evidence.left_out),
     ):
@@ -94,7 +97,7 @@ def _of_batch(tally: Tally) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """On the last state. `there` counts bound pods by batch."""
+    """The verdict on the final state. `there` counts bound pods by batch."""
 
     state: Audit = field(default_factory=Audit)
     there: Counter[str] = field(default_factory=Counter)
@@ -102,27 +105,27 @@ class Verdict:
     misplaced: Sequence[str] = ()
 
 
-class _Metadata(msgspec.Struct, rename="camel"):
+class _JudgedMetadata(msgspec.Struct, rename="camel"):
     name: str = ""
     namespace: str = ""
 
 
-class _Spec(msgspec.Struct, rename="camel"):
+class _JudgedSpec(msgspec.Struct, rename="camel"):
     node_name: str = ""
 
 
-class _Pod(msgspec.Struct):
-    metadata: _Metadata
-    spec: _Spec = msgspec.field(default_factory=_Spec)
+class _JudgedPod(msgspec.Struct):
+    metadata: _JudgedMetadata
+    spec: _JudgedSpec = msgspec.field(default_factory=_JudgedSpec)
 
 
-_decode_pod = msgspec.json.Decoder(_Pod).decode
+_decode_pod = msgspec.json.Decoder(_JudgedPod).decode
 
 
 async def audit(
     transport: Transport, namespace: str, case: Case, *, selector: Mapping[str, str] | None = None
 ) -> Verdict:
-    """Judges what the API server holds now; `selector`: of the nodes that the benchmark's pods are kept on.
+    """Judge the current objects of the API server; `selector`: of the nodes for the benchmark's pods.
 
     Raises RequestFailed.
     """
@@ -137,11 +140,11 @@ async def audit(
                 placed.setdefault(batch, []).append(pod.spec.node_name)
                 numbers.setdefault(batch, []).append(int(number))
         elif not pod.spec.node_name:
-            # Another's pod, for another scheduler perhaps.
+            # A pod of another client, perhaps for another scheduler.
             continue
         kept.append(raw)
     nodes = await fetch(transport, NODES)
-    # Decoded one by one: all at once, a large cluster's pods would take gigabytes.
+    # Decoded one by one: all pods of a large cluster at once would take gigabytes.
     state = judge(nodes, (orjson.loads(raw) for raw in kept))
     doubled: list[str] = []
     if case.nodes.devices:
@@ -151,7 +154,7 @@ async def audit(
     if case.rule is not None:
         labels = {node["metadata"]["name"]: node["metadata"].get("labels") or {} for node in nodes}
         ruled = placed.get(case.load.name, []) + (placed.get("initial", []) if case.rule.both else [])
-        # A domain of which the pods' own selector excludes every node is none for them (nodeAffinityPolicy: Honor).
+        # A domain whose nodes the pods' own selector excludes does not count for them (nodeAffinityPolicy: Honor).
         mine = [each for each in labels.values() if (selector or {}).items() <= each.items()]
         domains = {each[case.rule.key] for each in mine if case.rule.key in each}
         misplaced = breaches(case.rule, [labels.get(node, {}).get(case.rule.key) for node in ruled], domains)
@@ -167,7 +170,7 @@ async def audit(
 
 
 def breaches(rule: Spread, placed: Iterable[str | None], domains: Iterable[str]) -> list[str]:
-    """What pods on nodes with these values of the rule's label do against it; `domains` are all values there are."""
+    """Return the violations of the rule by pods on nodes with these values of its label; `domains` are all values."""
     counts = Counter(dict.fromkeys(domains, 0))
     counts.update(value or "" for value in placed)
     used = {value: count for value, count in counts.items() if count}
@@ -185,7 +188,7 @@ def breaches(rule: Spread, placed: Iterable[str | None], domains: Iterable[str])
 
 
 def broken(batch: str, gang: Gang, bound: Iterable[int]) -> list[str]:
-    """Gangs of which some pods are bound, and fewer than their minimum."""
+    """Return the gangs of which some pods are bound, and fewer than their minimum."""
     minimum = gang.size if gang.minimum is None else gang.minimum
     counts = Counter(number // gang.size for number in bound)
     return [
@@ -196,7 +199,7 @@ def broken(batch: str, gang: Gang, bound: Iterable[int]) -> list[str]:
 
 
 def devices_given_twice(claims: Iterable[dict[str, Any]]) -> list[str]:
-    """Devices that more than one claim holds."""
+    """Return the devices that more than one claim has."""
     holders: dict[tuple[str, str, str], list[str]] = {}
     for claim in claims:
         allocation = (claim.get("status") or {}).get("allocation") or {}

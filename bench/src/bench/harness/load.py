@@ -1,10 +1,10 @@
 """Creates a batch's pods and deletes them again: in a closed loop, or in an open one that nothing slows down.
 
-A create that got no answer, or was told to come back, is repeated; its pod is there if the server says that it
-exists. Anything else that the server refuses ends the run: a load that was not carried out is none.
+A create without a response, or with a response to retry, is repeated; its pod exists if the server reports so. Any
+other rejection ends the run, because the load was not carried out.
 
-`bare_rate` measures the limit that the API server sets: binds alone, by a client that does nothing else. What a
-scheduler reaches on the same cluster is given as a share of it.
+`bare_rate` measures the limit of the API server: only binds, by a client that does nothing else. A scheduler's rate on
+the same cluster is given as a share of it.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from .model import Batch, Template
 from .requests import BULK, NOW, create_all, first_of, for_each, retry
 from .watching import Track
 
-#: Requests of an open loop under way at a time; what waits for one of them is late, and that is reported.
+#: Maximum requests of an open loop in flight; a pod that waits for one of them is late, which is reported.
 OPEN_LOOP_REQUESTS = 128
 
 
 class Load:
-    """Makes one batch's pods, and keeps the moments of each in its track."""
+    """Creates one batch's pods, and records the times of each in its track."""
 
     def __init__(
         self,
@@ -51,7 +51,7 @@ class Load:
             pod_maker(template, scheduler_name=name, selector=selector, in_group=gang is not None)
             for template in track.batch.templates
         ]
-        #: How late the latest pod of an open loop was sent, seconds.
+        #: Maximum seconds by which a pod of an open loop was sent late.
         self.latest = 0.0
 
     @property
@@ -59,7 +59,7 @@ class Load:
         return self._track.batch
 
     async def create(self, number: int) -> None:
-        """Makes one pod."""
+        """Create one pod."""
         track = self._track
         body = self._makers[number % len(self._makers)](track.name(number))
         if self._gang is not None:
@@ -73,7 +73,7 @@ class Load:
         track.created += 1
 
     async def run(self) -> None:
-        """Makes all of them, as the batch's arrival says. Raises RequestFailed."""
+        """Create all of them by the batch's arrival. Raises RequestFailed."""
         schedule = self.batch.schedule
         if schedule is None:
             creators = self.batch.arrival.creators  # type: ignore[union-attr]
@@ -94,7 +94,7 @@ class Load:
             raise first
 
     async def _release(self, due: Sequence[float], queue: asyncio.Queue[int]) -> None:
-        """Hands each number over when its time has come."""
+        """Put each number into the queue at its time."""
         start = self._clock()
         for number, offset in enumerate(due):
             at = self._track.due[number] = start + offset
@@ -102,7 +102,7 @@ class Load:
             if wait > 0:
                 await asyncio.sleep(wait)
             elif number % 64 == 0:
-                # Pods that are due at one instant must not keep the senders from the loop.
+                # Pods that are due at one moment must not keep the senders from running.
                 await asyncio.sleep(0)
             queue.put_nowait(number)
 
@@ -113,10 +113,10 @@ class Load:
 
 
 class Ends:
-    """Deletes pods whose life is over, until cancelled.
+    """Deletes pods whose life is over, until canceled.
 
-    Of the pods whose life has `begun`, so many were `asked` to be deleted. `kubelets` says how many pods kubelets have
-    ended; then none is deleted.
+    `begun` counts the pods whose life has begun, `asked` those whose deletion was requested. `kubelets` returns how
+    many pods kubelets have ended; then none is deleted.
     """
 
     def __init__(
@@ -135,11 +135,11 @@ class Ends:
 
     @property
     def ended(self) -> int:
-        """Pods whose life has begun and is over."""
+        """Return the number of pods whose life has begun and is over."""
         return self._deleted if self._kubelets is None else self._kubelets()
 
     def bound(self, name: str, track: Track, number: int) -> None:
-        """Its life begins."""
+        """Start the pod's life."""
         if track is self._track and self._lives:
             life = self._lives[number]
             if life is not None:
@@ -168,8 +168,11 @@ _WARM_UP = 64
 async def bare_rate(
     transport: Transport, namespace: str, nodes: Sequence[str], *, pods: int, selector: dict[str, str] | None
 ) -> float:
-    """Binds a second. Pods that no scheduler takes are bound to the nodes in turn over some keep-alive connections, as
-    fast as the server answers. Raises RequestFailed."""
+    """Return the binds per second of a bare client.
+
+    Pods that no scheduler handles are bound to the nodes in turn over some keep-alive connections, as fast as the
+    server answers. Raises RequestFailed.
+    """
     path = f"/api/v1/namespaces/{namespace}/pods"
     names = [f"bare-{number:06d}" for number in range(_WARM_UP + pods)]
     maker = pod_maker(Template(requests={}), scheduler_name=NOBODY, selector=selector)
@@ -178,7 +181,7 @@ async def bare_rate(
     requests = [(f"{path}/{name}/binding", binding(name, next(turns))) for name in names]
 
     async def bind(request: tuple[str, bytes]) -> None:
-        # Refused as bound already: a repetition of one whose answer was lost.
+        # A rejection because the pod is bound already: the retry of a bind whose response was lost.
         await retry(transport, "POST", *request, ignore=409)
 
     await for_each(requests[:_WARM_UP], bind, parallel=CONNECTIONS)

@@ -1,5 +1,4 @@
-"""The manifests that users apply: a wheel carries those that are needed here, in a checkout they are where they are
-written."""
+"""Finds the manifests that users apply: in a wheel those that are needed here, in a checkout those of `config`."""
 
 from __future__ import annotations
 
@@ -7,7 +6,7 @@ from pathlib import Path
 
 
 def manifest_file(name: str) -> Path:
-    """Of `config/`, by its path there. Raises FileNotFoundError."""
+    """Return the path of a file of `config/`. Raises FileNotFoundError."""
     places = (Path(__file__).with_name("config"), Path(__file__).resolve().parents[4] / "config")
     for place in places:
         if (place / name).is_file():

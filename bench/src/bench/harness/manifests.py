@@ -1,4 +1,4 @@
-"""The objects of a run as the API wants them. All that a benchmark makes carries one label, by which it is removed."""
+"""The API objects of a run. All objects that a benchmark creates have one label, by which they are removed."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from apimachinery.quantity import resource_value
 from .model import ZONE, ZONES, Gang, Nodes, Template
 from .specs import NodeSpec, PodSpec
 
-#: On everything that is made, with the value `true`; a taint of this name keeps other pods off nodes that are made.
+#: The label of all created objects, with the value `true`; a taint of this name keeps other pods off created nodes.
 MARK = "agent-scheduler.io/bench"
 MARKED = {MARK: "true"}
-#: The DeviceClass whose devices `Nodes.devices` counts, and the template of claims to one of them.
+#: The DeviceClass whose devices `Nodes.devices` counts, and the template of claims for one of them.
 DEVICE_CLASS = "bench.agent-scheduler.io"
 CLAIM_TEMPLATE = "one-device"
-#: How long a simulated kubelet lets a pod run, in seconds.
+#: Seconds for which a simulated kubelet lets a pod run.
 RUN_SECONDS = "agent-scheduler.io/run-seconds"
 HIGH, LOW = "agent-scheduler-bench-high", "agent-scheduler-bench-low"
 
@@ -27,7 +27,7 @@ HIGH, LOW = "agent-scheduler-bench-high", "agent-scheduler-bench-low"
 BATCH_SCHEDULER = "volcano"
 
 _NAME, _GROUP = "@name@", "@group@"
-#: Nodes without a kubelet stop being ready after a while; pods of a benchmark are to be bound to them all the same.
+#: Nodes without a kubelet lose Ready after a while; pods of a benchmark must be bound to them nevertheless.
 _TOLERATIONS = (
     {"key": MARK, "operator": "Exists"},
     {"key": "node.kubernetes.io/not-ready", "operator": "Exists"},
@@ -48,22 +48,23 @@ def pod_maker(
     selector: Mapping[str, str] | None = None,
     in_group: bool = False,
 ) -> Callable[[str], bytes]:
-    """Gives a function from a pod's name to its body, which `in_group` is to be completed by the function of that name.
+    """Return a function from a pod's name to its body, which the function `in_group` completes if `in_group` is set.
 
-    `selector` keeps it on nodes with these labels, and lets it onto nodes that were made for benchmarks.
+    `selector` restricts the pod to nodes with these labels, and makes it tolerate nodes that were created for
+    benchmarks.
     """
     container = {
         "name": "agent",
         "image": "registry.k8s.io/pause:3.10",
         "resources": {
             "requests": dict(template.requests),
-            # The API wants extended resources limited to what is requested.
+            # The API requires limits of extended resources that equal the requests.
             "limits": {name: amount for name, amount in template.requests.items() if "/" in name},
         },
     }
     spec: dict[str, Any] = {
         "schedulerName": scheduler_name,
-        # Deleted at once also where no kubelet says that the containers have stopped.
+        # Deleted at once even if no kubelet reports that the containers have stopped.
         "terminationGracePeriodSeconds": 0,
         "automountServiceAccountToken": False,
         "containers": [container],
@@ -85,7 +86,7 @@ def pod_maker(
 
 
 def in_group(body: bytes, group: str) -> bytes:
-    """The pod as a member of that PodGroup."""
+    """Return the pod as a member of that PodGroup."""
     return body.replace(_GROUP.encode(), group.encode(), 1)
 
 
@@ -105,14 +106,14 @@ def queue(name: str, spec: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def quantity(resource: str, amount: int) -> str:
-    """An amount in the scheduler's unit as a Kubernetes quantity: `cpu` is in millicores."""
+    """Return an amount in the scheduler's unit as a Kubernetes quantity: `cpu` is in millicores."""
     if resource == "cpu":
         return f"{amount}m" if amount % 1000 else str(amount // 1000)
     return f"{amount >> 20}Mi" if amount and amount % (1 << 20) == 0 else str(amount)
 
 
 def template_of(pod: PodSpec) -> Template:
-    """The pod of a workload but for its name and arrival; a simulated kubelet ends it after its life."""
+    """Return the pod of a workload without its name and arrival; a simulated kubelet ends it after its life."""
     spec: dict[str, Any] = {"restartPolicy": "Never"}
     if pod.affinity:
         expressions = [
@@ -128,7 +129,7 @@ def template_of(pod: PodSpec) -> Template:
 
 
 def amounts(template: Template) -> dict[str, int]:
-    """What a pod takes of its node, in the scheduler's units."""
+    """Return the pod's usage of its node, in the scheduler's units."""
     taken = {name: resource_value(name, text) for name, text in template.requests.items()}
     taken["pods"] = 1
     return taken
@@ -139,10 +140,9 @@ def node_name(number: int) -> str:
 
 
 def node(nodes: Nodes, number: int, *, empty: bool = False) -> dict[str, Any]:
-    """A node that nothing runs on: ready, in one of three zones, tainted for all pods but those of benchmarks.
+    """Return a node without a kubelet: ready, in one of three zones, tainted for all pods except those of benchmarks.
 
-    It has no label of an operating system, so that daemons that ask for one leave it alone. If `empty` it has no
-    allocatable at all.
+    It has no label of an operating system, so that daemons that select one ignore it. If `empty` it has no allocatable.
     """
     name = node_name(number)
     has = {"cpu": nodes.cpu, "memory": nodes.memory, "pods": str(nodes.pods)}
@@ -153,7 +153,7 @@ def node(nodes: Nodes, number: int, *, empty: bool = False) -> dict[str, Any]:
 
 
 def given_node(spec: NodeSpec) -> dict[str, Any]:
-    """A node of a trace."""
+    """Return a node of a trace."""
     has = {resource: quantity(resource, amount) for resource, amount in spec.allocatable().items()}
     return _node(spec.name, has, {"kubernetes.io/hostname": spec.name, **spec.labels})
 
@@ -202,7 +202,7 @@ def device_class() -> dict[str, Any]:
 
 
 def resource_slice(node: str, devices: int) -> dict[str, Any]:
-    """The devices of one node."""
+    """Return the devices of one node."""
     return {
         "metadata": {"name": f"{node}-bench", "labels": MARKED},
         "spec": {

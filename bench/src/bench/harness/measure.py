@@ -1,8 +1,8 @@
-"""What the processes under test publish and cost: Prometheus texts and /proc, read before and after, and compared.
+"""Reads what the measured processes publish and cost: Prometheus texts and /proc, before and after, and differences.
 
-A process of this machine is read from /proc, any other from the `process_*` series of its own /metrics. What cannot be
-read (no /metrics, no such name, no /proc) is None and shown as not measured, never a zero. `machine` says what that was
-measured on: without it figures say nothing.
+A process of this machine is read from /proc, any other from the `process_*` series of its own /metrics. A value that
+cannot be read (no /metrics, no such name, no /proc) is None and printed as not measured, never as zero. `machine`
+describes the machine, without which figures have no meaning.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from .requests import ask
 
 
 def machine() -> dict[str, str]:
-    """Processor, kernel, and the versions that decide a run's speed, by what they are called."""
+    """Return processor, kernel, and the versions that determine a run's speed, by name."""
     model = ""
     try:
         for text in Path("/proc/cpuinfo").read_text().splitlines():
@@ -49,7 +49,7 @@ _SERIES = re.compile(r"^([a-zA-Z_:][a-zA-Z0-9_:]*)(?:\{(.*)\})?\s+(\S+)", re.MUL
 _LABEL = re.compile(r'([a-zA-Z_][a-zA-Z0-9_]*)="((?:[^"\\]|\\.)*)"')
 _TICKS = os.sysconf("SC_CLK_TCK")
 _PAGE = os.sysconf("SC_PAGE_SIZE")
-#: Seconds until /metrics is given up: a busy loop serves it late.
+#: Seconds until a read of /metrics is given up: a busy loop answers late.
 _SCRAPE_SECONDS = 20.0
 
 PENDING = "scheduler_pending_pods"
@@ -76,12 +76,12 @@ class Exposition:
             self._series.setdefault(name, []).append((dict(_LABEL.findall(labels)), number))
 
     def total(self, name: str) -> float | None:
-        """The sum over all label values; None if the name is not there."""
+        """Return the sum over all label values; None if the name is missing."""
         series = self._series.get(name)
         return None if series is None else sum(value for _, value in series)
 
     def by(self, name: str, label: str) -> dict[str, float]:
-        """Sums by the values of one label."""
+        """Return sums by the values of one label."""
         sums: dict[str, float] = {}
         for labels, value in self._series.get(name, ()):
             key = labels.get(label, "")
@@ -91,21 +91,21 @@ class Exposition:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What a process and its children have cost: CPU seconds so far, and resident bytes now."""
+    """The cost of a process and its children: CPU seconds so far, and resident bytes now."""
 
     cpu_seconds: float
     rss: int
 
 
 def usage(pid: int, *, proc: Path = Path("/proc")) -> Usage | None:
-    """None when the process is gone, or there is no /proc."""
+    """Return the usage; None if the process has ended, or there is no /proc."""
     try:
         stat = (proc / str(pid) / "stat").read_text()
         pages = int((proc / str(pid) / "statm").read_text().split()[1])
         children = (proc / str(pid) / "task" / str(pid) / "children").read_text().split()
     except (OSError, ValueError, IndexError):
         return None
-    # The command's name may hold spaces and parentheses; the fields follow the last one.
+    # The command's name may contain spaces and parentheses; the fields follow the last one.
     fields = stat.rpartition(")")[2].split()
     cpu = (int(fields[11]) + int(fields[12])) / _TICKS
     rss = pages * _PAGE
@@ -119,18 +119,21 @@ def usage(pid: int, *, proc: Path = Path("/proc")) -> Usage | None:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """One moment. CPU times are seconds so far."""
+    """The values at one moment. CPU times are seconds so far."""
 
     at: float
     scheduler: Usage | None
     server: Usage | None
     driver_cpu: float
-    #: Empty where the scheduler serves no metrics.
+    #: Empty if the scheduler serves no metrics.
     metrics: Exposition
 
 
 class Meter:
-    """Reads them. `metrics` leads to the scheduler's own port; `pids` are of processes on this machine."""
+    """Reads the values.
+
+    `metrics` is a transport to the scheduler's own port; `pids` are of processes on this machine.
+    """
 
     def __init__(
         self,
@@ -141,11 +144,11 @@ class Meter:
     ) -> None:
         self.scheduler = list(scheduler)
         self.server = list(server)
-        #: A way to the scheduler's /metrics.
+        #: A transport to the scheduler's /metrics.
         self.source = metrics
 
     async def metrics(self) -> Exposition:
-        """What the scheduler publishes now; empty if it does not answer."""
+        """Return the scheduler's current metrics; empty if it does not answer."""
         if self.source is None:
             return Exposition("")
         try:
@@ -163,7 +166,7 @@ class Meter:
         return Reading(time.monotonic(), scheduler, _usage_of(self.server), time.process_time(), exposition)
 
     def peak(self) -> float | None:
-        """The most memory that the scheduler ever had, in bytes."""
+        """Return the scheduler's peak memory, in bytes."""
         peaks = [_peak(pid) for pid in self.scheduler]
         found = [peak for peak in peaks if peak is not None]
         return sum(found) if found else None
@@ -188,7 +191,7 @@ def _peak(pid: int) -> float | None:
 
 
 def grown(before: Exposition, after: Exposition, name: str, **labels: str) -> float | None:
-    """By how much a counter grew, None if there is none; one label may be given."""
+    """Return by how much a counter grew, None if it does not exist; one label may be given."""
     if after.total(name) is None:
         return None
     if labels:
@@ -198,9 +201,9 @@ def grown(before: Exposition, after: Exposition, name: str, **labels: str) -> fl
 
 
 def longest(before: Exposition, after: Exposition, histogram: str) -> float | None:
-    """The bound of the highest bucket that anything fell into since: 0 if nothing did, None if there is no such name.
+    """Return the bound of the highest bucket that has grown: 0 if none has, None if the name does not exist.
 
-    What is above all bounds counts as the highest.
+    Values above all bounds count as the highest.
     """
     name = f"{histogram}_bucket"
     now, then = after.by(name, "le"), before.by(name, "le")

@@ -1,7 +1,7 @@
-"""What a scenario is: nodes, pods that are there before, pods that are measured, and what goes on meanwhile.
+"""The parts of a scenario: nodes, pods that exist before, measured pods, and changes meanwhile.
 
-A `Scenario` answers one question with several `Case`s, such as the sizes of a curve or the two sides of a
-comparison. Runs of its cases alternate, so that a machine that is slow for a while is slow for all of them.
+A `Scenario` answers one question with several `Case`s, such as the sizes of a curve or the two sides of a comparison.
+Runs of its cases alternate, so that a slow phase of the machine affects all of them.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Policy = Literal["revalidate", "strict"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Nodes:
-    """So many nodes of one shape, in three zones; or those that are `given` (a trace's)."""
+    """A number of equal nodes, in three zones; or those that are `given` (a trace's)."""
 
     count: int
     cpu: str = "32"
@@ -34,7 +34,7 @@ class Nodes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Template:
-    """What a pod is but for its name. `spec` goes beside its one container."""
+    """A pod without its name. `spec` is added to its only container."""
 
     requests: Mapping[str, str] = field(default_factory=lambda: {"cpu": "100m", "memory": "128Mi"})
     labels: Mapping[str, str] = field(default_factory=dict)
@@ -43,25 +43,25 @@ class Template:
     finalizers: tuple[str, ...] = ()
 
 
-#: Sixteen clients that each wait for their answers.
+#: Sixteen clients that each wait for their responses.
 AS_ANSWERED = ClosedLoop(16)
 
 
 class Fate(Enum):
-    """What has to become of a pod; a run in which it did not is refused."""
+    """The required result for a pod; otherwise the run is refused."""
 
     BOUND = "bound, and there at the end or after its life"
-    #: As BOUND, but something else may take its place later.
+    #: As BOUND, but another pod may preempt it later.
     PREEMPTED = "bound, and perhaps preempted"
     WAITS = "refused by every node, and waiting"
     GATED = "waiting behind its gates"
-    #: Whatever the audit of the last state allows.
+    #: Any result that the audit of the final state accepts.
     ANY = "bound, or no node can take it"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gang:
-    """Of so many pods each, in a queue; `minimum` of them are bound together or none, all if None."""
+    """Gangs of `size` pods in a queue; `minimum` of them are bound together or none, all if None."""
 
     size: int
     minimum: int | None = None
@@ -70,8 +70,10 @@ class Gang:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Batch:
-    """Pods `NAME-000000` and following; the templates take turns. With `gang` each so many pods have a PodGroup, and
-    are for the batch scheduler."""
+    """Pods `NAME-000000` and following; the templates take turns.
+
+    With `gang` each group of pods has a PodGroup, and the batch scheduler handles them.
+    """
 
     name: str
     count: int
@@ -83,14 +85,16 @@ class Batch:
 
     @property
     def schedule(self) -> Schedule | None:
-        """The times at which pods are due; None without such."""
+        """Return the times at which pods are due; None for a closed loop."""
         return self.arrival if isinstance(self.arrival, Schedule) else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Creating:
-    """Another pod every `every` seconds, for as long as pods are measured; or all of them, and the run goes on until
-    they are bound."""
+    """Another pod every `every` seconds while pods are measured.
+
+    Or all of them, and the run continues until they are bound.
+    """
 
     batch: Batch
     every: float
@@ -99,7 +103,7 @@ class Creating:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recreating:
-    """A node without allocatable, a service and a pod of `batch`, made and deleted in turn every `every` seconds."""
+    """A node without allocatable, a service and a pod of `batch`, created and deleted in turn every `every` seconds."""
 
     batch: Batch
     every: float
@@ -107,7 +111,7 @@ class Recreating:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Deleting:
-    """The pods of the batch of that name are deleted, `rate` a second."""
+    """Deletions of the pods of the batch of that name, `rate` per second."""
 
     batch: str
     rate: float
@@ -118,9 +122,9 @@ Churn = Creating | Recreating | Deleting
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spread:
-    """Where the bound pods of the case's measured batch, and of `initial` if `both`, have to be in the end.
+    """The required placement at the end of the measured batch, and of `initial` if `both`.
 
-    The labels `key` of their nodes: with at most `skew` pods between the fullest and the emptiest; of at most `values`
+    By the label `key` of the nodes: with at most `skew` pods between the fullest and the emptiest; of at most `values`
     kinds; only those of `among`; with at most `most` pods each.
     """
 
@@ -134,18 +138,18 @@ class Spread:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tuning:
-    """How the scheduler is set up, where the benchmark starts it."""
+    """The scheduler's configuration, if the benchmark starts it."""
 
     workers: int = 1
-    #: Of the score NodeResourcesFit; the profile's own if None.
+    #: The strategy of the score NodeResourcesFit; the profile's own if None.
     strategy: Strategy | None = None
-    #: What the profile says beside its name.
+    #: The profile without its name.
     profile: Mapping[str, Any] = field(default_factory=dict)
-    #: Of workers that want one node (`conflictPolicy`).
+    #: The policy for workers that choose the same node (`conflictPolicy`).
     policy: Policy = "revalidate"
-    #: Feature gates that are not at their default.
+    #: Feature gates that differ from their default.
     gates: Mapping[str, bool] = field(default_factory=dict)
-    #: Whether it writes events: then all of them, without a limit of their rate.
+    #: Whether it writes events: then all of them, without a rate limit.
     events: bool = True
     #: The batch scheduler's settings; None: there is none.
     batch: Mapping[str, Any] | None = None
@@ -153,7 +157,7 @@ class Tuning:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
-    """One line of a scenario's table. `at` is where it stands on the axis of a plot."""
+    """One line of a scenario's table. `at` is its position on the axis of a plot."""
 
     name: str
     nodes: Nodes
@@ -163,24 +167,24 @@ class Case:
     queues: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     churn: tuple[Churn, ...] = ()
     tuning: Tuning = Tuning()
-    #: Whether bound pods have to run: Volcano reclaims from no others.
+    #: Whether bound pods must run: Volcano reclaims only from running pods.
     runs_pods: bool = False
-    #: Whether the template of the pods' claims comes last: then pods of a `Backlog` are there and wait, the scheduler
-    #: runs, and what is measured begins with the template.
+    #: Whether the template of the pods' claims is created last: then pods of a `Backlog` exist and wait, the scheduler
+    #: runs, and the measurement begins with the template.
     template_last: bool = False
-    #: What the pods ask for beyond capacity, as the audit checks it.
+    #: The pods' constraints beyond capacity, as the audit checks them.
     rule: Spread | None = None
     at: float = 0.0
-    #: Cases of one series make one line of a plot.
+    #: Cases of one series are one line of a plot.
     series: str = ""
-    #: At most so many runs, however many are asked for: what takes minutes is not repeated for a range.
+    #: Maximum number of runs, also if more are requested: runs that take minutes are not repeated for a range.
     most_runs: int = 99
     #: Seconds after which a run is given up.
     patience: float = 600.0
 
     @property
     def zones(self) -> bool:
-        """Whether some pod asks for the zones that nodes made here are in."""
+        """Whether some pod requires the zones of the nodes that are created here."""
         texts = (str(template.spec) for batch in self.batches for template in batch.templates)
         return any(ZONE in text for text in texts)
 
@@ -194,8 +198,10 @@ class Case:
         )
 
     def scaled(self, factor: float) -> Case:
-        """The same with so many times the nodes and pods: what fitted still does. Rates and lives stay, and
-        smaller waves follow one another faster."""
+        """Return the case with `factor` times the nodes and pods, so that the same share fits.
+
+        Rates and lives stay, and smaller waves follow one another faster.
+        """
         if factor == 1:
             return self
         shrunk = {batch.name: _scaled(batch, factor) for batch in self.batches}
@@ -211,7 +217,7 @@ class Case:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scenario:
-    """Cases that answer one question. `group` gathers scenarios in the report, `axis` names what `at` counts."""
+    """Cases that answer one question. `group` groups scenarios in the report, `axis` names what `at` counts."""
 
     name: str
     group: str
@@ -220,7 +226,7 @@ class Scenario:
     axis: str = ""
 
 
-#: The label of a node's zone, and the zones of the nodes that are made here.
+#: The label of a node's zone, and the zones of the nodes that are created here.
 ZONE = "topology.kubernetes.io/zone"
 ZONES = ("local-a", "local-b", "local-c")
 

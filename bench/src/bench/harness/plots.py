@@ -1,7 +1,7 @@
-"""Plots as SVG texts that go into a page as they are.
+"""Plots as SVG texts that are embedded into a page.
 
-Axes and letters are drawn in the page's own colour (`currentColor`), the background is left out, and the
-series' colours read on white and on black, so one plot serves light and dark pages.
+Axes and letters have the page's own color (`currentColor`), the background is transparent, and the series' colors are
+readable on white and on black, so one plot fits light and dark pages.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ import numpy as np
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 
-#: Stands for the page's colour in what matplotlib draws; replaced in the text.
+#: A color that is replaced by the page's color in matplotlib's output.
 _INK = "#010203"
-#: Of series, in their order.
+#: The colors of series, in their order.
 COLORS = ("#3b82f6", "#f59e0b", "#10b981", "#ef4444", "#a855f7", "#6b7280")
-#: More points than this are not told apart at the plots' size.
+#: More points cannot be distinguished at the plots' size.
 _POINTS = 1200
 
-#: Pages that show a file cannot give it their colour, so it asks for their scheme itself.
+#: A page that displays a file cannot set its color, so the file reads the color scheme itself.
 _SCHEME = (
     "<style>svg{color:#1f2328}@media(prefers-color-scheme:dark){svg{color:#e6edf3}}"
     "svg text{fill:currentColor}</style>"
@@ -56,7 +56,7 @@ _STYLE = {
 
 
 def thinned(*series: np.ndarray) -> list[np.ndarray]:
-    """The series at no more points than can be told apart."""
+    """Return the series with at most the points that can be distinguished."""
     length = len(series[0])
     if length <= _POINTS:
         return list(series)
@@ -65,11 +65,11 @@ def thinned(*series: np.ndarray) -> list[np.ndarray]:
 
 
 def svg(name: str, draw: Callable[[Any], str | None]) -> str:
-    """What `draw` draws on the axes it is given, as an SVG element; `name` is what it is called to those who listen.
+    """Return what `draw` draws on the given axes as an SVG element; `name` is its accessible name.
 
-    `draw` gives a text where there is nothing to show, which then says why.
+    `draw` returns a text if there is no data, which is displayed instead.
     """
-    # The salt keeps the ids of two plots in one page apart, and the same from run to run.
+    # The salt makes the ids of two plots in one page different, and equal from run to run.
     settings: dict[str, Any] = {**_STYLE, "svg.hashsalt": name}
     with mpl.rc_context(settings):  # type: ignore[arg-type]
         figure = Figure(figsize=(6.4, 3.1), layout="constrained")
@@ -93,6 +93,6 @@ def svg(name: str, draw: Callable[[Any], str | None]) -> str:
 
 
 def standalone(text: str) -> str:
-    """An SVG element as a file of its own; empty stays so."""
+    """Return an SVG element as a file of its own; empty for an empty text."""
     head, bracket, rest = text.partition(">")
     return f"{head}{bracket}{_SCHEME}{rest}\n" if text else ""

@@ -1,7 +1,7 @@
-"""The demo's child processes: the embedded cluster and the scheduler, started, watched, and always ended.
+"""The demo's child processes: the embedded cluster and the scheduler, started, observed, and always ended.
 
-Children run in sessions of their own, so that Ctrl-C reaches them only through the demo, which ends them in
-order. Their output goes to files; what a child that failed said last becomes part of the error.
+Children run in their own sessions, so that Ctrl-C reaches them only through the demo, which ends them in order. Their
+output is written to files; the last output of a failed child becomes part of the error.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
-#: What children run; each is told apart by its arguments.
+#: The program of all children, distinguished by its arguments.
 PROGRAM = (sys.executable, "-m", "agent_scheduler")
 _TAIL = 2000
 
 
 class ProcessError(Exception):
-    """A child that did not start, or ended by itself; the text has its last words."""
+    """A child that did not start, or ended by itself; the text has its last output."""
 
 
 class Child:
-    """One running child. `log` holds what it printed."""
+    """One running child. `log` contains its output."""
 
     def __init__(self, name: str, process: asyncio.subprocess.Process, log: Path) -> None:
         self.name = name
@@ -37,7 +37,7 @@ class Child:
         return self._process.pid
 
     def check(self) -> None:
-        """Raises `ProcessError` if the child is no longer running."""
+        """Raise `ProcessError` if the child no longer runs."""
         code = self._process.returncode
         if code is not None:
             how = f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
@@ -45,12 +45,12 @@ class Child:
             raise ProcessError(f"the {self.name} {how}" + (f"; its last words:\n{said}" if said else ""))
 
     async def died(self) -> None:
-        """Waits until the child ends, and raises `ProcessError`."""
+        """Wait until the child ends, and raise `ProcessError`."""
         await self._process.wait()
         self.check()
 
     async def ready(self, probe: Callable[[], Awaitable[bool]], *, seconds: float) -> None:
-        """Waits until `probe` says yes. Raises `ProcessError` when the child ends first, or time is up."""
+        """Wait until `probe` returns True. Raises `ProcessError` if the child ends first, or after `seconds`."""
         try:
             async with asyncio.timeout(seconds):
                 while not await probe():
@@ -63,7 +63,7 @@ class Child:
             ) from None
 
     async def stop(self, *, grace: float) -> None:
-        """SIGTERM, and SIGKILL after `grace` seconds. Idempotent."""
+        """Send SIGTERM, and SIGKILL after `grace` seconds. Idempotent."""
         if self._process.returncode is not None:
             return
         self._process.terminate()
@@ -79,7 +79,7 @@ class Child:
 async def child(
     name: str, arguments: Sequence[str], *, log: Path, grace: float = 5.0, python: str = ""
 ) -> AsyncIterator[Child]:
-    """Runs `python -m agent_scheduler ARGUMENTS` for as long as the block lasts, whichever way it is left.
+    """Run `python -m agent_scheduler ARGUMENTS` for as long as the block lasts, also if it raises.
 
     `python` is another interpreter than this one.
     """
@@ -96,17 +96,17 @@ async def child(
     try:
         yield running
     finally:
-        # Also while the demo itself is being cancelled: a child must not outlive it.
+        # Also while the demo itself is being canceled: a child must not outlive it.
         await asyncio.shield(running.stop(grace=grace))
 
 
-#: Below those that systems give to outgoing connections: of these none takes a port that is free, before a process
-#: that was told to listen there does.
+#: Below the range that systems use for outgoing connections, which could take a free port before the process that
+#: should listen there.
 _PORTS = range(20_000, 32_768)
 
 
 def free_port() -> int:
-    """A port on which nobody listens. Raises ProcessError if a hundred are taken."""
+    """Return a free port. Raises ProcessError if a hundred are taken."""
     for port in random.sample(_PORTS, 100):
         with socket.socket() as probe, suppress(OSError):
             probe.bind(("127.0.0.1", port))

@@ -1,6 +1,6 @@
-"""Requests of a load generator: one timeout for all answers, and one error for whatever is not a success.
+"""Requests of a load generator: one timeout for all responses, and one error for everything that is no success.
 
-They travel on the product's own transport, `kube.http1`; what an answer means here is decided here.
+They use the product's own transport, `kube.http1`; what a response means here is decided here.
 """
 
 from __future__ import annotations
@@ -14,20 +14,20 @@ from agent_scheduler.kube.transport import Transport, TransportError
 
 T = TypeVar("T")
 
-#: Seconds after which an answer counts as lost: far more than any takes, on a machine that is busy too.
+#: Seconds after which a response counts as lost: far more than any takes, also on a busy machine.
 PATIENCE = 30.0
-#: How often a request is repeated that was surely or perhaps not carried out.
+#: Maximum attempts of a request that was or may have been lost.
 _ATTEMPTS = 20
-#: Requests under way at a time of what is made or bound in bulk, and not measured.
+#: Maximum requests in flight for bulk creations and binds that are not measured.
 BULK = 32
-#: Deletes at once, whatever the object asks for.
+#: Deletes at once, whatever the object's grace period.
 NOW = b'{"apiVersion":"v1","kind":"DeleteOptions","gracePeriodSeconds":0}'
 
 
 async def ask(
     transport: Transport, method: str, path: str, *, body: bytes | None = None, within: float = PATIENCE
 ) -> bytes:
-    """The body of a 2xx answer that came `within` seconds. Raises `RequestFailed` for anything else."""
+    """Return the body of a 2xx response within `within` seconds. Raises `RequestFailed` for anything else."""
     try:
         response = await transport.request(method, path, body=body, timeout=within)
     except TransportError as error:
@@ -39,7 +39,7 @@ async def ask(
 
 
 async def answers(transport: Transport, path: str = "/readyz") -> bool:
-    """Whether a GET succeeds."""
+    """Return whether a GET succeeds."""
     try:
         await ask(transport, "GET", path)
     except RequestFailed:
@@ -56,7 +56,7 @@ async def retry(
     ignore: int = 0,
     content_type: str = "application/json",
 ) -> None:
-    """Sends a request until it is carried out; a repetition may find that it was. The status `ignore` is a success.
+    """Send a request until it is carried out; a retry may find that it was. The status `ignore` is a success.
 
     Raises RequestFailed.
     """
@@ -83,7 +83,7 @@ async def retry(
 
 
 async def for_each(items: Iterable[T], do: Callable[[T], Awaitable[object]], *, parallel: int) -> None:
-    """Does it for every item, so many at a time. Raises the first exception."""
+    """Call `do` for every item, `parallel` at a time. Raises the first exception."""
     left = iter(items)
 
     async def one() -> None:
@@ -96,14 +96,14 @@ async def for_each(items: Iterable[T], do: Callable[[T], Awaitable[object]], *, 
             for _ in range(parallel):
                 tasks.create_task(one())
     except* Exception as errors:
-        # Raised below: before Python 3.11.4 what is raised in here comes out in a group again.
+        # Raised below: before Python 3.11.4 an exception raised here is wrapped in a group again.
         first = first_of(errors)
     if first is not None:
         raise first
 
 
 async def create_all(transport: Transport, path: str, bodies: Iterable[bytes], *, ignore: int = 0) -> None:
-    """Creates objects in bulk."""
+    """Create objects in bulk."""
 
     async def send(body: bytes) -> None:
         await retry(transport, "POST", path, body, ignore=ignore)
@@ -112,7 +112,7 @@ async def create_all(transport: Transport, path: str, bodies: Iterable[bytes], *
 
 
 def first_of(failures: BaseExceptionGroup[BaseException]) -> BaseException:
-    """The first exception of a group, however deep."""
+    """Return the first exception of a group, at any depth."""
     first: BaseException = failures
     while isinstance(first, BaseExceptionGroup):
         first = first.exceptions[0]

@@ -1,4 +1,4 @@
-"""What one run of a case gave, as figures: pure functions of the moments that were seen, and their form as JSON."""
+"""The figures of one run of a case: pure functions of the observed times, and their form as JSON."""
 
 from __future__ import annotations
 
@@ -41,35 +41,35 @@ class Latency:
 
 @dataclass(slots=True, kw_only=True)
 class Figures:
-    """None is what could not be measured, or has no meaning for the case."""
+    """The figures of a run. None for what could not be measured, or has no meaning for the case."""
 
     pods: int = 0
     pods_per_second: float | None = None
-    #: From the create's answer to the bind as the watch shows it.
+    #: From the response to the create until the watch delivers the bind.
     latency: Latency = field(default_factory=Latency)
-    #: From the moment that an open loop's pod was due, which is before its create was sent if the server is behind.
+    #: From the time when an open loop's pod was due, which precedes its create if the server is behind.
     from_due: Latency = field(default_factory=Latency)
-    #: CPU milliseconds a pod: the scheduler's, the cluster's, and the benchmark's own.
+    #: CPU milliseconds per pod: the scheduler's, the cluster's, and the benchmark's own.
     cpu_ms: float | None = None
     server_cpu_ms: float | None = None
     driver_cpu_ms: float | None = None
     #: The scheduler's memory at the end and at its peak, MB.
     rss_mb: float | None = None
     peak_mb: float | None = None
-    #: Attempts to schedule any pod, and calls of queueing hints, for each measured one.
+    #: Attempts to schedule any pod, and calls of queueing hints, per measured pod.
     attempts: float | None = None
     hints: float | None = None
     conflicts: float | None = None
     revalidations: float | None = None
     urgent: float | None = None
     flushed: float | None = None
-    #: The longest time that something kept the scheduler's event loop busy, ms, rounded up to a bucket's bound.
+    #: The longest time that the scheduler's event loop was blocked, ms, rounded up to a bucket's bound.
     stall_ms: float | None = None
-    #: How late the benchmark's own event loop was at worst, ms: latency is known no better.
+    #: Maximum delay of the benchmark's own event loop, ms, which limits the precision of latency.
     driver_lag_ms: float | None = None
-    #: How late an open loop's pod was sent at worst, ms.
+    #: Maximum delay with which an open loop's pod was sent, ms.
     sent_late_ms: float | None = None
-    #: Binds a second by a minimal client on the same cluster, and the share of them that the scheduler reached.
+    #: Binds per second of a minimal client on the same cluster, and the scheduler's share of them.
     bare_per_second: float | None = None
     of_bare: float | None = None
     setup_seconds: float = 0.0
@@ -92,7 +92,7 @@ class Run:
 
 
 def percentiles(values: Sequence[float]) -> Latency:
-    """Of seconds, in milliseconds."""
+    """Return the percentiles of seconds, in milliseconds."""
     if not len(values):
         return Latency()
     p50, p90, p99 = (float(value) for value in np.percentile(values, RANKS))
@@ -100,7 +100,7 @@ def percentiles(values: Sequence[float]) -> Latency:
 
 
 def waits(since: Sequence[float], bound: Sequence[float]) -> list[float]:
-    """Seconds from each moment to the bind, of pods that have both; a bind seen before the answer took none."""
+    """Return the seconds from each time to the bind, for pods with both; 0 for a bind seen before the response."""
     start, end = np.asarray(since), np.asarray(bound)
     both = (start > 0) & (end > 0)
     waited: list[float] = np.maximum(0.0, end[both] - start[both]).tolist()
@@ -108,7 +108,7 @@ def waits(since: Sequence[float], bound: Sequence[float]) -> list[float]:
 
 
 def rate(bound: Sequence[float], *, since: float | None) -> float | None:
-    """Binds a second up to the last one: from `since` on, or from the first one, which then does not count."""
+    """Return the binds per second up to the last: from `since`, or from the first, which then does not count."""
     times = [moment for moment in bound if moment]
     if not times:
         return None
@@ -118,7 +118,7 @@ def rate(bound: Sequence[float], *, since: float | None) -> float | None:
 
 
 def write_runs(file: Path, runs: Sequence[Run]) -> None:
-    """One JSON object a line."""
+    """Write one JSON object per line."""
     file.write_text("".join(json.dumps(asdict(run)) + "\n" for run in runs))
 
 
@@ -127,7 +127,7 @@ def read_runs(file: Path) -> list[Run]:
 
 
 def run_of(data: Mapping[str, Any]) -> Run:
-    """As `asdict` made it."""
+    """Return the run that `asdict` converted."""
     figures = data.get("figures")
     if figures is not None:
         figures = Figures(
@@ -141,14 +141,14 @@ def run_of(data: Mapping[str, Any]) -> Run:
 
 
 def per_pod(seconds: float | None, pods: int) -> float | None:
-    """CPU seconds of all pods as milliseconds of one."""
+    """Convert CPU seconds of all pods to milliseconds per pod."""
     if seconds is None or not pods or math.isnan(seconds):
         return None
     return seconds / pods * 1000
 
 
 def figures_of(track: Track, before: Reading, after: Reading, *, began: float | None) -> Figures:
-    """`began` is when the first pod was sent; None if all were there before.
+    """Compute the figures of a run. `began` is when the first pod was sent; None if all existed before.
 
     Then none has a latency, the rate counts from the first bind, and stalls would be those of a start.
     """
@@ -175,7 +175,7 @@ def figures_of(track: Track, before: Reading, after: Reading, *, began: float | 
 
 
 def _cpu_ms(before: Usage | None, after: Usage | None, pods: int) -> float | None:
-    """A process that was not there before had cost nothing."""
+    """Return CPU milliseconds per pod; a process that did not exist before had cost nothing."""
     if after is None:
         return None
     return per_pod(after.cpu_seconds - (before.cpu_seconds if before else 0.0), pods)

@@ -1,9 +1,9 @@
-"""Plays one case once: nodes, the pods that are there before, the measured ones, and then the judgement.
+"""Plays one case once: nodes, the pods that exist before, the measured ones, and then the verdict.
 
-    site up → pods before → churn begins → READ → load until every pod is bound → events written → READ
-      → churn ends → audit → refused, or figures → scheduler ends → binds alone, on the same cluster
+  site up → pods before → churn begins → READ → load until every pod is bound → events written → READ
+    → churn ends → audit → refused, or figures → scheduler ends → binds alone, on the same cluster
 
-A run that is not through in the case's time, or whose processes die, is refused like one that lost pods.
+A run that does not end within the case's time, or whose processes die, is refused like one that lost pods.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ from .result import Figures, Latency, Run, figures_of
 from .site import Site, add_claim_template, free_of, prepared
 from .watching import FreeCapacity, Observer, Track
 
-#: Between two looks at how far things are, seconds.
+#: Seconds between two checks of the progress.
 _TICK = 0.02
-#: Seconds without any event after which pods that fit nowhere are taken to have been refused for good.
+#: Seconds without any event after which pods that fit nowhere count as rejected permanently.
 _QUIET = 1.5
-#: Seconds that events may take to be written once all pods are bound.
+#: Maximum seconds until events are written once all pods are bound.
 _WRITING = 60.0
-#: Seconds that pods which fit may stay unbound once the load is over: longer than the longest backoff.
+#: Seconds that pods which fit may stay unbound after the load: longer than the longest backoff.
 _LATE = 20.0
-#: Binds of the bare client at most: enough to be steady.
+#: Maximum number of binds of the bare client: enough for a steady rate.
 _BARE_PODS = 5000
 
 
@@ -50,10 +50,10 @@ async def run_once(
     bare: bool = False,
     watch: Callable[[Play], Awaitable[None]] | None = None,
 ) -> Run:
-    """One run. Never raises for what the scheduler or the cluster does: that is a refusal.
+    """Play one run. Never raises for what the scheduler or the cluster does: the run is refused instead.
 
     `bare`: whether the rate of binds alone is measured, too. `watch` is called once the scheduler is ready, and
-    cancelled when the load is through.
+    canceled at the end of the load.
     """
     result = Run(scenario=scenario, case=case.name, number=number, at=case.at, series=case.series)
     began = time.monotonic()
@@ -70,14 +70,14 @@ async def run_once(
         result.refused = str(first_of(errors)).split("\n")
     task = asyncio.current_task()
     if task is not None and task.cancelling():
-        # What fails as a run is cancelled (Ctrl-C) is no refusal, and would pass for the end of the cancellation.
+        # A failure while a run is canceled (Ctrl-C) is no refusal, and would hide the cancellation.
         raise asyncio.CancelledError
     result.seconds = time.monotonic() - began
     return result
 
 
 async def _compare(play: Play, figures: Figures) -> None:
-    """Measures binds alone on what is there now."""
+    """Measure binds alone on the same cluster."""
     await play.site.stop_scheduler()
     load = play.case.load
     figures.bare_per_second = await bare_rate(
@@ -92,7 +92,7 @@ async def _compare(play: Play, figures: Figures) -> None:
 
 
 class Play:
-    """One run on a site that is ready. What it has found so far is there to be read meanwhile."""
+    """One run on a site that is ready. Its current results can be read meanwhile."""
 
     def __init__(
         self,
@@ -106,7 +106,7 @@ class Play:
         self.case = case
         self.namespace = namespace
         self._watch = watch
-        #: Of every batch, by its name.
+        #: The tracks of all batches, by name.
         self.tracks = {batch.name: Track(batch) for batch in case.batches}
         self._loads = {
             name: Load(
@@ -118,10 +118,10 @@ class Play:
             )
             for name, track in self.tracks.items()
         }
-        #: Of the measured batch.
+        #: The track of the measured batch.
         self.track = self.tracks[case.load.name]
         self.load = self._loads[case.load.name]
-        #: What nodes had left before the run, by name.
+        #: Node -> its free capacity before the run.
         self.capacity: dict[str, dict[str, int]] = {}
         self.free = FreeCapacity({})
         self.observer = Observer(site.transport, namespace, list(self.tracks.values()), self.free)
@@ -131,12 +131,12 @@ class Play:
         kubelets = (lambda: self.track.ended) if site.kubelets else None
         self._ends = Ends(site.transport, namespace, self.track, kubelets=kubelets)
         self._churning = Churning(site, case, namespace, self._loads, self.tracks)
-        #: How late this process's own event loop was, seconds: no latency that it measures is known better than that.
+        #: Delays of this process's own event loop, seconds, which limit the precision of its latencies.
         self._lags = [0.0]
         self._lag = LoopLag(self._lags.append, loop=asyncio.get_running_loop(), interval=0.01)
 
     async def play(self) -> list[str]:
-        """Why the run must not count; empty if it does. Raises ProcessError and RequestFailed."""
+        """Return why the run must not count; empty if it does. Raises ProcessError and RequestFailed."""
         try:
             async with asyncio.timeout(self.case.patience):
                 return await self._through()
@@ -148,7 +148,7 @@ class Play:
             self._lag.stop()
 
     def progress(self) -> str:
-        """How far it came."""
+        """Return the progress as text."""
         return ", ".join(
             f"{name}: {track.created:,} of {track.batch.count:,} created, {track.bound_count:,} bound"
             for name, track in self.tracks.items()
@@ -177,7 +177,7 @@ class Play:
         background.append(tasks.create_task(self.site.died()))
 
     async def _make(self, batch: Batch) -> None:
-        """The pods of a batch that is there before, and what is to become of them."""
+        """Create the pods of a batch that exists before, and wait for their required result."""
         await self._loads[batch.name].run()
         track = self.tracks[batch.name]
         if batch.fate in (Fate.BOUND, Fate.PREEMPTED):
@@ -188,7 +188,7 @@ class Play:
     async def _all_pending(
         self, count: int, *, queues: tuple[str, ...] = ("unschedulable", "backoff")
     ) -> None:
-        """Until the scheduler has refused them and said so; where it has no metrics, until nothing happens any more."""
+        """Wait until the scheduler has rejected and reported them; without metrics, until nothing happens."""
         while True:
             pending = (await self.site.meter.metrics()).by(measure.PENDING, "queue")
             refused = sum(pending.get(queue, 0.0) for queue in queues)
@@ -225,7 +225,7 @@ class Play:
         late = backlog and not case.template_last
         figures = self.figures = figures_of(track, before, after, began=None if late else self.began)
         if backlog:
-            # They waited for what was measured, and not only for the scheduler.
+            # They waited for the template, and not only for the scheduler.
             figures.latency = Latency()
         figures.peak_mb = megabytes(self.site.meter.peak())
         figures.driver_lag_ms = max(self._lags) * 1000
@@ -236,8 +236,10 @@ class Play:
         return reasons(self._evidence(figures.flushed))
 
     async def _bound(self, track: Track) -> None:
-        """Until every measured pod was seen bound, or, if that may not be, until nothing more comes; and all that is
-        created beside them to the end."""
+        """Wait until every measured pod is bound, or, if it need not be, until nothing more happens.
+
+        Also for all pods that are created beside them to the end.
+        """
         for each in self.case.churn:
             if isinstance(each, Creating) and each.to_the_end:
                 beside = self.tracks[each.batch.name]
@@ -250,7 +252,7 @@ class Play:
             seen = track.bound_count
             await asyncio.sleep(_QUIET)
             if self._ends.ended < self._ends.begun or track.bound_count != seen:
-                # What ends frees capacity.
+                # A pod that ends frees capacity.
                 stuck = time.monotonic() + _LATE
                 continue
             await self._judge()
@@ -259,7 +261,7 @@ class Play:
                 return
 
     async def _written(self, before: Reading) -> Reading:
-        """The reading after the load, once the scheduler has written its events, too."""
+        """Return the reading after the load, once the scheduler has also written its events."""
         deadline = time.monotonic() + _WRITING
         while True:
             after = await self.site.meter.read()
@@ -271,7 +273,7 @@ class Play:
             await asyncio.sleep(0.2)
 
     async def _audited(self) -> None:
-        """The verdict on the last state; pods left behind by churn get the time to be bound, and gangs to be whole."""
+        """Compute the verdict on the final state; pods left by churn get time to be bound, and gangs to be complete."""
         deadline = time.monotonic() + _LATE
         while True:
             await self._judge()
@@ -320,7 +322,7 @@ async def _awaited(work: Awaitable[None]) -> None:
 
 
 async def until(holds: Callable[[], bool], *, tick: float = _TICK) -> None:
-    """Returns soon after it holds."""
+    """Return soon after `holds` returns True."""
     while True:
         if holds():
             return

@@ -1,7 +1,7 @@
-"""Where a run takes place: a way to an API server, a namespace of its own, and nodes to bind to.
+"""The place of a run: a transport to an API server, a namespace of its own, and nodes.
 
-Everything that is made here carries the benchmark's label and is removed again, whichever way a run ends; `clean`
-also removes what a run left behind that was killed.
+Everything that is created here has the benchmark's label and is removed again, however a run ends; `clean` also removes
+what a killed run left.
 """
 
 from __future__ import annotations
@@ -31,19 +31,19 @@ from .requests import NOW, ask, create_all, retry
 RESOURCE = "/apis/resource.k8s.io/v1"
 NODES, NAMESPACES = "/api/v1/nodes", "/api/v1/namespaces"
 PRIORITY_CLASSES = "/apis/scheduling.k8s.io/v1/priorityclasses"
-#: What carries the benchmark's label, and goes by it, apart from namespaces.
+#: Cluster-scoped collections whose objects with the benchmark's label are removed, without namespaces.
 _CLUSTER_WIDE = (PRIORITY_CLASSES, f"{RESOURCE}/deviceclasses", f"{RESOURCE}/resourceslices", QUEUES, NODES)
-#: What defines the kinds of the batch scheduler.
+#: The CRDs of the batch scheduler.
 BATCH_KINDS = ("crd/scheduling.volcano.sh_queues.yaml", "crd/scheduling.volcano.sh_podgroups.yaml")
 CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 _MARKED = quote(f"{manifests.MARK}=true")
-#: Deletions of one collection before it is left to the administrator.
+#: Maximum deletions of one collection before it is left to the administrator.
 _ROUNDS = 300
 _FINAL = ("Succeeded", "Failed")
 
 
 class Site(Protocol):
-    """What `run` needs of a place."""
+    """The place of a run, as `run` needs it."""
 
     transport: Transport
     scheduler_name: str
@@ -51,39 +51,41 @@ class Site(Protocol):
 
     @property
     def selector(self) -> dict[str, str] | None:
-        """The labels of the nodes that pods are to be kept on; None where all nodes are the benchmark's."""
+        """The labels of the nodes for the pods; None if all nodes are the benchmark's."""
         ...
 
     @property
     def ours(self) -> bool:
-        """Whether cluster and scheduler were started for this run: then pods can be there before the scheduler, it can
-        be stopped, and nothing has to be removed."""
+        """Whether cluster and scheduler were started for this run.
+
+        Then pods can exist before the scheduler, it can be stopped, and nothing must be removed.
+        """
         ...
 
     @property
     def kubelets(self) -> bool:
-        """Whether simulated kubelets end pods whose life is over; else the load deletes them."""
+        """Whether simulated kubelets end pods whose life is over; otherwise the load deletes them."""
         ...
 
     @property
     def all_events(self) -> bool:
-        """Whether the scheduler writes an event of every bind, and without a limit: then they are waited for."""
+        """Whether the scheduler writes an event of every bind, without a limit: then the run waits for them."""
         ...
 
     async def start_scheduler(self) -> None:
-        """Returns once it is ready. Does nothing if it runs."""
+        """Start the scheduler if it does not run, and return once it is ready."""
         ...
 
     async def stop_scheduler(self) -> None: ...
 
     async def died(self) -> None:
-        """Waits until a process of the site ends by itself, and raises ProcessError."""
+        """Wait until a process of the site ends by itself, and raise ProcessError."""
         ...
 
 
 @asynccontextmanager
 async def prepared(site: Site, case: Case) -> AsyncIterator[str]:
-    """Makes what the case's pods need beside nodes. Gives the namespace's name; removes all of it at the end."""
+    """Create what the case's pods need besides nodes; yield the namespace's name; remove everything at the end."""
     transport = site.transport
     namespace = f"agent-scheduler-bench-{uuid.uuid4().hex[:8]}"
     body = {"apiVersion": "v1", "kind": "Namespace"}
@@ -111,8 +113,10 @@ async def prepared(site: Site, case: Case) -> AsyncIterator[str]:
 
 
 async def _open_queues(site: Site, case: Case) -> None:
-    """The kinds of the batch scheduler, where they are not there yet, and the case's queues, which are opened here: no
-    controller need run."""
+    """Create the missing CRDs of the batch scheduler and the case's queues.
+
+    The queues are opened here, because no controller need run.
+    """
     transport = site.transport
     for name in BATCH_KINDS:
         body = manifests.encode(yaml.safe_load(manifest_file(name).read_text(encoding="utf-8")))
@@ -130,7 +134,7 @@ async def _open_queues(site: Site, case: Case) -> None:
 
 
 async def until_served(transport: Transport, path: str) -> None:
-    """Returns once the API server serves a kind that was defined just now. Raises RequestFailed after 30 s."""
+    """Return once the API server serves a new kind. Raises RequestFailed after 30 s."""
     for left in range(300, -1, -1):
         try:
             await ask(transport, "GET", f"{path}?limit=1")
@@ -159,7 +163,7 @@ async def add_claim_template(transport: Transport, namespace: str) -> None:
 
 
 async def nodes_of(site: Site) -> list[dict[str, Any]]:
-    """The nodes that the benchmark's pods may go to."""
+    """Return the nodes for the benchmark's pods."""
     wanted = site.selector or {}
     return [
         node
@@ -170,7 +174,7 @@ async def nodes_of(site: Site) -> list[dict[str, Any]]:
 
 
 async def free_of(site: Site) -> dict[str, dict[str, int]]:
-    """What is left of each of these nodes' allocatable by pods that are there already."""
+    """Return what existing pods leave of each node's allocatable."""
     free = {
         node["metadata"]["name"]: {
             name: resource_value(name, amount)
@@ -187,7 +191,7 @@ async def free_of(site: Site) -> dict[str, dict[str, int]]:
 
 
 async def shielded(work: Coroutine[Any, Any, None]) -> None:
-    """Does it to its end even if the task is cancelled meanwhile, as by Ctrl-C; a second one ends it."""
+    """Complete the work even if the task is canceled meanwhile, as by Ctrl-C; a second cancellation ends it."""
     task = asyncio.ensure_future(work)
     try:
         await asyncio.shield(task)
@@ -197,7 +201,7 @@ async def shielded(work: Coroutine[Any, Any, None]) -> None:
 
 
 async def _remove(transport: Transport, namespace: str) -> None:
-    """The pods first, and nothing else before they are gone: claims and priorities belong to them."""
+    """Remove the pods first, and everything else when they are gone: claims and priorities belong to them."""
     pods = f"{NAMESPACES}/{namespace}/pods"
     await _release_held(transport, pods)
     await remove_all(transport, pods)
@@ -214,7 +218,7 @@ async def _remove(transport: Transport, namespace: str) -> None:
 
 
 async def _finalize(transport: Transport, home: str) -> None:
-    """Lets a namespace go that is empty: on a control plane without controllers nobody else would."""
+    """Finalize an empty namespace: on a control plane without controllers no other client does."""
     try:
         namespace = json.loads(await ask(transport, "GET", home))
     except RequestFailed:
@@ -224,7 +228,7 @@ async def _finalize(transport: Transport, home: str) -> None:
 
 
 async def remove_all(transport: Transport, path: str) -> None:
-    """Deletes a collection until nothing is left of it: a server may stop half-way through a large one."""
+    """Delete a collection until it is empty: a server may stop half-way through a large one."""
     for _ in range(_ROUNDS):
         await _quietly(transport, "DELETE", path, NOW)
         if not await _items(transport, f"{path}{'&' if '?' in path else '?'}limit=1"):
@@ -233,7 +237,7 @@ async def remove_all(transport: Transport, path: str) -> None:
 
 
 async def _release_held(transport: Transport, pods: str) -> None:
-    """Takes off the finalizers that a scenario has put on pods."""
+    """Remove the finalizers that a scenario has put on pods."""
     held: Iterable[Mapping[str, Any]] = await _items(transport, f"{pods}?labelSelector={quote('held=true')}")
     for pod in held:
         await _quietly(
@@ -246,7 +250,7 @@ async def _release_held(transport: Transport, pods: str) -> None:
 
 
 async def clean(transport: Transport) -> list[str]:
-    """Removes what any run has left on the cluster. Gives the namespaces that there were."""
+    """Remove everything that any run has left on the cluster; return the namespaces."""
     found = [
         item["metadata"]["name"] for item in await _items(transport, f"{NAMESPACES}?labelSelector={_MARKED}")
     ]
@@ -274,9 +278,9 @@ async def _quietly(
     *,
     content_type: str = "application/json",
 ) -> None:
-    """What cannot be removed does not keep the rest from being removed."""
+    """Send a request and ignore its failure, so that the rest is removed, too."""
     try:
         await transport.request(method, path, body=body, content_type=content_type, timeout=120.0)
     except TransportError:
-        # A server that is gone has nothing left.
+        # A server that has ended has nothing left.
         return

@@ -1,8 +1,8 @@
-"""What a workload is made of, before any of it is an API object: nodes, pods, and the order they come in.
+"""The parts of a workload before they are API objects: nodes, pods, and their order.
 
-Readers (`traces`) and generators (`workloads`) produce these values, `manifests` turns them into objects, and
-`load` sends them. Amounts are integers in the scheduler's own units: millicores for cpu, bytes for memory,
-counts for everything else.
+Readers (`traces`) and generators (`workloads`) produce these values, `manifests` turns them into objects, and `load`
+sends them. Amounts are integers in the scheduler's own units: millicores for cpu, bytes for memory, counts for
+everything else.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ from dataclasses import dataclass, field, replace
 
 from agent_scheduler.engine.state.gpus import RESOURCE
 
-#: What a pod asks of GPUs in thousandths: a share of one, or whole ones (`engine.state.gpus`).
+#: A pod's request of GPUs in thousandths: a share of one, or whole ones (`engine.state.gpus`).
 GPU_MILLI = RESOURCE
-#: The node label that holds the GPU model.
+#: The node label with the GPU model.
 GPU_MODEL_LABEL = "alibabacloud.com/gpu-card-model"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeSpec:
-    """One node. `gpus` counts cards; `extended` is what it advertises for them and anything else."""
+    """One node. `gpus` counts cards; `extended` has its extended resources, including those for the cards."""
 
     name: str
     cpu_milli: int
@@ -32,7 +32,7 @@ class NodeSpec:
     labels: Mapping[str, str] = field(default_factory=dict)
 
     def allocatable(self) -> dict[str, int]:
-        """Every resource by its Kubernetes name."""
+        """Return every resource by its Kubernetes name."""
         return {"cpu": self.cpu_milli, "memory": self.memory, "pods": self.pods, **self.extended}
 
 
@@ -40,8 +40,8 @@ class NodeSpec:
 class PodSpec:
     """One pod.
 
-    `affinity` maps a node label to the values allowed for it; all must hold. `arrival` is in seconds since the
-    workload's start, `life` the seconds that it runs once started; None runs until deleted.
+    `affinity` maps a node label to its allowed values; all must hold. `arrival` is in seconds since the workload's
+    start, `life` the seconds that it runs once started; None runs until deleted.
     """
 
     name: str
@@ -55,7 +55,7 @@ class PodSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workload:
-    """Pods in order of arrival, and the nodes they were made for (empty: any nodes will do)."""
+    """Pods in order of arrival, and the nodes of their source (empty: any nodes)."""
 
     name: str
     pods: tuple[PodSpec, ...]
@@ -65,7 +65,7 @@ class Workload:
 
 
 def compressed(pods: Sequence[PodSpec], speedup: float) -> tuple[PodSpec, ...]:
-    """The same pods `speedup` times as fast: arrivals and lives divided by it. Raises ValueError unless > 0."""
+    """Return the pods `speedup` times as fast: arrivals and lives divided by it. Raises ValueError unless > 0."""
     if not speedup > 0:
         raise ValueError(f"speedup must be more than 0, not {speedup:g}")
     return tuple(
@@ -75,18 +75,17 @@ def compressed(pods: Sequence[PodSpec], speedup: float) -> tuple[PodSpec, ...]:
 
 
 def paced(pods: Sequence[PodSpec], rate: float | None) -> tuple[PodSpec, ...]:
-    """The same pods in the same order, `rate` a second; None is all at once. Lives stay as they are."""
+    """Return the pods in the same order, `rate` per second; None is all at once. Lives do not change."""
     if rate is not None and not rate > 0:
-        raise ValueError(f"rate must be more than 0 pods a second, not {rate:g}")
+        raise ValueError(f"rate must be more than 0 pods per second, not {rate:g}")
     gap = 0.0 if rate is None else 1.0 / rate
     return tuple(replace(pod, arrival=index * gap) for index, pod in enumerate(pods))
 
 
 class Refusals:
-    """Finds the pods that no node of a set could hold even when empty, and says why.
+    """Finds the pods that no node of a set could hold even when empty, with the reason.
 
-    Nodes are folded into distinct shapes and pods into distinct classes, so that a trace of thousands of each
-    costs a few thousand comparisons.
+    Equal nodes and equal pods are grouped, so that a trace of thousands of each costs a few thousand comparisons.
     """
 
     __slots__ = ("_known", "_shapes")
@@ -102,14 +101,14 @@ class Refusals:
         self._known: dict[object, str | None] = {}
 
     def why(self, pod: PodSpec) -> str | None:
-        """None where an empty node could hold the pod; else the reason, as a scheduler would group it."""
+        """Return None if an empty node could hold the pod; otherwise the reason, as a scheduler would group it."""
         key = (tuple(sorted(pod.requests.items())), tuple(sorted(pod.affinity.items())))
         if key not in self._known:
             self._known[key] = self._look(pod)
         return self._known[key]
 
     def counted(self, pods: Iterable[PodSpec]) -> dict[str, int]:
-        """How many of these pods no empty node could hold, by why."""
+        """Return how many of these pods no empty node could hold, by reason."""
         reasons = (self.why(pod) for pod in pods)
         return dict(Counter(reason for reason in reasons if reason is not None))
 

@@ -1,15 +1,15 @@
 """Readers of published traces: Alibaba's OpenB cluster, and arrivals from Azure.
 
-A reader turns one form of file into a `Workload` and nothing else. A file that lacks a column, or a row that
-does not hold what it should, raises `TraceError`, which names file, line and column and what is expected.
+A reader turns one form of file into a `Workload`. A file without a required column, or a row with an invalid value,
+raises `TraceError`, which names file, line, column and the expected value.
 
-**OpenB** (`openb:NODES.csv,PODS.csv`). CPU and memory are the trace's. The trace has no pod limit, so nodes get
-the kubelet's default, 110. A node with GPUs carries its model in the label `GPU_MODEL_LABEL`; `gpu_spec` becomes
-a required node affinity on it. A task asks for a share of one GPU or for whole ones, which is `GPU_MILLI`, 1000 a GPU:
-the trace's own numbers.
+**OpenB** (`openb:NODES.csv,PODS.csv`). CPU and memory are the trace's. The trace has no pod limit, so nodes get the
+kubelet's default, 110. A node with GPUs has its model in the label `GPU_MODEL_LABEL`; `gpu_spec` becomes a required
+node affinity for it. A task requests a share of one GPU or whole ones, which is `GPU_MILLI`, 1000 per GPU: the trace's
+own numbers.
 
-**Azure LLM inference** (`azure-llm:FILE`). A request is a pod: it arrives at TIMESTAMP and lives for its tokens,
-at an assumed 5,000 context tokens and 40 generated tokens a second.
+**Azure LLM inference** (`azure-llm:FILE`). A request is a pod: it arrives at TIMESTAMP and lives for its tokens, at an
+assumed 5,000 context tokens and 40 generated tokens per second.
 
 **Azure functions** (`azure-functions:FILE`). An invocation is a pod: it arrives `duration` seconds before
 `end_timestamp` and lives for `duration`.
@@ -41,7 +41,7 @@ class TraceError(ValueError):
 
 
 class _Row:
-    """One line of a file, whose cells are read by column name and checked on the way."""
+    """One line of a file, whose cells are read by column name and checked."""
 
     __slots__ = ("_cells", "file", "line")
 
@@ -86,14 +86,14 @@ class _Row:
             raise self.error(column, expected) from None
         if not math.isfinite(value) or value < least or (most is not None and value > most):
             raise self.error(column, expected)
-        # An int64 column of the scheduler must be able to hold it, in bytes.
+        # It must fit an int64 column of the scheduler, in bytes.
         if value > 2**43:
             raise self.error(column, "a number below 2^43")
         return value
 
 
 def _rows(file: Path, columns: tuple[str, ...]) -> Iterator[_Row]:
-    """The rows of a CSV file with a header that has at least `columns`; empty lines are skipped."""
+    """Yield the rows of a CSV file whose header has at least `columns`; empty lines are skipped."""
     try:
         handle = file.open(encoding="utf-8-sig", newline="")
     except OSError as error:
@@ -141,7 +141,7 @@ def _once(row: _Row, column: str, seen: dict[str, int]) -> str:
 
 
 def read_openb_nodes(file: Path) -> tuple[NodeSpec, ...]:
-    """The nodes of an OpenB node list. Raises `TraceError`."""
+    """Read the nodes of an OpenB node list. Raises `TraceError`."""
     seen: dict[str, int] = {}
     nodes: list[NodeSpec] = []
     for row in _rows(file, ("sn", "cpu_milli", "memory_mib", "gpu", "model")):
@@ -162,7 +162,7 @@ def read_openb_nodes(file: Path) -> tuple[NodeSpec, ...]:
 
 
 def read_openb_pods(file: Path) -> tuple[PodSpec, ...]:
-    """The tasks of an OpenB pod list, by creation time. Raises `TraceError`."""
+    """Read the tasks of an OpenB pod list, by creation time. Raises `TraceError`."""
     columns = (
         "name", "cpu_milli", "memory_mib", "num_gpu", "gpu_milli", "gpu_spec", "creation_time", "deletion_time",
     )  # fmt: skip
@@ -221,7 +221,7 @@ def _timestamp(row: _Row, column: str) -> float:
 
 
 def read_azure_llm(file: Path) -> tuple[PodSpec, ...]:
-    """Requests of the Azure LLM inference trace as pods of 250m CPU and 256 MiB. Raises `TraceError`."""
+    """Read requests of the Azure LLM inference trace as pods of 250m CPU and 256 MiB. Raises `TraceError`."""
     pods: list[PodSpec] = []
     for row in _rows(file, ("TIMESTAMP", "ContextTokens", "GeneratedTokens")):
         context = row.integer("ContextTokens")
@@ -239,7 +239,7 @@ def read_azure_llm(file: Path) -> tuple[PodSpec, ...]:
 
 
 def read_azure_functions(file: Path) -> tuple[PodSpec, ...]:
-    """Invocations of the Azure Functions trace as pods of 100m CPU and 128 MiB. Raises `TraceError`."""
+    """Read invocations of the Azure Functions trace as pods of 100m CPU and 128 MiB. Raises `TraceError`."""
     pods: list[PodSpec] = []
     for row in _rows(file, ("app", "func", "end_timestamp", "duration")):
         life = row.number("duration")
@@ -254,7 +254,7 @@ def read_azure_functions(file: Path) -> tuple[PodSpec, ...]:
                 requests={"cpu": 100, "memory": 128 * MIB},
                 arrival=ended - life,
                 life=life,
-                # The trace's identifiers are hashes longer than a label value may be.
+                # The trace's identifiers are hashes that are longer than a label value may be.
                 labels={"app": row.label("app", app[:63]), "function": row.label("func", function[:63])},
             )
         )
@@ -267,7 +267,7 @@ def _openb(files: list[Path]) -> Workload:
         nodes=read_openb_nodes(files[0]),
         pods=read_openb_pods(files[1]),
         notes=(
-            f"GPUs are asked for by {GPU_MILLI}: a share of one, or whole ones.",
+            f"GPUs are requested as {GPU_MILLI}: a share of one, or whole ones.",
             f"gpu_spec is a required node affinity on {GPU_MODEL_LABEL}.",
         ),
     )
@@ -279,7 +279,7 @@ def _azure_llm(files: list[Path]) -> Workload:
         pods=read_azure_llm(files[0]),
         notes=(
             f"A request is a pod that lives for its tokens: {CONTEXT_TOKENS_PER_SECOND:g} context and "
-            f"{GENERATED_TOKENS_PER_SECOND:g} generated tokens a second (assumed).",
+            f"{GENERATED_TOKENS_PER_SECOND:g} generated tokens per second (assumed).",
         ),
     )
 
@@ -298,12 +298,12 @@ _READERS: dict[str, tuple[tuple[str, ...], Callable[[list[Path]], Workload]]] = 
     "azure-functions": (("FILE.csv",), _azure_functions),
 }
 
-#: What `read_trace` accepts, for a command's help.
+#: The forms that `read_trace` accepts, for a command's help.
 TRACE_FORMS = ", ".join(f"{kind}:{','.join(files)}" for kind, (files, _) in _READERS.items())
 
 
 def read_trace(text: str) -> Workload:
-    """The workload that `KIND:FILE[,FILE]` names. Raises `TraceError`."""
+    """Return the workload that `KIND:FILE[,FILE]` names. Raises `TraceError`."""
     kind, colon, rest = text.partition(":")
     if not colon or kind not in _READERS:
         raise TraceError(f"--trace {text!r}: expected one of {TRACE_FORMS}")

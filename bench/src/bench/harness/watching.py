@@ -1,8 +1,8 @@
-"""What a watch of the benchmark's namespace shows: when each pod was bound, and whether any node was ever over.
+"""Observes the benchmark's namespace by a watch: when each pod was bound, and whether any node was overcommitted.
 
-Times are those at which an event arrived in this process, by the clock that also took the creates' answers. A
-node's free capacity is kept from event to event, in the API's own order, so that a node that was over for a moment is
-seen, too. `Observer` runs until it is cancelled, and resumes watches that end.
+Times are those at which an event arrived in this process, by the clock that also timed the creates' responses. A node's
+free capacity is updated from event to event, in the API's own order, so that a node that was overcommitted for a moment
+is detected, too. `Observer` runs until it is canceled, and resumes watches that end.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ from .manifests import amounts
 from .model import Batch
 from .requests import ask
 
-#: Seconds without a word after which a watch is opened anew; a quiet server sends a bookmark about every minute.
+#: Seconds without data after which a watch is opened again; a quiet server sends a bookmark about every minute.
 _SILENCE = 150.0
 _FINAL = ("Succeeded", "Failed")
-#: So many sentences about nodes that are over are kept; more say nothing new.
+#: Maximum number of sentences about overcommitted nodes.
 _MOST_SENTENCES = 20
 
 
-class _Metadata(msgspec.Struct, rename="camel"):
+class _WatchedMetadata(msgspec.Struct, rename="camel"):
     name: str = ""
     resource_version: str = ""
 
 
-class _Spec(msgspec.Struct, rename="camel"):
+class _WatchedSpec(msgspec.Struct, rename="camel"):
     node_name: str = ""
 
 
@@ -43,29 +43,29 @@ class _Status(msgspec.Struct):
     reason: str = ""
 
 
-class _Pod(msgspec.Struct):
-    metadata: _Metadata
-    spec: _Spec = msgspec.field(default_factory=_Spec)
+class _WatchedPod(msgspec.Struct):
+    metadata: _WatchedMetadata
+    spec: _WatchedSpec = msgspec.field(default_factory=_WatchedSpec)
     status: _Status = msgspec.field(default_factory=_Status)
 
 
-class _Event(msgspec.Struct):
+class _WatchEvent(msgspec.Struct):
     type: str
-    object: _Pod
+    object: _WatchedPod
 
 
 class _List(msgspec.Struct):
-    metadata: _Metadata
-    items: list[_Pod] = msgspec.field(default_factory=list)
+    metadata: _WatchedMetadata
+    items: list[_WatchedPod] = msgspec.field(default_factory=list)
 
 
 _ERROR = b'{"type":"ERROR"'
-_decode_event = msgspec.json.Decoder(_Event).decode
+_decode_event = msgspec.json.Decoder(_WatchEvent).decode
 _decode_list = msgspec.json.Decoder(_List).decode
 
 
 class Track:
-    """The moments of a batch's pods, by number; 0 for what has not happened. Shared by load and observer."""
+    """The times of a batch's pods, by number; 0 for what has not happened. Shared by load and observer."""
 
     __slots__ = (
         "amounts", "answered", "batch", "bound", "bound_count", "created", "due", "ended", "gone", "sent"
@@ -78,7 +78,7 @@ class Track:
         )
         self.created = 0
         self.bound_count = 0
-        #: Pods that were bound and are no more.
+        #: Pods that were bound and are gone.
         self.gone = 0
         #: Pods that kubelets have ended.
         self.ended = 0
@@ -89,7 +89,7 @@ class Track:
 
 
 class FreeCapacity:
-    """What is left of every node's allocatable. `over` says where it was not enough."""
+    """The remaining allocatable of every node. `over` has the violations."""
 
     def __init__(self, capacity: Mapping[str, Mapping[str, int]]) -> None:
         self._whole = capacity
@@ -114,7 +114,7 @@ class FreeCapacity:
                 free[resource] = free.get(resource, 0) + amount
 
     def fill(self, resource: str) -> list[float]:
-        """By node: the share that is taken of what was left of its allocatable before."""
+        """Return, by node, the used share of what was left of its allocatable before."""
         return [
             1 - self._free[name].get(resource, 0) / has[resource]
             for name, has in self._whole.items()
@@ -127,7 +127,7 @@ class FreeCapacity:
 
 
 class Observer:
-    """Follows one namespace's pods. `ready` is set once nothing can be missed any more."""
+    """Follows one namespace's pods. `ready` is set once no event can be missed any longer."""
 
     def __init__(
         self,
@@ -143,24 +143,24 @@ class Observer:
         self._tracks = {track.batch.name: track for track in tracks}
         self.free = free
         self._clock = clock
-        #: Of bound pods that have not ended.
+        #: The nodes of bound pods that have not ended.
         self._nodes: dict[str, str] = {}
         self._ended: set[str] = set()
         self._running: set[str] = set()
-        #: With which reasons pods failed.
+        #: The reasons with which pods failed.
         self.kubelet_refusals: Counter[str] = Counter()
         self.ready = asyncio.Event()
-        #: When an event came last.
+        #: When the last event arrived.
         self.last_event = clock()
-        #: Pods whose node changed once they had one.
+        #: Pods whose node changed.
         self.rebound: list[str] = []
         self.resumed = 0
-        #: Told of a pod's name, its batch and number as it is bound.
+        #: Called with a pod's name, its batch and number when it is bound.
         self.on_bound: Callable[[str, Track, int], None] | None = None
 
     @property
     def ended(self) -> int:
-        """Pods that kubelets have ended."""
+        """Number of pods that kubelets have ended."""
         return sum(track.ended for track in self._tracks.values())
 
     @property
@@ -168,7 +168,7 @@ class Observer:
         return len(self._running)
 
     async def run(self) -> None:
-        """Lists and watches, until cancelled."""
+        """List and watch, until canceled."""
         version = ""
         while True:
             try:
@@ -215,7 +215,7 @@ class Observer:
             self.last_event = now
         return version
 
-    def _see(self, pod: _Pod, now: float) -> None:
+    def _see(self, pod: _WatchedPod, now: float) -> None:
         node = pod.spec.node_name
         if not node:
             return
@@ -272,4 +272,4 @@ class Observer:
 
 
 class _ExpiredError(Exception):
-    """The watch cannot go on from where it was."""
+    """The watch cannot resume at its version."""

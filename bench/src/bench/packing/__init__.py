@@ -1,6 +1,6 @@
-"""How well policies fill a cluster: pods of a trace through the scheduler's own decisions, with no cluster around them.
+"""Measures how well policies fill a cluster: pods of a trace and the scheduler's own decisions, without a cluster.
 
 `policies` names the scores, `decisions` places pods one after another, and there are three questions: how much is
-allocated when more is asked for than there is (`demand`), how pods fare that come and go (`lives`), and how many gangs
-still fit where small pods came first (`gangs`). `through_http` asks the first one of a whole scheduler.
+allocated when more is requested than exists (`demand`), how long pods wait that come and go (`lives`), and how many
+gangs still fit beside small pods (`gangs`). `through_http` measures the first one with a whole scheduler.
 """

@@ -1,6 +1,6 @@
-"""`agent-scheduler bench packing`: how well policies fill a cluster, by a trace of a real one.
+"""The command `agent-scheduler bench packing`: measures how well policies fill a cluster, by a trace of a real one.
 
-Exit codes: 0 when all runs counted, 1 when one was refused, 2 for arguments that make no sense.
+Exit codes: 0 if all runs counted, 1 if one was refused, 2 for invalid arguments.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from .through_http import Scheduled, schedule
 
 Outcome = Filled | Lived | Fitted | Scheduled
 
-#: Those of the published runs.
+#: The seeds of the published runs.
 _SEEDS: Final = "42-51"
 _NAMES: Final = {policy.name: policy for policy in POLICIES}
 
@@ -54,14 +54,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="KIND:FILES",
-        help=f"a trace with nodes; again for more: {TRACE_FORMS}",
+        help=f"a trace with nodes (repeatable): {TRACE_FORMS}",
     )
     parser.add_argument(
         "--policy",
         action="append",
         default=[],
         choices=sorted(_NAMES),
-        help="again for more (default: all)",
+        help="a policy (repeatable; default: all)",
     )
     parser.add_argument("--seeds", type=_seeds, default=_SEEDS, metavar="A-B", help="(default: %(default)s)")
     parser.add_argument(
@@ -69,35 +69,35 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=_positive,
         default=DEMAND,
         metavar="X",
-        help="GPUs that are asked for, for each that there is (default: %(default)s)",
+        help="requested GPUs per existing GPU (default: %(default)s)",
     )
     parser.add_argument(
         "--copies",
         type=int,
         default=1,
         metavar="N",
-        help="so many times the trace's nodes (default: %(default)s)",
+        help="copies of the trace's nodes (default: %(default)s)",
     )
     parser.add_argument(
         "--gpus",
         type=int,
         default=lives.GPUS,
         metavar="N",
-        help="--lives: of the nodes (default: %(default)s)",
+        help="--lives: minimum number of GPUs of the nodes (default: %(default)s)",
     )
     parser.add_argument(
         "--load",
         type=_positive,
         default=lives.LOAD,
         metavar="X",
-        help="--lives: GPUs that are asked for on average, for each that there is (default: %(default)s)",
+        help="--lives: average requested GPUs per existing GPU (default: %(default)s)",
     )
     parser.add_argument(
         "--share",
         type=_positive,
         default=gangs.SHARE,
         metavar="X",
-        help="--gangs: of all CPU that small pods have (default: %(default)s)",
+        help="--gangs: share of all CPU that small pods use (default: %(default)s)",
     )
     parser.add_argument("--workers", type=int, default=1, metavar="N", help="--http: (default: %(default)s)")
     parser.add_argument(
@@ -105,13 +105,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=int,
         default=len(os.sched_getaffinity(0)),
         metavar="N",
-        help="runs at a time, but for --http (default: a core each)",
+        help="runs at a time, except with --http (default: one per core)",
     )
     parser.add_argument(
         "--out",
         type=Path,
         metavar="DIR",
-        help="write all figures as JSON there, and plots as SVG of the demand",
+        help="write all figures as JSON to this folder, and plots of the demand as SVG",
     )
 
 

@@ -36,14 +36,14 @@ _UID: Final = "@uid@"
 
 
 class Pods:
-    """Makes pods of specs as the API server would send them."""
+    """Creates pods from specs as the API server would send them."""
 
     def __init__(self) -> None:
         self._read = PodReader(PodClasses())
         self._made: dict[object, Callable[[str], bytes]] = {}
 
     def pod(self, spec: PodSpec, name: str) -> PodInfo:
-        """`name` is the UID, too."""
+        """Return the pod. `name` is also the UID."""
         kind = (tuple(spec.requests.items()), tuple(spec.affinity.items()))
         make = self._made.get(kind)
         if make is None:
@@ -52,10 +52,10 @@ class Pods:
 
 
 class Decisions:
-    """A cluster in which a policy decides where pods go."""
+    """A cluster in which a policy decides where pods are placed."""
 
     def __init__(self, nodes: Iterable[NodeSpec], policy: Policy, pods: Sequence[PodSpec], seed: int) -> None:
-        """`pods`: what is to come, for policies that are told."""
+        """Create the cluster. `pods`: the expected pods, for policies with a target workload."""
         self._policy = policy
         self._chance = random.Random(seed)
         self.ledger = ledger = Ledger()
@@ -74,16 +74,16 @@ class Decisions:
             ledger.set_node(node_info(msgspec.json.decode(encode(given_node(spec)), type=wire.Node)))
         self._snapshot = Snapshot(ledger, handle)
         self._views = ClassViews(profile, self._snapshot)
-        #: Decisions, and the CPU seconds that they took.
+        #: Number of decisions, and their CPU seconds.
         self.decided = 0
         self.seconds = 0.0
 
     def seen(self, pod: PodInfo) -> None:
-        """The pod has come, for policies that learn from that. To be said once of each."""
+        """Report an arriving pod to policies that learn. Must be called once for each."""
         self._workload.seen(pod.cls)
 
     def place(self, pod: PodInfo) -> bool:
-        """Whether it got a node."""
+        """Place the pod; return whether it got a node."""
         began = time.process_time()
         self._snapshot.refresh()
         view = self._views.of(self._snapshot.handle.class_of(pod))
@@ -114,13 +114,13 @@ class Decisions:
         return (self._chance.choice([index for index, left in enumerate(free) if left >= amount]),)
 
     def allocated(self, resource: str) -> float:
-        """The share of what all nodes offer that pods have."""
+        """Return the pods' share of the total of all nodes."""
         columns = self.ledger.columns
         index = columns.interns.resources[resource]
         return float(columns.requested[index].sum() / columns.allocatable[index].sum())
 
     def unusable(self, args: FragmentationArgs) -> Callable[[], float]:
-        """What says which share of all GPUs is free and of no use to the target workload, expected over its kinds."""
+        """Return a function for the expected share of all GPUs that is free and unusable for the target workload."""
         measure, columns = Measure(args.given, args.weights), self.ledger.columns
         reach = measure.reach(columns)
         whole = sum(len(free) for free in columns.gpus.values()) * WHOLE

@@ -1,8 +1,8 @@
-"""The published protocol: how much of all GPUs is allocated when pods have asked for more than there are.
+"""The published protocol: the share of all GPUs that is allocated when pods have requested more than exist.
 
-Weng et al. (USENIX ATC'23, section 6; the settings are those of their repository): nodes with GPUs only; pods of the
-trace, drawn with replacement until they ask for 1.3 times all GPUs, in random order; each is tried once, and stays.
-Published, on OpenB's default list, in per cent, over ten seeds: Random 87.47 +- 0.30, DotProduct 90.85, GPUPacking
+Weng et al. (USENIX ATC'23, section 6; the settings are those of their repository): only nodes with GPUs; pods of the
+trace, drawn with replacement until they request 1.3 times all GPUs, in random order; each is tried once, and stays.
+Published, on OpenB's default list, in percent, over ten seeds: Random 87.47 +- 0.30, DotProduct 90.85, GPUPacking
 92.00, BestFit 93.08 +- 0.13, FGD 95.39 +- 0.08.
 """
 
@@ -17,15 +17,15 @@ from ..harness.specs import GPU_MILLI, NodeSpec, PodSpec, Workload
 from .decisions import Decisions, Pods
 from .policies import Policy, measured_by
 
-#: What is asked for, of what there is.
+#: Requested GPUs per existing GPU.
 DEMAND: Final = 1.3
-#: Points of a curve for all that there is.
+#: Points of a curve per total number of GPUs.
 _POINTS: Final = 50
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Filled:
-    """One run. Shares are of all GPUs."""
+    """The result of one run. Shares are of all GPUs."""
 
     trace: str
     policy: str
@@ -33,9 +33,9 @@ class Filled:
     pods: int
     placed: int
     allocated: float
-    #: (asked for by now, allocated, free but of no use to the workload), at even steps.
+    #: (requested so far, allocated, free but unusable for the workload), at even steps.
     curve: tuple[tuple[float, float, float], ...]
-    #: CPU microseconds a decision.
+    #: CPU microseconds per decision.
     decision_us: float
 
 
@@ -46,7 +46,7 @@ def gpu_nodes(workload: Workload) -> tuple[NodeSpec, ...]:
 def drawn(
     pods: Sequence[PodSpec], nodes: Sequence[NodeSpec], seed: int, demand: float = DEMAND
 ) -> list[PodSpec]:
-    """Pods that ask for `demand` times the GPUs of the nodes. Raises ValueError where no pod asks for any."""
+    """Return pods that request `demand` times the GPUs of the nodes. Raises ValueError if no pod requests any."""
     if not any(pod.requests.get(GPU_MILLI) for pod in pods):
         raise ValueError("no pod asks for a GPU; expected a trace with pods that do")
     chance = random.Random(seed)

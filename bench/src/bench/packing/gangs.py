@@ -1,8 +1,8 @@
-"""How many gangs still fit where agents came first: what it is worth to keep large holes whole.
+"""Measures how many gangs still fit beside agents: the value of keeping large capacities free.
 
 Nodes of three shapes, of which one is too small for a member of a gang, are filled with small pods up to a share of
-their CPU. Some times half of the pods, at random, end, and others come until it is as full as before. Then gangs are
-placed, whole or not at all, until one does not fit. No pod asks for a GPU.
+their CPU. Several times half of the pods, at random, end, and others arrive until it is as full as before. Then gangs
+are placed, complete or not at all, until one does not fit. No pod requests a GPU.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from .policies import Policy
 
 GIB: Final = 1 << 30
 
-#: Nodes of each shape, and the share of all CPU that agents have.
+#: Nodes of each shape, and the agents' share of all CPU.
 NODES: Final = 60
 SHARE: Final = 0.4
 #: How often half of the pods end.
 _TIDES: Final = 6
 _SHAPES: Final = ((32_000, 48 * GIB), (32_000, 256 * GIB), (64_000, 256 * GIB))
-#: (CPU, memory, how many of so many).
+#: (CPU, memory, weight).
 _AGENTS: Final = (
     (250, GIB // 2, 30),
     (500, GIB, 25),
@@ -40,7 +40,7 @@ _MEMBERS: Final = 8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fitted:
-    """One run. `without`: gangs that fit where no agents are."""
+    """The result of one run. `without`: number of gangs that fit without agents."""
 
     policy: str
     seed: int
@@ -58,12 +58,12 @@ def fit_gangs(policy: Policy, seed: int, *, nodes: int = NODES, share: float = S
     ]
     kinds = [PodSpec(name="", requests={"cpu": cpu, "memory": memory}) for cpu, memory, _ in _AGENTS]
     weights = [weight for _, _, weight in _AGENTS]
-    # One pod in ten is of a gang, in what is to come.
+    # One of ten expected pods belongs to a gang.
     coming = [kind for kind, weight in zip(kinds, weights, strict=True) for _ in range(weight)]
     coming += [_MEMBER] * (len(coming) // 9)
     decisions, pods = Decisions(there, policy, coming, seed), Pods()
     for number, spec in enumerate(coming):
-        # For policies that learn: such pods have come before.
+        # For policies that learn: such pods have arrived before.
         decisions.seen(pods.pod(spec, f"before-{number:04d}"))
     running: list[PodInfo] = []
 

@@ -1,9 +1,9 @@
-"""Pods that come and go: the arrivals and lives of a trace, on as many GPUs as make it tight.
+"""Measures pods that come and go: the arrivals and lives of a trace, on as many GPUs as make them scarce.
 
-The trace alone keeps few of the nodes that it comes with busy (at most 66 of OpenB's 6,212 GPUs). So there are fewer
-nodes, drawn from it, and the trace is laid over itself some times, each time with its arrivals moved by a random part
-of its length, so that on average `load` times the GPUs are asked for. What finds no room waits, and is tried again, the
-oldest first, whenever something has ended. Times are the trace's; nothing takes any time here.
+The trace alone uses few of its nodes (at most 66 of OpenB's 6,212 GPUs). So there are fewer nodes, drawn from it, and
+the trace is repeated several times in parallel, each time with its arrivals shifted by a random part of its length, so
+that on average `load` times the GPUs are requested. A pod that fits nowhere waits, and is tried again, the oldest
+first, whenever a pod has ended. Times are the trace's; nothing takes any time here.
 """
 
 from __future__ import annotations
@@ -24,17 +24,20 @@ from .decisions import Decisions, Pods
 from .demand import gpu_nodes
 from .policies import Policy, measured_by
 
-#: GPUs of the nodes that are drawn, at least.
+#: Minimum number of GPUs of the drawn nodes.
 GPUS: Final = 128
-#: What is asked for on average, of what there is.
+#: Average requested GPUs per existing GPU.
 LOAD: Final = 0.9
-#: Measured is what comes after this share of the time, once the cluster is busy.
+#: The measurement begins after this share of the time, once the cluster is busy.
 _WARM: Final = 0.2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lived:
-    """One run. Shares are of all GPUs, over time; waits are in seconds, of pods that came while it was measured."""
+    """The result of one run.
+
+    Shares are of all GPUs, over time; waits are in seconds, of pods that arrived during the measurement.
+    """
 
     trace: str
     policy: str
@@ -43,7 +46,7 @@ class Lived:
     pods: int
     allocated: float
     unusable: float
-    #: Pods that had to wait at all; the mean wait of all; and those that had no node at the end.
+    #: Share of pods that had to wait; the mean wait of all; and the number without a node at the end.
     waited: float
     mean_wait: float
     unplaced: int
@@ -66,7 +69,7 @@ def _some(nodes: Sequence[NodeSpec], gpus: int, chance: random.Random) -> list[N
 
 
 def _overlaid(pods: Sequence[PodSpec], gpus: int, load: float, chance: random.Random) -> list[PodSpec]:
-    """Within one length of the trace. A life that would outlast it ends with it."""
+    """Return the overlaid arrivals within one length of the trace. A longer life ends with it."""
     length = max(pod.arrival for pod in pods)
     asked = sum(pod.requests.get(GPU_MILLI, 0) * min(pod.life or length, length) for pod in pods)
     if not asked:
@@ -94,9 +97,9 @@ class _Replay:
         self._gpus = sum(node.gpus for node in nodes)
         self._decisions, self._pods = Decisions(nodes, policy, workload.pods, seed), Pods()
         self._unusable = self._decisions.unusable(measured_by(workload.pods))
-        #: (when it ends, its number, the pod).
+        #: (end time, number, pod).
         self._ends: list[tuple[float, int, PodInfo]] = []
-        #: By class, the oldest first: a class of which one found no room has room for none.
+        #: Waiting pods by class, the oldest first: if one pod of a class fits nowhere, none of the class does.
         self._waiting: dict[PodClass, deque[_Waiting]] = {}
         self._waits: list[float] = []
         self._from = 0.0

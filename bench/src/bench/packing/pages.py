@@ -1,4 +1,4 @@
-"""What runs gave, as a table for a terminal and as plots: means over seeds, with their deviations."""
+"""Results of runs, as a table for a terminal and as plots: means over seeds, with their deviations."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ _PERCENT = "{:.2f}"
 _COLUMNS: dict[type, tuple[Column, ...]] = {
     Filled: (
         ("GPUS ALLOCATED %", lambda run: 100 * run.allocated, _PERCENT),
-        ("OF NO USE %", lambda run: 100 * run.curve[-1][2], _PERCENT),
+        ("UNUSABLE %", lambda run: 100 * run.curve[-1][2], _PERCENT),
         ("PODS PLACED %", lambda run: 100 * run.placed / run.pods, _PERCENT),
-        ("US A DECISION", lambda run: run.decision_us, "{:.0f}"),
+        ("US PER DECISION", lambda run: run.decision_us, "{:.0f}"),
     ),
     Lived: (
         ("GPUS ALLOCATED %", lambda run: 100 * run.allocated, _PERCENT),
-        ("OF NO USE %", lambda run: 100 * run.unusable, _PERCENT),
+        ("UNUSABLE %", lambda run: 100 * run.unusable, _PERCENT),
         ("PODS THAT WAITED %", lambda run: 100 * run.waited, _PERCENT),
         ("MEAN WAIT S", lambda run: run.mean_wait, "{:.0f}"),
         ("UNPLACED", lambda run: run.unplaced, "{:.0f}"),
@@ -38,7 +38,7 @@ _COLUMNS: dict[type, tuple[Column, ...]] = {
         ("GPUS ALLOCATED %", lambda run: 100 * run.allocated, _PERCENT),
         ("PODS BOUND %", lambda run: 100 * run.bound / run.pods, _PERCENT),
         ("PODS/S", lambda run: run.pods_per_second, "{:.0f}"),
-        ("CPU MS A POD", lambda run: run.cpu_ms, "{:.3f}"),
+        ("CPU MS PER POD", lambda run: run.cpu_ms, "{:.3f}"),
         ("PLAIN PODS/S", lambda run: run.plain_per_second, "{:.0f}"),
         ("PLAIN CPU MS", lambda run: run.plain_cpu_ms, "{:.3f}"),
     ),
@@ -46,7 +46,7 @@ _COLUMNS: dict[type, tuple[Column, ...]] = {
 
 
 def table_of(runs: Sequence[Outcome]) -> str:
-    """A line for each trace and policy, in the order of the runs; `+-` is the standard deviation over seeds."""
+    """Return a line for each trace and policy, in the order of the runs; `+-` is the standard deviation over seeds."""
     if not runs:
         return "No runs."
     columns = _COLUMNS[type(runs[0])]
@@ -79,8 +79,10 @@ def _mean(values: Sequence[float], form: str) -> str:
 
 
 def curves(runs: Sequence[Filled]) -> dict[str, str]:
-    """File name -> an SVG: allocated and of no use over what was asked for, means over seeds, a pair for each trace.
-    Raises ModuleNotFoundError without the library of plots."""
+    """Return file name -> SVG: allocated and unusable by the requested share, means over seeds, a pair for each trace.
+
+    Raises ModuleNotFoundError without matplotlib.
+    """
     from ..harness.plots import COLORS, standalone, svg
 
     found = {}
@@ -89,7 +91,7 @@ def curves(runs: Sequence[Filled]) -> dict[str, str]:
         name = trace.split()[-1].rsplit("_", 1)[-1].removesuffix(".csv")
         for place, what, title in (
             (1, "allocated", "GPUs allocated"),
-            (2, "unusable", "Free, and of no use"),
+            (2, "unusable", "Free but unusable"),
         ):
 
             def draw(
@@ -108,10 +110,10 @@ def curves(runs: Sequence[Filled]) -> dict[str, str]:
                         linestyle="-" if number < len(COLORS) else "--",
                         label=policy,
                     )
-                axes.set_xlabel("GPUs asked for, % of all")
+                axes.set_xlabel("GPUs requested, % of all")
                 axes.set_ylabel("% of all GPUs")
                 if place == 1:
-                    # Below that, all policies have room for all.
+                    # Below that, all policies have capacity for all pods.
                     axes.set_xlim(75, None)
                     axes.set_ylim(70, 100)
                 axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5))

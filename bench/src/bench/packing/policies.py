@@ -1,4 +1,4 @@
-"""The policies: scores of a profile, or chance."""
+"""The policies: scores of a profile, or random choice."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ _FIT: Final = "NodeResourcesFit"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
-    """`scores`: plugin -> weight; none for a node and a GPU at random. `args` as a configuration file has them."""
+    """A policy. `scores`: plugin -> weight; empty for a random node and GPU. `args` as in a configuration file."""
 
     name: str
     scores: Mapping[str, int] = field(default_factory=dict)
     args: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    #: Whether it is told what pods are to come; if it uses that and is not told, it learns.
+    #: Whether the expected pods are configured; a policy that uses them otherwise learns them.
     is_told: bool = False
 
     @property
@@ -38,7 +38,7 @@ class Policy:
         return not self.scores
 
     def arguments(self, pods: Sequence[PodSpec]) -> dict[str, dict[str, Any]]:
-        """Plugin -> its arguments as in a file, with the target workload where it is told that."""
+        """Return plugin -> its arguments as in a file, with the target workload if it is configured."""
         found = {name: dict(args) for name, args in self.args.items()}
         if self.is_told:
             found.setdefault("Fragmentation", {})["targetWorkload"] = target_workload(pods)
@@ -54,7 +54,7 @@ class Policy:
 
 
 def target_workload(pods: Sequence[PodSpec]) -> list[dict[str, Any]]:
-    """The kinds of pods that ask for GPUs, or of all where none does, each with how many there are."""
+    """Return the kinds of pods that request GPUs, or of all if none does, each with its number."""
     asking = [pod for pod in pods if pod.requests.get(GPU_MILLI)] or list(pods)
     kinds = Counter((tuple(pod.requests.items()), tuple(pod.affinity.items())) for pod in asking)
     found = []
@@ -68,7 +68,7 @@ def target_workload(pods: Sequence[PodSpec]) -> list[dict[str, Any]]:
 
 
 def measured_by(pods: Sequence[PodSpec]) -> FragmentationArgs:
-    """Arguments whose measure says how fragmented a cluster is for these pods."""
+    """Return arguments whose measure is how fragmented a cluster is for these pods."""
     return decode(
         msgspec.to_builtins({"targetWorkload": target_workload(pods)}), FragmentationArgs, path=("args",)
     )

@@ -1,7 +1,7 @@
-"""The protocol of `demand`, asked of a whole scheduler: on the embedded cluster, over HTTP, as processes of their own.
+"""The protocol of `demand` with a whole scheduler: on the embedded cluster, over HTTP, as separate processes.
 
-Beside each run, as many pods that ask for nothing but CPU and memory are scheduled on the same nodes by the scheduler's
-default profile, so that the speed of one can be held against that of the other on the same machine.
+In each run, as many pods that request only CPU and memory are scheduled on the same nodes by the scheduler's default
+profile, so that the two speeds can be compared on the same machine.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _PLAIN: Final = PodSpec(name="", requests={"cpu": 100, "memory": 128 << 20})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scheduled:
-    """One run. `refused`: why it does not count. CPU is the scheduler's, for each pod that was asked for."""
+    """The result of one run. `refused`: why it does not count. CPU is the scheduler's, per requested pod."""
 
     trace: str
     policy: str
@@ -34,7 +34,7 @@ class Scheduled:
     allocated: float = 0.0
     pods_per_second: float = 0.0
     cpu_ms: float = 0.0
-    #: The same of the plain pods.
+    #: The same for the plain pods.
     plain_per_second: float = 0.0
     plain_cpu_ms: float = 0.0
     refused: tuple[str, ...] = ()
@@ -43,7 +43,7 @@ class Scheduled:
 async def schedule(
     workload: Workload, policy: Policy, seed: int, *, demand: float = DEMAND, workers: int = 1
 ) -> Scheduled:
-    """Raises ValueError for a policy that is no profile."""
+    """Run the policy on a scheduler. Raises ValueError for a policy that is no profile."""
     if policy.is_random:
         raise ValueError(f"{policy.name} is no profile of a scheduler")
     nodes = gpu_nodes(workload)
@@ -89,7 +89,7 @@ async def schedule(
 
 
 async def _run(case: Case) -> tuple[Run, float]:
-    """The run, and the share of all GPUs that pods have at its end."""
+    """Return the run, and the pods' share of all GPUs at its end."""
     plays: list[Play] = []
 
     async def watch(play: Play) -> None:

@@ -1,8 +1,8 @@
-"""`python -m bench.scenarios NAME [NAME ...]`: runs scenarios and prints their tables.
+"""Runs scenarios and prints their tables: `python -m bench.scenarios NAME [NAME ...]`.
 
-Runs of a scenario's cases alternate. Each is told on standard error with the time it took; with `--json FILE` all
-are kept, a line each. Exit codes: 0 when every run counts, 1 when one was refused, 2 for arguments that make no
-sense, 130 after Ctrl-C and 143 after SIGTERM, once all that was made is removed.
+Runs of a scenario's cases alternate. Each is reported on standard error with its duration; with `--json FILE` all are
+written there, one per line. Exit codes: 0 if every run counts, 1 if one was refused, 2 for invalid arguments, 130 after
+Ctrl-C and 143 after SIGTERM, once all created objects are removed.
 """
 
 from __future__ import annotations
@@ -39,9 +39,13 @@ def parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(
         prog="python -m bench.scenarios", description="Measures a scheduler under load."
     )
-    made.add_argument("names", nargs="*", metavar="NAME", help="scenarios, as --list names them")
-    made.add_argument("--list", action="store_true", help="name them with their cases, and run none")
-    made.add_argument("--json", type=Path, metavar="FILE", help="keep all runs there, one JSON object a line")
+    made.add_argument("names", nargs="*", metavar="NAME", help="names of scenarios, see --list")
+    made.add_argument(
+        "--list", action="store_true", help="list the scenarios with their cases, and run nothing"
+    )
+    made.add_argument(
+        "--json", type=Path, metavar="FILE", help="write all runs to this file, one JSON object per line"
+    )
     made.add_argument(
         "--clean", action="store_true", help="remove what a killed run left on the cluster of --kubeconfig"
     )
@@ -52,7 +56,7 @@ def parser() -> argparse.ArgumentParser:
 async def play(
     scenario: Scenario, chosen: Sequence[Case], options: Options, *, keep: Callable[[Run], None]
 ) -> list[Run]:
-    """All runs of a scenario, one of each case in turn; `keep` is given each when it is over."""
+    """Play all runs of a scenario, one of each case in turn; `keep` is called with each at its end."""
     runs: list[Run] = []
     began = time.monotonic()
     for number in range(1, options.runs + 1):
@@ -85,7 +89,7 @@ def _told(run: Run, *, of: int) -> str:
 async def _main(args: argparse.Namespace, options: Options) -> int:
     loop, task = asyncio.get_running_loop(), asyncio.current_task()
     assert task is not None
-    # As Ctrl-C, which asyncio turns into a cancellation: what was made is removed on the way out.
+    # As for Ctrl-C, which asyncio turns into a cancellation: created objects are removed on the way out.
     loop.add_signal_handler(signal.SIGTERM, task.cancel)
     if args.clean:
         transport = Http1Transport(load_endpoint(kubeconfig=options.kubeconfig))
@@ -124,7 +128,7 @@ def _list() -> None:
     for scenario in SCENARIOS:
         print(f"{scenario.name:20}{scenario.measures}")
         print(f"{'':22}{'; '.join(case.name for case in scenario.cases)}")
-    print(f"{TRACE:20}what --trace names")
+    print(f"{TRACE:20}the traces of --trace")
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -1,4 +1,4 @@
-"""All scenarios by name, and what the options make of their cases."""
+"""All scenarios by name, and their cases with the options applied."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .replay import replay
 from .shapes import SHAPES
 
 SCENARIOS: tuple[Scenario, ...] = (*SHAPES, *BURSTS, *ARRIVALS, *CURVES, *WORKERS, *GANGS)
-#: The one that has to be told what it replays.
+#: The scenario that needs an option with its traces.
 TRACE = "trace"
 
 
@@ -25,7 +25,10 @@ def names() -> list[str]:
 
 
 def find(name: str, options: Options) -> Scenario:
-    """Raises KeyError for an unknown name, TraceError for a trace that cannot be read, ValueError without one."""
+    """Return the scenario.
+
+    Raises KeyError for an unknown name, TraceError for a trace that cannot be read, ValueError without one.
+    """
     if name == TRACE:
         if not options.traces:
             raise ValueError("the scenario `trace` needs --trace KIND:FILES")
@@ -34,7 +37,7 @@ def find(name: str, options: Options) -> Scenario:
 
 
 def cases(scenario: Scenario, options: Options) -> list[Case]:
-    """The cases as they are to be run: only the last one if it has to be quick. Raises NotHereError."""
+    """Return the cases to run: only the last one if the run is quick. Raises NotHereError."""
     chosen: Sequence[Case] = [case for case in scenario.cases if options.case in case.name]
     if options.patience is not None:
         chosen = [replace(case, patience=options.patience) for case in chosen]
@@ -52,9 +55,9 @@ def cases(scenario: Scenario, options: Options) -> list[Case]:
             for events in options.events
         ]
     if options.kubeconfig is not None:
-        # Whether that scheduler writes events is its own affair.
+        # Whether that scheduler writes events is not configured here.
         made = [fitted(replace(case, name=_without_events(case.name)), options) for case in made]
-    # What differed in what the options override is one case now.
+    # Cases that differed only in what the options override are one case now.
     return list({case.name: case for case in made}.values())
 
 

@@ -1,4 +1,4 @@
-"""How cost grows: with nodes, pods, waiting pods, classes of pods and workers."""
+"""Scenarios of growing cost: with nodes, pods, waiting pods, classes of pods and workers."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def _classes(count: int) -> Case:
 
 
 def _workers(count: int, strategy: Strategy, *, tight: bool) -> Case:
-    """Tight: 5,000 pods that exactly fill the nodes, so that the last find few places."""
+    """Return a case of workers. `tight`: 5,000 pods exactly fill the nodes, so that the last find little capacity."""
     nodes = Nodes(count=500, cpu="1" if tight else "32")
     how = "pack" if strategy == "MostAllocated" else "spread"
     series = f"{how}, {'tight' if tight else 'roomy'}"
@@ -88,7 +88,7 @@ def _workers(count: int, strategy: Strategy, *, tight: bool) -> Case:
 
 
 def _raced(policy: Policy, workers: int) -> Case:
-    """2,000 pods that exactly fill ten nodes."""
+    """Return a case of 2,000 pods that exactly fill ten nodes."""
     return Case(
         name=f"{policy}, {workers} workers",
         nodes=Nodes(count=10, cpu="20", pods=250),
@@ -107,7 +107,7 @@ def _plain(workers: int) -> Case:
 
 
 def _claims(*, burst: bool, hints: bool) -> Case:
-    """A claim a pod, from a template. In a burst all pods are there and wait before the template comes."""
+    """Return a case with a claim per pod, from a template; `burst`: all pods exist and wait before the template."""
     spec = {"resourceClaims": [{"name": "device", "resourceClaimTemplateName": CLAIM_TEMPLATE}]}
     return Case(
         name=f"{'burst' if burst else 'stream'}, {_GATE} {'on' if hints else 'off'}",
@@ -127,21 +127,21 @@ CURVES = (
     Scenario(
         name="backlog",
         group="scale",
-        measures="pods that are there before the scheduler starts, from the first bind to the last; CPU with the start",
+        measures="pods that exist before the scheduler starts, from the first bind to the last; CPU includes the start",
         cases=tuple(map(_backlog, (1_000, 5_000))),
         axis="nodes",
     ),
     Scenario(
         name="nodes",
         group="scale",
-        measures="10,000 plain pods over more and more nodes",
+        measures="10,000 plain pods on growing numbers of nodes",
         cases=tuple(map(_nodes, (100, 1_000, 5_000, 20_000, 50_000, 100_000))),
         axis="nodes",
     ),
     Scenario(
         name="pods",
         group="scale",
-        measures="more and more plain pods, and the memory that they take",
+        measures="growing numbers of plain pods, and the memory that they use",
         cases=(
             *(_pods(count, 5_000) for count in (1_000, 10_000, 50_000, 100_000, 200_000)),
             _pods(200_000, 100_000),
@@ -158,13 +158,13 @@ CURVES = (
     Scenario(
         name="claims",
         group="scale",
-        measures=f"5,000 pods with a claim each, {_GATE} on and off; held to: on >= 711 pods/s, >= 2.4 times off",
+        measures=f"5,000 pods with a claim each, {_GATE} on and off; limits: on >= 711 pods/s, >= 2.4 times off",
         cases=tuple(_claims(burst=burst, hints=hints) for burst in (True, False) for hints in (True, False)),
     ),
     Scenario(
         name="classes",
         group="scale",
-        measures="5,000 pods that ask for so many different things",
+        measures="5,000 pods of up to 5,000 classes",
         cases=tuple(map(_classes, (1, 10, 151, 5_000))),
         axis="classes",
     ),
@@ -173,7 +173,7 @@ WORKERS = (
     Scenario(
         name="workers",
         group="workers",
-        measures="5,000 pods, decided on by so many workers, that pack or spread on nodes with and without room",
+        measures="5,000 pods and 1 to 16 workers, which pack or spread on nodes with much capacity and just enough",
         cases=tuple(
             _workers(count, strategy, tight=tight)
             for strategy in ("MostAllocated", "LeastAllocated")
@@ -185,13 +185,13 @@ WORKERS = (
     Scenario(
         name="scheduling",
         group="workers",
-        measures="10,000 plain pods over 1,000 nodes; held to: the scheduler's CPU <= 0.5 ms a pod",
+        measures="10,000 plain pods on 1,000 nodes; limit: the scheduler's CPU <= 0.5 ms per pod",
         cases=(_plain(1), _plain(8)),
     ),
     Scenario(
         name="tight",
         group="workers",
-        measures="2,000 pods that exactly fill 10 nodes, where 8 workers race for the last places",
+        measures="2,000 pods that exactly fill 10 nodes, where 8 workers compete for the last capacity",
         cases=(_raced("revalidate", 8), _raced("strict", 8)),
     ),
 )

@@ -1,7 +1,7 @@
-"""A cluster that is there, with whatever scheduler runs on it: `--kubeconfig`.
+"""An existing cluster with any scheduler: `--kubeconfig`.
 
-Nodes are those that are there, or bare Node objects made for the run (`--make-nodes`), on which nothing runs: they
-are tainted for everybody else, and the benchmark's pods are kept on them by their node selector.
+Nodes are the existing ones, or bare Node objects created for the run (`--make-nodes`), on which nothing runs: they are
+tainted for all other pods, and the benchmark's pods are restricted to them by their node selector.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ from bench.harness.site import NODES, nodes_of, remove_all, shielded
 
 from .options import AS_THE_CASE_WANTS, Options
 
-#: What a case's name says of its nodes.
+#: The part of a case's name that describes its nodes.
 _SIZE = re.compile(r"([\d,]+ pods on )?[\d,]+ nodes")
 
 
 class NotHereError(Exception):
-    """The case cannot be run on this cluster; the text says why."""
+    """The case cannot be run on this cluster; the text has the reason."""
 
 
 class ExistingSite:
-    """A `Site`. Made by `existing`."""
+    """A `Site`, created by `existing`."""
 
     ours = False
     kubelets = False
-    #: Whether that scheduler writes events is its own affair.
+    #: Whether that scheduler writes events is not configured here.
     all_events = False
 
     def __init__(self, *, transport: Http1Transport, meter: Meter, options: Options) -> None:
@@ -52,17 +52,17 @@ class ExistingSite:
         return dict(self._labels)
 
     async def start_scheduler(self) -> None:
-        """It runs, or nothing will be bound."""
+        """Do nothing: the scheduler runs, or nothing will be bound."""
 
     async def stop_scheduler(self) -> None:
-        """It is not ours to stop."""
+        """Do nothing: the scheduler belongs to others."""
 
     async def died(self) -> None:
         await asyncio.Event().wait()
 
 
 def fitted(case: Case, options: Options) -> Case:
-    """The case on the nodes that there will be. Raises NotHereError if it cannot be run on them."""
+    """Return the case for the available nodes. Raises NotHereError if it cannot be run on them."""
     if isinstance(case.load.arrival, Backlog):
         raise NotHereError("pods cannot be there before a scheduler that runs already")
     if case.tuning != Tuning(events=case.tuning.events):
@@ -80,7 +80,7 @@ def fitted(case: Case, options: Options) -> Case:
 
 @asynccontextmanager
 async def existing(case: Case, *, options: Options) -> AsyncIterator[ExistingSite]:
-    """The cluster of `options.kubeconfig`, with the nodes that were asked for. Raises NotHereError."""
+    """Connect to the cluster of `options.kubeconfig`, with the requested nodes. Raises NotHereError."""
     async with AsyncExitStack() as stack:
         transport = Http1Transport(load_endpoint(kubeconfig=options.kubeconfig), pool_size=160)
         stack.push_async_callback(transport.close)
@@ -114,7 +114,7 @@ def _metrics_endpoint(address: str, options: Options) -> Endpoint:
 
     trust: ssl.SSLContext | None = None
     if options.metrics_insecure:
-        # A scheduler makes its certificate itself unless it is given one.
+        # A scheduler creates its certificate itself unless one is configured.
         trust = ssl.create_default_context()
         trust.check_hostname, trust.verify_mode = False, ssl.CERT_NONE
     return Endpoint(address, ssl_context=trust, headers=headers)

@@ -1,4 +1,4 @@
-"""Gangs in queues: their rate, agents beside them, and a queue that takes back what it deserves."""
+"""Scenarios of gangs in queues: their rate, agents beside them, and a queue that reclaims its deserved share."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def _gangs(count: int, size: int) -> Case:
 
 
 def _backlog(count: int, size: int) -> Case:
-    """All of them wait when the scheduler starts."""
+    """Return a case in which all gangs wait when the scheduler starts."""
     load = Batch(
         name="gang", count=count * size, templates=(MEMBER,), gang=Gang(size=size), arrival=Backlog()
     )
@@ -49,7 +49,7 @@ def _backlog(count: int, size: int) -> Case:
 
 
 def _beside(*, waiting: int, placed: float) -> Case:
-    """Agents at 200 a second; so many gangs wait that fit nowhere, and so many of two pods are placed a second."""
+    """Return a case of 200 agents per second, waiting gangs that fit nowhere, and gangs of two that are placed."""
     load = Batch(name="agent", count=6_000, arrival=Even(200.0))
     stuck = Batch(
         name="stuck", count=waiting * 10, templates=(TOO_LARGE,), gang=Gang(size=10), fate=Fate.WAITS
@@ -62,7 +62,7 @@ def _beside(*, waiting: int, placed: float) -> Case:
         fate=Fate.ANY,
     )
     return Case(
-        name=f"{waiting:,} gangs wait, {placed:g} placed a second" if waiting else "no batch scheduler",
+        name=f"{waiting:,} gangs wait, {placed:g} placed per second" if waiting else "no batch scheduler",
         nodes=NODES,
         before=(stuck,) if waiting else (),
         load=load,
@@ -73,7 +73,7 @@ def _beside(*, waiting: int, placed: float) -> Case:
 
 
 def _reclaim(nodes: int) -> Case:
-    """One queue has all of the cluster; gangs of another one, which deserves half of it, come."""
+    """Return a case in which one queue uses the whole cluster, and gangs of one that deserves half of it arrive."""
     cores = 32 * nodes
     deserved = {"cpu": str(cores // 2), "memory": f"{cores}Gi"}
     return Case(
@@ -105,21 +105,21 @@ GANGS = (
     Scenario(
         name="gangs",
         group="batch",
-        measures="gangs in one queue, whole or not at all",
+        measures="gangs in one queue, complete or not at all",
         cases=(_gangs(500, 10), _gangs(1_000, 10), _backlog(1_000, 10)),
         axis="gangs",
     ),
     Scenario(
         name="gangs-beside-agents",
         group="batch",
-        measures="latency of agents at 200 a second, with and without gangs beside them",
+        measures="latency of agents at 200 per second, with and without gangs beside them",
         cases=(_beside(waiting=0, placed=0.0), _beside(waiting=1_000, placed=100.0)),
         axis="waiting gangs",
     ),
     Scenario(
         name="reclaim",
         group="batch",
-        measures="a queue takes back what it deserves of what another one has borrowed",
+        measures="a queue reclaims its deserved share from another one",
         cases=(_reclaim(100), _reclaim(500)),
         axis="nodes",
     ),

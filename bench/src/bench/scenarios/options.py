@@ -1,4 +1,4 @@
-"""What a user may say of a run, whatever the scenario: where it runs, how often, and what is left out."""
+"""The options of a run, independent of the scenario: where it runs, how often, and what is left out."""
 
 from __future__ import annotations
 
@@ -6,21 +6,21 @@ import argparse
 from dataclasses import dataclass
 from pathlib import Path
 
-#: `--make-nodes` without a number: as many as the case wants.
+#: The value of `--make-nodes` without a number: as many as the case needs.
 AS_THE_CASE_WANTS = 0
 QUICK_SCALE = 0.02
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """`kubeconfig` None is the embedded cluster, started for each run."""
+    """The options. `kubeconfig` None is the embedded cluster, started for each run."""
 
     runs: int = 5
     scale: float = 1.0
     quick: bool = False
-    #: Events of the scheduler on and off, of which each case has a run; None is as the case says.
+    #: The scheduler's events on and off, with a run of each case for each; None as the case defines.
     events: tuple[bool, ...] | None = None
-    #: Seconds after which no further run is begun.
+    #: Seconds after which no further run begins.
     limit: float | None = None
     #: Seconds after which a run is given up, instead of the case's own.
     patience: float | None = None
@@ -45,31 +45,33 @@ class Options:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The flags that `options_of` reads."""
+    """Add the flags that `options_of` reads."""
     parser.add_argument("--runs", type=_at_least_1, metavar="N", help="runs of each case (default: 5)")
     parser.add_argument(
-        "--quick", action="store_true", help="small and one run each: whether it works, not what it says"
+        "--quick",
+        action="store_true",
+        help="few nodes and pods, one run each: shows whether it works, not how fast",
     )
     parser.add_argument(
         "--scale", type=_positive, default=1.0, metavar="X", help="X times the nodes and pods (default: 1)"
     )
     parser.add_argument(
         "--events", nargs="+", choices=["on", "off"],
-        help="run every case with the scheduler's events like this (default: as the case says, mostly on)",
+        help="run every case with the scheduler's events on or off (default: by the case, mostly on)",
     )  # fmt: skip
     parser.add_argument(
         "--limit", type=_positive, metavar="SECONDS",
-        help="of each scenario: no further run is begun after so long",
+        help="seconds of each scenario after which no further run begins",
     )  # fmt: skip
     parser.add_argument(
         "--patience", type=_positive, metavar="SECONDS",
-        help="of each run: it is given up and refused after so long (default: as the case says, mostly 600)",
+        help="seconds after which a run is given up and refused (default: by the case, mostly 600)",
     )  # fmt: skip
     parser.add_argument("--case", default="", metavar="TEXT", help="only the cases whose name contains this")
     parser.add_argument("--no-bare", action="store_true", help="do not measure the rate of binds alone")
     parser.add_argument(
         "--trace", nargs="+", default=[], metavar="KIND:FILES[@SPEEDUP]",
-        help="what the scenario `trace` replays, each in a form that the demo reads, so many times as fast",
+        help="traces for the scenario `trace`, in the forms that the demo reads, SPEEDUP times as fast",
     )  # fmt: skip
     parser.add_argument(
         "--scheduler-name", default="agent-scheduler", metavar="NAME",
@@ -78,12 +80,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     other = parser.add_argument_group("another cluster")
     other.add_argument(
         "--kubeconfig", type=Path, metavar="FILE",
-        help="run on this cluster, with the scheduler that runs there, and start none",
+        help="run on this cluster, with its scheduler, and start none",
     )  # fmt: skip
     other.add_argument(
         "--make-nodes", type=_count, nargs="?", const=AS_THE_CASE_WANTS, metavar="N",
-        help="make N nodes that nothing runs on, or without N as many as the case wants; they are removed at the end "
-        "(default: use the nodes that are there)",
+        help="create N nodes without kubelets, or without N as many as the case needs; they are removed at the end "
+        "(default: use the existing nodes)",
     )  # fmt: skip
     other.add_argument(
         "--node-selector", nargs="+", type=_label, default=[], metavar="LABEL=VALUE",
@@ -98,7 +100,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     other.add_argument(
         "--scheduler-pid", nargs="+", type=_at_least_1, default=[], metavar="PID",
-        help="the scheduler's processes on this machine, for CPU and memory (default: what /metrics says)",
+        help="the scheduler's processes on this machine, for CPU and memory (default: from /metrics)",
     )  # fmt: skip
     other.add_argument(
         "--server-pid", nargs="+", type=_at_least_1, default=[], metavar="PID",
@@ -107,7 +109,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def options_of(args: argparse.Namespace) -> Options:
-    """Raises ValueError for flags that contradict one another, or a file that cannot be read."""
+    """Return the options. Raises ValueError for flags that contradict one another, or a file that cannot be read."""
     if args.kubeconfig is None:
         given = {
             "--make-nodes": args.make_nodes is not None,

@@ -1,4 +1,4 @@
-"""A workload that others recorded, replayed: `--trace`, in any of the forms that the demo reads."""
+"""The replay of a recorded workload: `--trace`, in any of the forms that the demo reads."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from bench.harness.model import Batch, Case, Fate, Nodes, Scenario
 from bench.harness.specs import compressed
 from bench.harness.traces import read_trace
 
-#: For a trace that names no nodes.
+#: For a trace without nodes.
 _NODES = Nodes(count=1_000)
 
 
 def replay(traces: Sequence[str]) -> Scenario:
-    """A case for each trace. Raises TraceError, and ValueError for a speedup that is none."""
+    """Return a case for each trace. Raises TraceError, and ValueError for an invalid speedup."""
     return Scenario(
         name="trace",
         group="traces",

@@ -1,7 +1,7 @@
-"""The shapes of kube-scheduler's own benchmark (scheduler_perf), so that figures can be held beside its published ones.
+"""The cases of kube-scheduler's own benchmark (scheduler_perf), for comparison with its published figures.
 
-Nodes are its default (4 CPU, 32 Gi, 110 pods), in three zones; pods ask for 100m and 500Mi. Its sizes for 5,000
-nodes are kept, and those for 500, all in one namespace.
+Nodes are its default (4 CPU, 32 Gi, 110 pods), in three zones; pods request 100m and 500Mi. Its sizes for 5,000 nodes
+and for 500 are kept, all in one namespace.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from bench.harness.model import (
 HOSTNAME = "kubernetes.io/hostname"
 SIZES = (500, 5_000)
 PLAIN = Template(requests={"cpu": "100m", "memory": "500Mi"})
-#: More than any node has, of pods that may preempt others for it in vain.
+#: More than any node has, for pods that may preempt others in vain.
 TOO_LARGE = Template(requests={"cpu": "1000", "memory": "500Mi"}, spec={"priorityClassName": HIGH})
-#: A batch that churn makes as long as it goes on.
+#: A batch that churn creates as long as it continues.
 _ENDLESS = 100_000
 
 
@@ -55,7 +55,10 @@ def measured(count: int, template: Template = PLAIN) -> Batch:
 def shape(
     count: int, *, small: tuple[int, int], large: tuple[int, int], template: Template = PLAIN, **more: Any
 ) -> Case:
-    """So many pods before and measured, by the number of nodes; before are plain ones with `plain_before`."""
+    """Return a case with these numbers of pods before and measured, by the number of nodes.
+
+    The pods before are plain ones with `plain_before`.
+    """
     before, pods = small if count < SIZES[1] else large
     first = PLAIN if more.pop("plain_before", False) else template
     there = (initial(before, first),) if before else ()
@@ -67,7 +70,7 @@ def basic(count: int) -> Case:
 
 
 def unschedulable(count: int) -> Case:
-    """Five pods a second that fit nowhere, besides those that are measured."""
+    """Return a case with five pods per second that fit nowhere, in addition to the measured ones."""
     waiting = Batch(name="too-large", count=_ENDLESS, templates=(TOO_LARGE,), fate=Fate.ANY)
     churn = (Creating(batch=waiting, every=0.2),)
     return shape(count, small=(10, 1_000), large=(20_000, 10_000), churn=churn)
@@ -122,7 +125,7 @@ _HIGH = Template(requests={"cpu": "3", "memory": "500Mi"}, spec={"priorityClassN
 
 
 def preemption(count: int) -> Case:
-    """Every node is full of four pods, of which each measured one takes the place of three."""
+    """Return a case in which every node is full with four pods, and each measured pod needs the capacity of three."""
     return Case(
         name="",
         nodes=nodes(count),
@@ -134,7 +137,7 @@ def preemption(count: int) -> Case:
 
 
 def preemption_aside(count: int) -> Case:
-    """As `preemption`, at five a second; measured are small pods that fit beside."""
+    """Return `preemption` at five pods per second; the measured pods are small and fit in addition."""
     preempting = Batch(name="preempting", count=_ENDLESS, templates=(_HIGH,), fate=Fate.ANY)
     return Case(
         name="",
@@ -149,7 +152,7 @@ _LIGHT = Template(requests={"cpu": "1m", "memory": "1Mi"})
 
 
 def gated(count: int) -> Case:
-    """Twice as many pods as nodes wait behind a gate while others are deleted, fifty a second."""
+    """Return a case in which twice as many pods as nodes are gated while others are deleted, fifty per second."""
     waiting = replace(_LIGHT, spec={"schedulingGates": [{"name": "example.com/not-yet"}]})
     size = 2 * count
     return Case(
@@ -165,7 +168,7 @@ def gated(count: int) -> Case:
 
 
 def deleted_with_finalizers(count: int) -> Case:
-    """As many pods as nodes are deleted, a hundred a second, and stay for their finalizer's sake."""
+    """Return a case in which as many pods as nodes are deleted, a hundred per second, and kept by a finalizer."""
     held = Template(requests=_LIGHT.requests, labels={"held": "true"}, finalizers=("example.com/held",))
     return Case(
         name="",
@@ -177,7 +180,7 @@ def deleted_with_finalizers(count: int) -> Case:
 
 
 def claim_templates(count: int) -> Case:
-    """Every pod has a claim of its own, made from a template, to one device."""
+    """Return a case in which every pod has its own claim, created from a template, for one device."""
     spec = {"resourceClaims": [{"name": "device", "resourceClaimTemplateName": CLAIM_TEMPLATE}]}
     return Case(
         name="",
@@ -187,7 +190,7 @@ def claim_templates(count: int) -> Case:
 
 
 def _scenario(name: str, measures: str, shape: Callable[[int], Case], *, both: bool = False) -> Scenario:
-    """The shape at all sizes; `both`: with events on and off."""
+    """Return the scenario of a case at all sizes; `both`: with events on and off."""
     cases = []
     for count in SIZES:
         for events in (True, False) if both else (True,):
@@ -199,16 +202,16 @@ def _scenario(name: str, measures: str, shape: Callable[[int], Case], *, both: b
 SHAPES = (
     _scenario("basic", "SchedulingBasic: plain pods", basic, both=True),
     _scenario(
-        "unschedulable", "Unschedulable: beside pods that fit nowhere, five more a second", unschedulable
+        "unschedulable", "Unschedulable: beside pods that fit nowhere, five more per second", unschedulable
     ),
     _scenario("mixed-churn", "SchedulingWithMixedChurn: nodes, services and pods come and go", mixed_churn),
     _scenario("node-affinity", "SchedulingNodeAffinity: pods for two zones", node_affinity),
     _scenario("topology-spreading", "TopologySpreading: zones, with a skew of 5", topology_spreading),
     _scenario("pod-affinity", "SchedulingPodAffinity: all pods in one zone", pod_affinity),
-    _scenario("pod-anti-affinity", "SchedulingPodAntiAffinity: one pod a node", pod_anti_affinity),
-    _scenario("preemption", "PreemptionBasic: each pod takes the place of three", preemption),
+    _scenario("pod-anti-affinity", "SchedulingPodAntiAffinity: one pod per node", pod_anti_affinity),
+    _scenario("preemption", "PreemptionBasic: each pod preempts three", preemption),
     _scenario(
-        "preemption-aside", "PreemptionAsync: plain pods beside five that preempt a second", preemption_aside
+        "preemption-aside", "PreemptionAsync: plain pods, and five preemptors per second", preemption_aside
     ),
     _scenario("gated", "SchedulingWhileGated: others gated, others deleted", gated),
     _scenario(

@@ -11,7 +11,7 @@ from bench.tables import spread, table
 
 
 class Column(NamedTuple):
-    """`of` gives None where the figure was not measured; a column without any figure is left out."""
+    """A column. `of` returns None if the figure was not measured; a column without any figure is left out."""
 
     title: str
     of: Callable[[Figures], float | None]
@@ -26,24 +26,24 @@ MAIN = (
     Column("p99 ms", lambda f: f.latency.p99),
     Column("max ms", lambda f: f.latency.most),
     Column("p99 ms from due", lambda f: f.from_due.p99),
-    Column("scheduler's CPU ms a pod", lambda f: f.cpu_ms),
-    Column("cluster's CPU ms a pod", lambda f: f.server_cpu_ms),
+    Column("scheduler's CPU ms per pod", lambda f: f.cpu_ms),
+    Column("cluster's CPU ms per pod", lambda f: f.server_cpu_ms),
     Column("peak MB", lambda f: f.peak_mb),
     Column("longest stall ms", lambda f: f.stall_ms),
 )
-#: What workers do to one another.
+#: Effects of workers on one another.
 CONFLICTS = (
     Column("conflicts", lambda f: f.conflicts),
     Column("revalidations", lambda f: f.revalidations),
     Column("urgent retries", lambda f: f.urgent),
 )
 MORE = (
-    Column("attempts a pod", lambda f: f.attempts),
+    Column("attempts per pod", lambda f: f.attempts),
     Column("bare binds/s", lambda f: f.bare_per_second),
     Column("MB at the end", lambda f: f.rss_mb),
-    Column("hint calls a pod", lambda f: f.hints),
+    Column("hint calls per pod", lambda f: f.hints),
     Column("rescued by a flush", lambda f: f.flushed),
-    Column("driver's CPU ms a pod", lambda f: f.driver_cpu_ms),
+    Column("driver's CPU ms per pod", lambda f: f.driver_cpu_ms),
     Column("driver's lag ms", lambda f: f.driver_lag_ms),
     Column("sent late ms", lambda f: f.sent_late_ms),
     Column("set-up s", lambda f: f.setup_seconds),
@@ -52,7 +52,7 @@ MORE = (
 
 
 def by_case(runs: Sequence[Run]) -> dict[str, list[Run]]:
-    """The runs of each case, in the order of their first."""
+    """Return the runs of each case, in the order of their first."""
     found: dict[str, list[Run]] = {}
     for run in runs:
         found.setdefault(run.case, []).append(run)
@@ -60,18 +60,18 @@ def by_case(runs: Sequence[Run]) -> dict[str, list[Run]]:
 
 
 def figures_of(runs: Sequence[Run]) -> list[Figures]:
-    """Of the runs that count."""
+    """Return the figures of the runs that count."""
     return [run.figures for run in runs if run.figures is not None and not run.refused]
 
 
 def text_of(scenario: Scenario, runs: Sequence[Run]) -> str:
-    """The figures that matter, the others folded away, and what was refused."""
+    """Return the main figures, the others in a collapsed section, and the refusals."""
     raced = scenario.group == "workers"
     main = (*MAIN, *CONFLICTS) if raced else MAIN
     more = MORE if raced else (*CONFLICTS, *MORE)
     parts = [markdown(runs, main)]
     if any(figures_of(runs)):
-        parts.append(f"<details><summary>More of it</summary>\n\n{markdown(runs, more)}\n\n</details>")
+        parts.append(f"<details><summary>More figures</summary>\n\n{markdown(runs, more)}\n\n</details>")
     refusals = [
         f"- **Refused**: {run.case}, run {run.number}: {reason}" for run in runs for reason in run.refused
     ]
@@ -79,7 +79,7 @@ def text_of(scenario: Scenario, runs: Sequence[Run]) -> str:
 
 
 def markdown(runs: Sequence[Run], columns: Sequence[Column]) -> str:
-    """A line a case. A case of which a run was refused has no figures: what it would say is not known."""
+    """Return a line per case. A case with a refused run has no figures, because they would be unreliable."""
     cases = by_case(runs)
     good = {case: figures_of(each) for case, each in cases.items() if not any(run.refused for run in each)}
     shown = [
@@ -97,6 +97,6 @@ def markdown(runs: Sequence[Run], columns: Sequence[Column]) -> str:
 
 
 def _cell(values: Sequence[float | None]) -> str:
-    """One figure alone if all runs agree on it."""
+    """Return one figure alone if all runs agree on it."""
     known = [value for value in values if value is not None]
     return spread(known[:1] if len(set(known)) == 1 else known) if known else ""

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import IO, NamedTuple
 
 from . import autoscaler, controller_list, controllers, kubelet, loading
-from .auth.audit import Asked, AuditLog, Observer
+from .auth.audit import AuditedRequest, AuditLog, Observer
 from .auth.authentication import read_tokens
 from .auth.identity import User
 from .auth.jwt import Keys
@@ -213,8 +213,8 @@ def _audit_file(file: File) -> IO[bytes]:
     return os.fdopen(descriptor, "ab")
 
 
-def _both(one: Observer, other: Observer) -> Callable[[Asked], None]:
-    def told(asked: Asked) -> None:
+def _both(one: Observer, other: Observer) -> Callable[[AuditedRequest], None]:
+    def told(asked: AuditedRequest) -> None:
         one(asked)
         other(asked)
 

@@ -58,7 +58,7 @@ def install_role(api: Api) -> None:
 
 
 @dataclass(slots=True)
-class _Node:
+class _ExistingNode:
     """An existing node."""
 
     seen: Object
@@ -79,7 +79,7 @@ class _Picture:
     pod is in `waiting`.
     """
 
-    nodes: dict[str, _Node] = field(default_factory=dict)
+    nodes: dict[str, _ExistingNode] = field(default_factory=dict)
     books: dict[str, NodeBook] = field(default_factory=dict)
     #: The node whose book has the pod, by the pod's UID.
     places: dict[str, str] = field(default_factory=dict)
@@ -208,7 +208,7 @@ class Autoscaler(Controller):
             return
         if known is None or known.seen["metadata"]["uid"] != node["metadata"]["uid"]:
             group = (node["metadata"].get("labels") or {}).get(NODE_GROUP, "")
-            known = picture.nodes[name] = _Node(node, group, empty_since=self._now())
+            known = picture.nodes[name] = _ExistingNode(node, group, empty_since=self._now())
         known.seen = node
         known.was_ready = known.was_ready or _is_ready(node)
         picture.books.setdefault(name, NodeBook()).resize(node)
@@ -351,7 +351,7 @@ class Autoscaler(Controller):
                 again = min(again, node.deleted_at)
         return again
 
-    def _taint(self, node: _Node, *, leaves: bool) -> None:
+    def _taint(self, node: _ExistingNode, *, leaves: bool) -> None:
         """Add or remove the deletion taint. On a conflict, the next scan retries before anything is deleted."""
         spec = node.seen.get("spec") or {}
         taints = [taint for taint in spec.get("taints") or () if taint["key"] != TO_BE_DELETED]

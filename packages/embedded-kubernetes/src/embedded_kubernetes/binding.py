@@ -13,7 +13,7 @@ import msgspec
 import orjson
 from msgspec.structs import replace
 
-from .admission.attributes import Kind
+from .admission.attributes import GroupVersionKind
 from .admission.configured import Below, Review
 from .errors import ApiError, bad_request, conflict, not_found, other_namespace
 from .registry import Registry, Served
@@ -22,7 +22,7 @@ from .resource import Object
 from .store import HEAD, Record
 from .subresources import DONE, NODES, PODS, body_of, review_below, set_condition
 
-BINDING = Below(subresource="binding", kind=Kind("", "v1", "Binding"))
+BINDING = Below(subresource="binding", kind=GroupVersionKind("", "v1", "Binding"))
 #: Node labels that a bind copies to the pod (PodTopologyLabelsAdmission, enabled since 1.35).
 _TOPOLOGY = ("topology.kubernetes.io/zone", "topology.kubernetes.io/region")
 

@@ -145,7 +145,7 @@ def resource_of(crd: Object, version: str) -> Resource:
     namespaced = spec["scope"] == "Namespaced"
     structural = Structural((found.get("schema") or {}).get("openAPIV3Schema") or {"type": "object"})
     status = (found.get("subresources") or {}).get("status") is not None
-    rules = _Rules(structural, namespaced=namespaced, status=status)
+    rules = _CustomStrategy(structural, namespaced=namespaced, status=status)
     selectable = tuple(field["jsonPath"] for field in found.get("selectableFields") or ())
     in_namespace = ("metadata.namespace",) if namespaced else ()
     return Resource(
@@ -172,7 +172,7 @@ def resource_of(crd: Object, version: str) -> Resource:
     )
 
 
-class _Rules(NamedTuple):
+class _CustomStrategy(NamedTuple):
     """The strategy of a custom kind: the fields that its writes reset, keep and validate."""
 
     structural: Structural

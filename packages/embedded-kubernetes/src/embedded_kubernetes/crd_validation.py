@@ -24,7 +24,7 @@ Node = Mapping[str, Any]
 Steps = tuple[str | int, ...]
 
 
-class Failure(NamedTuple):
+class InvalidValue(NamedTuple):
     """A cause, with the steps from the root to the invalid value."""
 
     at: Steps
@@ -67,11 +67,11 @@ def _path(at: Steps) -> str:
     return text.removeprefix(".")
 
 
-def _invalid(at: Steps, value: Any, said: str) -> Failure:
-    return Failure(at, Cause("FieldValueInvalid", _path(at), f"Invalid value: {shown(value)}: {said}"))
+def _invalid(at: Steps, value: Any, said: str) -> InvalidValue:
+    return InvalidValue(at, Cause("FieldValueInvalid", _path(at), f"Invalid value: {shown(value)}: {said}"))
 
 
-def _in_body(at: Steps, value: Any, said: str) -> Failure:
+def _in_body(at: Steps, value: Any, said: str) -> InvalidValue:
     return _invalid(at, value, f"{_path(at)} in body {said}")
 
 
@@ -94,7 +94,7 @@ def _is(value: Any, wanted: str) -> bool:
     return found == wanted or (wanted == "number" and found == "integer")
 
 
-def _check(value: Any, node: Node, at: Steps) -> Iterator[Failure]:
+def _check(value: Any, node: Node, at: Steps) -> Iterator[InvalidValue]:
     if value is None and node.get("nullable"):
         return
     wanted = node.get("type")
@@ -107,7 +107,7 @@ def _check(value: Any, node: Node, at: Steps) -> Iterator[Failure]:
         return
     if "enum" in node and not any(_same(value, one) for one in node["enum"]):
         allowed = [one if isinstance(one, str) else json.dumps(one) for one in node["enum"]]
-        yield Failure(at, unsupported(_path(at), value, allowed))
+        yield InvalidValue(at, unsupported(_path(at), value, allowed))
     if isinstance(value, str):
         yield from _check_string(value, node, at)
     elif isinstance(value, dict):
@@ -120,20 +120,20 @@ def _check(value: Any, node: Node, at: Steps) -> Iterator[Failure]:
         yield from _check_logic(value, node, at)
 
 
-def _wrong_type(value: Any, wanted: str, at: Steps) -> Failure:
+def _wrong_type(value: Any, wanted: str, at: Steps) -> InvalidValue:
     found = _type_name(value)
     said = f'{_path(at)} in body must be of type {wanted}: "{found}"'
-    return Failure(at, Cause("FieldValueTypeInvalid", _path(at), f'Invalid value: "{found}": {said}'))
+    return InvalidValue(at, Cause("FieldValueTypeInvalid", _path(at), f'Invalid value: "{found}": {said}'))
 
 
 def _same(one: Any, other: Any) -> bool:
     return isinstance(one, bool) == isinstance(other, bool) and bool(one == other)
 
 
-def _check_string(value: str, node: Node, at: Steps) -> Iterator[Failure]:
+def _check_string(value: str, node: Node, at: Steps) -> Iterator[InvalidValue]:
     if "maxLength" in node and len(value) > node["maxLength"]:
         said = f"Too long: may not be more than {node['maxLength']} bytes"
-        yield Failure(at, Cause("FieldValueTooLong", _path(at), said))
+        yield InvalidValue(at, Cause("FieldValueTooLong", _path(at), said))
     if "minLength" in node and len(value) < node["minLength"]:
         yield _in_body(at, value, f"should be at least {node['minLength']} chars long")
     if "pattern" in node:
@@ -145,7 +145,7 @@ def _check_string(value: str, node: Node, at: Steps) -> Iterator[Failure]:
         yield _in_body(at, value, f"must be of type {node['format']}: {shown(value)}")
 
 
-def _check_number(value: int | float, node: Node, at: Steps) -> Iterator[Failure]:
+def _check_number(value: int | float, node: Node, at: Steps) -> Iterator[InvalidValue]:
     if "minimum" in node:
         low = node["minimum"]
         if node.get("exclusiveMinimum") and value <= low:
@@ -170,12 +170,12 @@ def _number(value: float) -> str:
     return str(int(value)) if float(value).is_integer() else str(value)
 
 
-def _check_object(value: Object, node: Node, at: Steps) -> Iterator[Failure]:
+def _check_object(value: Object, node: Node, at: Steps) -> Iterator[InvalidValue]:
     for name in node.get("required") or ():
         if name not in value:
-            yield Failure(at, required(_path((*at, name))))
+            yield InvalidValue(at, required(_path((*at, name))))
     if "maxProperties" in node and len(value) > node["maxProperties"]:
-        yield Failure(at, too_many(_path(at), len(value), node["maxProperties"]))
+        yield InvalidValue(at, too_many(_path(at), len(value), node["maxProperties"]))
     if "minProperties" in node and len(value) < node["minProperties"]:
         yield _in_body(at, value, f"should have at least {node['minProperties']} properties")
     properties = node.get("properties") or {}
@@ -188,12 +188,12 @@ def _check_object(value: Object, node: Node, at: Steps) -> Iterator[Failure]:
     if at and node.get("x-kubernetes-embedded-resource"):
         for name in ("apiVersion", "kind"):
             if not value.get(name):
-                yield Failure(at, required(_path((*at, name)), "must not be empty"))
+                yield InvalidValue(at, required(_path((*at, name)), "must not be empty"))
 
 
-def _check_list(value: list[Any], node: Node, at: Steps) -> Iterator[Failure]:
+def _check_list(value: list[Any], node: Node, at: Steps) -> Iterator[InvalidValue]:
     if "maxItems" in node and len(value) > node["maxItems"]:
-        yield Failure(at, too_many(_path(at), len(value), node["maxItems"]))
+        yield InvalidValue(at, too_many(_path(at), len(value), node["maxItems"]))
     if "minItems" in node and len(value) < node["minItems"]:
         yield _in_body(at, value, f"should have at least {node['minItems']} items")
     if isinstance(node.get("items"), dict):
@@ -211,16 +211,16 @@ def _check_list(value: list[Any], node: Node, at: Steps) -> Iterator[Failure]:
         )
 
 
-def _duplicates(value: list[Any], identity: Callable[[Any], Any], at: Steps) -> Iterator[Failure]:
+def _duplicates(value: list[Any], identity: Callable[[Any], Any], at: Steps) -> Iterator[InvalidValue]:
     seen: set[str] = set()
     for index, item in enumerate(value):
         name = json.dumps(identity(item), sort_keys=True)
         if name in seen:
-            yield Failure((*at, index), duplicate(_path((*at, index)), identity(item)))
+            yield InvalidValue((*at, index), duplicate(_path((*at, index)), identity(item)))
         seen.add(name)
 
 
-def _check_logic(value: Any, node: Node, at: Steps) -> Iterator[Failure]:
+def _check_logic(value: Any, node: Node, at: Steps) -> Iterator[InvalidValue]:
     """Check the logical operators of `_LOGIC`."""
     name = _path(at)
     for branch in node.get("allOf") or ():

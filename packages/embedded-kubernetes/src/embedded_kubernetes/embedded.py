@@ -22,7 +22,7 @@ import orjson
 from apimachinery.errors import ConfigurationError
 
 from .assembly import Running, running, write_kubeconfig
-from .auth.audit import Asked
+from .auth.audit import AuditedRequest
 from .auth.identity import SELF
 from .errors import ClusterError
 from .fault_plan import Faults, plan_from
@@ -116,7 +116,7 @@ class EmbeddedCluster(Settings):
         super().__post_init__()
         self._on: _Thread | None = None
         self._folder: TemporaryDirectory[str] | None = None
-        self._asked: list[Asked] = []
+        self._asked: list[AuditedRequest] = []
         self._injector: Injector | None = None
         self.inject(self.faults)
 
@@ -230,7 +230,7 @@ class EmbeddedCluster(Settings):
         return {} if injector is None else dict(injector.fired)
 
     @property
-    def requests(self) -> list[Asked]:
+    def requests(self) -> list[AuditedRequest]:
         """The requests of clients in order of completion."""
         return list(self._asked)
 

@@ -242,7 +242,7 @@ KINDS = tuple(_FIELDS)
 WATCH_KINDS = KINDS[KINDS.index("close") :]
 
 
-class Rule(Section, frozen=True, kw_only=True):
+class FaultRule(Section, frozen=True, kw_only=True):
     """One fault for the matching requests, which are counted from 1.
 
     The first `after` of them pass. Of the next `first` (default: all), each one is affected with `probability`, or
@@ -261,7 +261,7 @@ class Rule(Section, frozen=True, kw_only=True):
 class Plan(Section, frozen=True, kw_only=True):
     """A plan. The first rule that affects a request decides; later rules do not count the request."""
 
-    rules: tuple[Rule, ...] = ()
+    rules: tuple[FaultRule, ...] = ()
     seed: int = 0
 
 
@@ -337,7 +337,7 @@ def _check_fault(fault: Fault, at: Path) -> None:
         raise Invalid(at, "has no position; allowed: exactly one of events and bytes")
 
 
-def _check_match(rule: Rule, at: Path) -> None:
+def _check_match(rule: FaultRule, at: Path) -> None:
     match, kind = rule.match, rule.fault.kind
     for key in ("verbs", "methods"):
         if getattr(match, key) == ():

@@ -20,7 +20,7 @@ import orjson
 from . import errors, fault_plan
 from .auth.attributes import VERBS, NoRequest, by_path, of_path
 from .errors import ApiError
-from .fault_plan import Fault, Match, Plan, Rule
+from .fault_plan import Fault, FaultRule, Match, Plan
 from .fault_streams import (
     TOO_OLD,
     Cutting,
@@ -95,7 +95,7 @@ _REASONS = {
 class _Turns:
     """The request count of one rule. It owns the rule's random numbers."""
 
-    rule: Rule
+    rule: FaultRule
     chance: Chance
     matched: int = 0
     fired: int = 0

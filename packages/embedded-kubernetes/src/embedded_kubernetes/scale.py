@@ -12,7 +12,7 @@ from typing import Any
 import orjson
 
 from . import patch, schema, writing
-from .admission.attributes import Kind
+from .admission.attributes import GroupVersionKind
 from .admission.configured import Below, Review, check_current, review_of
 from .bodies import media_type, of_kind, parse
 from .builtin.causes import check_not_negative
@@ -39,7 +39,7 @@ _PATCHES: dict[str, Callable[[Object, Any], Object]] = {
     # A Scale has no lists, so both merges are equivalent.
     "application/strategic-merge-patch+json": patch.merge_patch,
 }
-_BELOW = Below(subresource="scale", kind=Kind(_GROUP, _VERSION, _KIND))
+_BELOW = Below(subresource="scale", kind=GroupVersionKind(_GROUP, _VERSION, _KIND))
 _METADATA = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .admission.attributes import Kind
+from .admission.attributes import GroupVersionKind
 from .admission.configured import Below, Review, check_current, review_of
 from .admission.connecting import CONNECTS, connect_options
 from .bodies import decode, of_kind, parse
@@ -33,7 +33,7 @@ STREAMS = {
     "attach": ("GET", "POST"),
     "portforward": ("GET", "POST"),
 }
-EVICTION = Below(subresource="eviction", kind=Kind("policy", "v1", "Eviction"))
+EVICTION = Below(subresource="eviction", kind=GroupVersionKind("policy", "v1", "Eviction"))
 Warnings = tuple[tuple[str, str], ...]
 DONE = success(201)
 #: The condition of an evicted pod (KEP-3329).

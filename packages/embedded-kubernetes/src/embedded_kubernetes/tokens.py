@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import orjson
 
 from . import schema
-from .admission.attributes import Kind
+from .admission.attributes import GroupVersionKind
 from .admission.configured import Below, Review, review_of
 from .auth.gate import Access
 from .auth.identity import account_name
@@ -28,7 +28,7 @@ from .times import clock_text
 SERVICE_ACCOUNTS = ("", "serviceaccounts")
 
 _GROUP, _VERSION, _KIND = "authentication.k8s.io", "v1", "TokenRequest"
-_BELOW = Below(subresource="token", kind=Kind(_GROUP, _VERSION, _KIND))
+_BELOW = Below(subresource="token", kind=GroupVersionKind(_GROUP, _VERSION, _KIND))
 #: Lifetimes in seconds: default, minimum and maximum.
 _USUAL, _LEAST, _MOST = 3600, 600, 2**32
 #: The lifetime that kubelets request for pods. Such a token is valid for a year, with its intended end as a claim.

@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from agent_scheduler.cluster.kinds import Kind
-from agent_scheduler.controllers.reconciling import Learn, Put
+from agent_scheduler.controllers.reconciling import CreationReceiver, KeyQueue
 from agent_scheduler.kube.answers import Verb, asked_at
 from agent_scheduler.kube.driver import Send, send_once
 from agent_scheduler.kube.errors import FailureClass
@@ -30,12 +30,12 @@ from .plugins.registry import objects_of
 from .plugins.ssh import FILES, with_keys
 from .ssh_keys import new_pair
 from .volumes import claim_for, claim_name
-from .writes import Wanted, Writes
+from .writes import JobWriter, Wanted
 
 _encode = msgspec.json.Encoder().encode
 
 
-class _Place(NamedTuple):
+class _OwnedKind(NamedTuple):
     """The path of a kind, and the parts of its objects that the controller owns, or the named fields of these.
 
     Fields that the API server adds or does not allow to change are excluded.
@@ -48,11 +48,11 @@ class _Place(NamedTuple):
 
 _CLAIM: Final = "PersistentVolumeClaim"
 _PLACES: Final = {
-    "ConfigMap": _Place("api/v1", "configmaps", {"data": (), "binaryData": ()}),
-    "Secret": _Place("api/v1", "secrets", {"data": ()}),
-    "Service": _Place("api/v1", "services", {"spec": ("selector", "ports", "publishNotReadyAddresses")}),
-    "NetworkPolicy": _Place("apis/networking.k8s.io/v1", "networkpolicies", {"spec": ()}),
-    _CLAIM: _Place("api/v1", "persistentvolumeclaims", {}),
+    "ConfigMap": _OwnedKind("api/v1", "configmaps", {"data": (), "binaryData": ()}),
+    "Secret": _OwnedKind("api/v1", "secrets", {"data": ()}),
+    "Service": _OwnedKind("api/v1", "services", {"spec": ("selector", "ports", "publishNotReadyAddresses")}),
+    "NetworkPolicy": _OwnedKind("apis/networking.k8s.io/v1", "networkpolicies", {"spec": ()}),
+    _CLAIM: _OwnedKind("api/v1", "persistentvolumeclaims", {}),
 }
 
 
@@ -73,12 +73,12 @@ _Name = tuple[str, str]
 class Belongings:
     """Owner of these objects as last observed or created, by the key of the Job in their label."""
 
-    def __init__(self, writes: Writes, *, transport: Transport, timing: Timing) -> None:
+    def __init__(self, writes: JobWriter, *, transport: Transport, timing: Timing) -> None:
         self._writes = writes
         self._transport = transport
         self._timing = timing
-        self._put: Put = lambda _key, _seconds=None, /: None
-        self._learn: Learn = lambda _kind, _made, /: True
+        self._put: KeyQueue = lambda _key, _seconds=None, /: None
+        self._learn: CreationReceiver = lambda _kind, _made, /: True
         self._known: dict[str, dict[_Name, Belonging]] = {}
         #: UID of an object -> its key.
         self._keys: dict[str, str] = {}
@@ -87,7 +87,7 @@ class Belongings:
         self._gone: dict[str, str] = {}
         self._claimed: dict[str, str] = {}
 
-    def kinds(self, put: Put, learn: Learn, *, ssh: bool) -> list[Kind]:
+    def kinds(self, put: KeyQueue, learn: CreationReceiver, *, ssh: bool) -> list[Kind]:
         """Return the kinds to watch; Secrets only if the plugin ssh is enabled."""
         self._put, self._learn = put, learn
         return [

@@ -22,12 +22,20 @@ from apimachinery.times import time_text
 
 from .belongings import Belongings
 from .cluster import NEWS, JobsCluster
-from .depends import REASON, Waiting, attainable_minimum, pods_in_vain, reserves, waiting_roles, waiting_tasks
+from .depends import (
+    REASON,
+    WaitingTask,
+    attainable_minimum,
+    pods_in_vain,
+    reserves,
+    waiting_roles,
+    waiting_tasks,
+)
 from .group import group_for, renewal
 from .identity import key_of
 from .plugins.registry import changed, unknown
 from .pods import correction, is_lost, is_outdated, partition_of, pod_for, stand_by, wanted_pods
-from .policies import Happened
+from .policies import JobEvent
 from .states import (
     CLOSED,
     ENDED,
@@ -43,7 +51,7 @@ from .states import (
 )
 from .status import controlled_by, counted, explained, found_again, moved, without_others, without_plugins
 from .volumes import mounted
-from .writes import Wanted, Writes
+from .writes import JobWriter, Wanted
 
 #: The reportingController of its events.
 REPORTER: Final = "agent-scheduler-job"
@@ -55,7 +63,7 @@ class Carrying:
     def __init__(
         self,
         cluster: JobsCluster,
-        writes: Writes,
+        writes: JobWriter,
         belongings: Belongings,
         *,
         plugins: Collection[str],
@@ -84,7 +92,7 @@ class Carrying:
 
     # ---- taking pods away
 
-    async def kill(self, job: Job, kill: Kill, happened: Happened, wanted: Wanted) -> bool:
+    async def kill(self, job: Job, kill: Kill, happened: JobEvent, wanted: Wanted) -> bool:
         """Mark the pods to remove and write the new phase. Returns whether the status is written.
 
         Later calls of `sync` delete marked objects that are left.
@@ -303,7 +311,7 @@ class Carrying:
     async def _write_status(
         self,
         job: Job,
-        waiting: Mapping[str, Waiting],
+        waiting: Mapping[str, WaitingTask],
         wanted: Wanted,
         status: JobStatus | None = None,
         *,
@@ -332,7 +340,7 @@ class Carrying:
         return time_text(self._timing.now())
 
 
-def _targets(job: Job, scope: Scope, happened: Happened, pods: Mapping[str, JobPod]) -> dict[str, JobPod]:
+def _targets(job: Job, scope: Scope, happened: JobEvent, pods: Mapping[str, JobPod]) -> dict[str, JobPod]:
     """Return the pods to which an action applies."""
     if scope is Scope.JOB:
         return dict(pods)
@@ -349,7 +357,7 @@ def _targets(job: Job, scope: Scope, happened: Happened, pods: Mapping[str, JobP
     return {name: pod for name, pod in of_task.items() if name in wish and partition_of(*wish[name]) == part}
 
 
-def has_partitions(job: Job, happened: Happened) -> bool:
+def has_partitions(job: Job, happened: JobEvent) -> bool:
     return any(task.name == happened.task and task.partition_policy is not None for task in tasks_of(job))
 
 

@@ -14,7 +14,7 @@ from typing import Final
 import msgspec
 
 from agent_scheduler.cluster.groups import POD_GROUP
-from agent_scheduler.controllers.reconciling import Learn, Put
+from agent_scheduler.controllers.reconciling import CreationReceiver, KeyQueue
 from agent_scheduler.kube.watch_events import is_older
 from agent_scheduler.objects.batch import NOT_LET_IN, TASK_SPEC, Command, PodGroup, PriorityClass, Queue
 from agent_scheduler.objects.job import JOB_VERSION, Job, TaskSpec
@@ -30,7 +30,7 @@ from .policies import (
     TASK_COMPLETED,
     TASK_FAILED,
     UNKNOWN,
-    Happened,
+    JobEvent,
     answer,
 )
 from .states import ACTIVE, tasks_of
@@ -56,8 +56,8 @@ class JobsCluster:
     """
 
     def __init__(self) -> None:
-        self.put: Put = lambda _key, _seconds=None, /: None
-        self.learn: Learn = lambda _kind, _made, /: True
+        self.put: KeyQueue = lambda _key, _seconds=None, /: None
+        self.learn: CreationReceiver = lambda _kind, _made, /: True
         self.jobs: dict[str, Job] = {}
         #: Pods by UID of the Job and by name. An earlier Job of the same name may have left pods.
         self._pods: dict[str, dict[str, JobPod]] = {}
@@ -66,7 +66,7 @@ class JobsCluster:
         self.commands: dict[str, Command] = {}
         self.queues: dict[str, Queue] = {}
         self.priorities: dict[str, int] = {}
-        self._happened: dict[str, deque[Happened]] = {}
+        self._happened: dict[str, deque[JobEvent]] = {}
         #: UIDs of pods that this process has deleted, whose deletion the watch may not have delivered yet.
         self._leaving: set[str] = set()
         self._noting = False
@@ -80,7 +80,7 @@ class JobsCluster:
     def group(self, job: Job) -> PodGroup | None:
         return self._groups.get(job_key(job.metadata.namespace, group_name_of(job)))
 
-    def take(self, key: str) -> Happened | None:
+    def take(self, key: str) -> JobEvent | None:
         """Return the next unhandled event."""
         waiting = self._happened.get(key)
         if not waiting:
@@ -88,7 +88,7 @@ class JobsCluster:
             return None
         return waiting.popleft()
 
-    def give_back(self, key: str, happened: Happened) -> None:
+    def give_back(self, key: str, happened: JobEvent) -> None:
         """Put back an event that was not handled."""
         self._happened.setdefault(key, deque()).appendleft(happened)
 
@@ -260,7 +260,7 @@ class JobsCluster:
         before = None if known is None else known.status.phase
         is_noted = self._noting and before is not None and found.status.phase == UNKNOWN != before
         if is_noted and metadata.deletion_timestamp is None:
-            self._note(key, Happened(UNKNOWN))
+            self._note(key, JobEvent(UNKNOWN))
         if is_noted or before is None or (before in NOT_LET_IN) != (found.status.phase in NOT_LET_IN):
             self.put(key)
         else:
@@ -333,7 +333,7 @@ class JobsCluster:
                 if is_there or answer(job, each).action in OF_THE_WHOLE:
                     self._note(key, each)
 
-    def _left_of(self, job: Job) -> Iterable[Happened]:
+    def _left_of(self, job: Job) -> Iterable[JobEvent]:
         if job.status.state.phase not in ACTIVE:
             return
         pods = self.pods(job).values()
@@ -348,9 +348,9 @@ class JobsCluster:
                 yield _of_pod(TASK_COMPLETED, of_task[-1])
         group = self.group(job)
         if group is not None and group.status.phase == UNKNOWN:
-            yield Happened(UNKNOWN)
+            yield JobEvent(UNKNOWN)
 
-    def _note(self, key: str, happened: Happened) -> None:
+    def _note(self, key: str, happened: JobEvent) -> None:
         self._happened.setdefault(key, deque()).append(happened)
 
 
@@ -380,9 +380,9 @@ def _restarts(pod: JobPod) -> int:
     return sum(each.restart_count for each in reports)
 
 
-def _of_pod(event: str, pod: JobPod) -> Happened:
+def _of_pod(event: str, pod: JobPod) -> JobEvent:
     first = next(iter(pod.status.container_statuses or ()), None)
     ended = first.state.terminated if first is not None else None
     code = ended.exit_code if ended is not None and event == POD_FAILED else 0
     metadata = pod.metadata
-    return Happened(event, pod.annotation(TASK_SPEC), metadata.name, metadata.uid, code, pod.version)
+    return JobEvent(event, pod.annotation(TASK_SPEC), metadata.name, metadata.uid, code, pod.version)

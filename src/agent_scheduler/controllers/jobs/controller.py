@@ -16,7 +16,7 @@ import msgspec
 
 from agent_scheduler.cluster.groups import pod_groups, queues
 from agent_scheduler.cluster.kinds import Kind
-from agent_scheduler.controllers.reconciling import Learn, Put
+from agent_scheduler.controllers.reconciling import CreationReceiver, KeyQueue
 from agent_scheduler.kube.recorder import EventRecorder
 from agent_scheduler.kube.retry import Timing
 from agent_scheduler.kube.transport import Transport, segment
@@ -37,9 +37,9 @@ from .carrying import Carrying, has_partitions
 from .cluster import PODS_OF_JOBS, JobsCluster
 from .identity import job_key
 from .plugins.registry import PLUGINS, SSH
-from .policies import POD_PENDING, Answer, Happened, answer, pending_limit
+from .policies import POD_PENDING, JobEvent, PolicyAction, answer, pending_limit
 from .states import ACTIVE, FINISHED, RESTART_PARTITION, SYNC_JOB, kill_for, tasks_of
-from .writes import Wanted, Writes
+from .writes import JobWriter, Wanted
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,7 +74,7 @@ class JobController:
         self._ssh = settings.ssh
         self._timing = timing
         self._cluster = JobsCluster()
-        self._writes = Writes(self._cluster, transport=transport, timing=timing)
+        self._writes = JobWriter(self._cluster, transport=transport, timing=timing)
         self._belongings = Belongings(self._writes, transport=transport, timing=timing)
         self._carrying = Carrying(
             self._cluster,
@@ -84,9 +84,9 @@ class JobController:
             events=events,
             timing=timing,
         )
-        self._put: Put = _nothing
+        self._put: KeyQueue = _nothing
         #: Events that wait for their policy's timeout, with their times on the clock, by key of the Job.
-        self._delayed: dict[str, list[tuple[float, Happened]]] = {}
+        self._delayed: dict[str, list[tuple[float, JobEvent]]] = {}
         #: UIDs of commands that are executed and not yet deleted.
         self._obeyed: set[str] = set()
         #: UIDs of pods with a limit on their pending time, and of those whose limit has passed.
@@ -95,7 +95,7 @@ class JobController:
 
     # ---- watches
 
-    def kinds(self, put: Put, learn: Learn) -> list[Kind]:
+    def kinds(self, put: KeyQueue, learn: CreationReceiver) -> list[Kind]:
         known = self._cluster
         self._put = known.put = put
         known.learn = learn
@@ -181,7 +181,7 @@ class JobController:
                 return False
         return True
 
-    async def _answer(self, key: str, job: Job, happened: Happened, wanted: Wanted) -> bool:
+    async def _answer(self, key: str, job: Job, happened: JobEvent, wanted: Wanted) -> bool:
         """Apply the policy for the event. Returns whether it is applied, or waits for its timeout."""
         found = answer(job, happened)
         if found.after and not happened.waited:
@@ -189,7 +189,7 @@ class JobController:
             return True
         return await self._act(job, found.action, happened, wanted)
 
-    async def _act(self, job: Job, action: str, happened: Happened, wanted: Wanted) -> bool:
+    async def _act(self, job: Job, action: str, happened: JobEvent, wanted: Wanted) -> bool:
         kill = kill_for(job, action)
         if action == RESTART_PARTITION and not has_partitions(job, happened):
             kill = None
@@ -209,7 +209,7 @@ class JobController:
     async def _obey(self, job: Job, command: Command, wanted: Wanted) -> bool:
         """Execute the command, and then delete it, so that none is lost."""
         if command.metadata.uid not in self._obeyed:
-            if not await self._act(job, command.action, Happened(action=command.action), wanted):
+            if not await self._act(job, command.action, JobEvent(action=command.action), wanted):
                 return False
             self._obeyed.add(command.metadata.uid)
             self._carrying.say(
@@ -230,17 +230,17 @@ class JobController:
 
     # ---- timeouts
 
-    def _delay(self, key: str, job: Job, happened: Happened, found: Answer) -> None:
+    def _delay(self, key: str, job: Job, happened: JobEvent, found: PolicyAction) -> None:
         due = self._timing.clock() + found.after
         self._delayed.setdefault(key, []).append((due, happened._replace(waited=True)))
         self._put(key, found.after)
         self._tell_delay(job, found)
 
-    def _tell_delay(self, job: Job, found: Answer) -> None:
+    def _tell_delay(self, job: Job, found: PolicyAction) -> None:
         note = f"Execute action {found.action} after {format_duration(found.after)}"
         self._carrying.say(job, "ExecuteAction", note)
 
-    def _due(self, key: str) -> Happened | None:
+    def _due(self, key: str) -> JobEvent | None:
         """Return the next event whose timeout has passed.
 
         If there is none, the key is queued again for the first timeout: it may have been queued for an earlier reason,
@@ -278,7 +278,7 @@ class JobController:
                 self._put(key, left)
                 continue
             overdue.add(metadata.uid)
-            happened = Happened(POD_PENDING, task, name, metadata.uid, version=pod.version, waited=True)
+            happened = JobEvent(POD_PENDING, task, name, metadata.uid, version=pod.version, waited=True)
             self._cluster.give_back(key, happened)
 
     def _forget_pending(self, key: str) -> None:

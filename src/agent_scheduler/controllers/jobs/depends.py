@@ -23,7 +23,7 @@ _FAILED: Final = "Failed"
 _RAN: Final = frozenset(("Running", "Succeeded", _FAILED))
 
 
-class Waiting(NamedTuple):
+class WaitingTask(NamedTuple):
     """A task whose pods wait for other tasks; `on` has the name, the ready pods and the needed pods of each.
 
     `in_vain` is whether failures of their pods keep its turn from coming unless some are recreated.
@@ -46,7 +46,7 @@ def reserves(job: Job) -> bool:
     return (job.metadata.annotations or {}).get(DEPENDS_ON_GANG) == RESERVE
 
 
-def waiting_tasks(job: Job, pods: Mapping[str, JobPod]) -> dict[str, Waiting]:
+def waiting_tasks(job: Job, pods: Mapping[str, JobPod]) -> dict[str, WaitingTask]:
     """Return the waiting tasks by name; `pods` are all of the Job's.
 
     Unknown names in dependencies are ignored, because such a pod would never be created. Outdated pods are not ready,
@@ -70,7 +70,7 @@ def waiting_tasks(job: Job, pods: Mapping[str, JobPod]) -> dict[str, Waiting]:
     return {name: waiting._replace(in_vain=name in lost) for name, waiting in found.items()}
 
 
-def pods_in_vain(job: Job, pods: Mapping[str, JobPod], waiting: Mapping[str, Waiting]) -> int:
+def pods_in_vain(job: Job, pods: Mapping[str, JobPod], waiting: Mapping[str, WaitingTask]) -> int:
     """Return the number of missing pods that are never created, because their tasks wait in vain."""
     return sum(
         pod_name(job, task, index) not in pods
@@ -131,7 +131,7 @@ def _may_run(pod: JobPod | None) -> bool:
     return pod is None or pod.status.phase != _FAILED or pod.metadata.deletion_timestamp is not None
 
 
-def _in_vain(found: Mapping[str, Waiting], possible: Mapping[str, int]) -> set[str]:
+def _in_vain(found: Mapping[str, WaitingTask], possible: Mapping[str, int]) -> set[str]:
     """Return the tasks whose turn never comes, because a dependency cannot become ready or waits in vain itself."""
     lost: set[str] = set()
     while True:
@@ -148,7 +148,7 @@ def _in_vain(found: Mapping[str, Waiting], possible: Mapping[str, int]) -> set[s
         lost |= more
 
 
-def _waiting(task: TaskSpec, by_name: Mapping[str, TaskSpec], ready: Mapping[str, int]) -> Waiting | None:
+def _waiting(task: TaskSpec, by_name: Mapping[str, TaskSpec], ready: Mapping[str, int]) -> WaitingTask | None:
     depends = task.depends_on
     names = [name for name in (depends.name or () if depends is not None else ()) if name in by_name]
     unmet = [
@@ -159,7 +159,7 @@ def _waiting(task: TaskSpec, by_name: Mapping[str, TaskSpec], ready: Mapping[str
     any_of = depends is not None and depends.iteration == ANY and len(names) > 1
     if not unmet or (any_of and len(unmet) < len(set(names))):
         return None
-    return Waiting(task.name, tuple(unmet), any_of)
+    return WaitingTask(task.name, tuple(unmet), any_of)
 
 
 def waiting_roles(job: Job, group: PodGroup | None, pods: Mapping[str, JobPod]) -> list[str]:

@@ -10,7 +10,12 @@ import msgspec
 from msgspec.structs import replace
 
 from agent_scheduler.engine.state.podusage import Usage, quota_usage
-from agent_scheduler.engine.state.quotause import Scoped, asks_for_quality, crosses_namespaces, is_terminating
+from agent_scheduler.engine.state.quotause import (
+    ScopeFacts,
+    asks_for_quality,
+    crosses_namespaces,
+    is_terminating,
+)
 from agent_scheduler.objects.batch import (
     API_VERSION,
     ATTAINABLE,
@@ -31,11 +36,11 @@ from .pods import group_name_of, owner_of
 from .states import tasks_of
 
 
-class _Template(Wire, frozen=True):
+class _GroupTemplate(Wire, frozen=True):
     spec: TemplateSpec = TemplateSpec()
 
 
-_decode = msgspec.json.Decoder(_Template).decode
+_decode = msgspec.json.Decoder(_GroupTemplate).decode
 
 
 #: Annotations that the controller owns; all others are the Job's.
@@ -159,7 +164,7 @@ def _quota_parts(job: Job, priorities: Mapping[str, int]) -> dict[str, str]:
 
     It is needed if pods of the minimum have a deadline or refer to other namespaces, which the group does not include.
     """
-    totals: dict[Scoped, Usage] = {}
+    totals: dict[ScopeFacts, Usage] = {}
     for usage, scoped, number in _minimum(job, priorities):
         if number > 0:
             own = scoped.priority_class or job.spec.priority_class_name
@@ -173,7 +178,7 @@ def _quota_parts(job: Job, priorities: Mapping[str, int]) -> dict[str, str]:
     return {QUOTA_PARTS: msgspec.json.encode(parts).decode()}
 
 
-def _minimum(job: Job, priorities: Mapping[str, int]) -> list[tuple[Usage, Scoped, int]]:
+def _minimum(job: Job, priorities: Mapping[str, int]) -> list[tuple[Usage, ScopeFacts, int]]:
     """Return each task's requests, quota scopes and minimum, by priority and then in the order of the Job.
 
     If the Job needs at least as many pods as its tasks' minimums together, these are counted first.
@@ -196,11 +201,11 @@ def _minimum(job: Job, priorities: Mapping[str, int]) -> list[tuple[Usage, Scope
 
 
 @lru_cache(maxsize=4096)
-def _of_template(template: bytes) -> tuple[Usage, Scoped]:
+def _of_template(template: bytes) -> tuple[Usage, ScopeFacts]:
     """Return a pod's requests and quota scopes, cached: each reconciliation reads them, and must not modify them."""
     spec = _decode(template).spec
     usage = quota_usage(spec)
-    return usage, Scoped(
+    return usage, ScopeFacts(
         terminating=is_terminating(spec.active_deadline_seconds),
         best_effort=not asks_for_quality({name: amount.nano for name, amount in usage.items()}),
         priority_class=spec.priority_class_name,

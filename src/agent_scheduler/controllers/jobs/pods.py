@@ -39,25 +39,25 @@ class _Container(Wire, frozen=True):
     volume_mounts: _Items = None
 
 
-class _Spec(Wire, frozen=True):
+class _TaskPodSpec(Wire, frozen=True):
     containers: list[_Container] | None = None
     init_containers: list[_Container] | None = None
     volumes: _Items = None
 
 
-class _Metadata(Wire, frozen=True):
+class _TaskMetadata(Wire, frozen=True):
     annotations: dict[str, str] | None = None
     labels: dict[str, str] | None = None
 
 
-class _Template(Wire, frozen=True):
+class _TaskTemplate(Wire, frozen=True):
     """The parts to which the controller adds, with their types, because the API server does not validate them."""
 
-    metadata: _Metadata | None = None
-    spec: _Spec | None = None
+    metadata: _TaskMetadata | None = None
+    spec: _TaskPodSpec | None = None
 
 
-_decode_template = msgspec.json.Decoder(_Template).decode
+_decode_template = msgspec.json.Decoder(_TaskTemplate).decode
 _decode = msgspec.json.Decoder(dict[str, Any]).decode
 
 

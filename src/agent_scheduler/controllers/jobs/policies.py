@@ -22,7 +22,7 @@ UNKNOWN: Final = "Unknown"
 OF_THE_WHOLE: Final = frozenset({ABORT_JOB, RESTART_JOB, TERMINATE_JOB, COMPLETE_JOB})
 
 
-class Happened(NamedTuple):
+class JobEvent(NamedTuple):
     """An event of a Job, of its task or of its pod; or a Command's action.
 
     `version` is that of the Job when the pod was created; None means the current one. `waited` is whether its policy's
@@ -39,25 +39,25 @@ class Happened(NamedTuple):
     waited: bool = False
 
 
-class Answer(NamedTuple):
+class PolicyAction(NamedTuple):
     """The action to execute, after a delay in seconds."""
 
     action: str
     after: float = 0.0
 
 
-def answer(job: Job, happened: Happened) -> Answer:
+def answer(job: Job, happened: JobEvent) -> PolicyAction:
     """Return the action of the first policy that applies; those of the task precede those of the Job."""
     if happened.action:
-        return Answer(happened.action)
+        return PolicyAction(happened.action)
     version = job.status.version if happened.version is None else happened.version
     if not happened.event or version < job.status.version:
         # Events of an earlier try do not concern this one.
-        return Answer(SYNC_JOB)
+        return PolicyAction(SYNC_JOB)
     for policy in _policies(job, happened.task):
         if _meets(policy, happened):
-            return Answer(policy.action, seconds_of(policy))
-    return Answer(SYNC_JOB)
+            return PolicyAction(policy.action, seconds_of(policy))
+    return PolicyAction(SYNC_JOB)
 
 
 def seconds_of(policy: LifecyclePolicy) -> float:
@@ -68,9 +68,9 @@ def seconds_of(policy: LifecyclePolicy) -> float:
         return 0.0
 
 
-def pending_limit(job: Job, task: TaskSpec) -> Answer | None:
+def pending_limit(job: Job, task: TaskSpec) -> PolicyAction | None:
     """Return the action on a pod of the task that is pending for its limit; None if there is none."""
-    found = answer(job, Happened(POD_PENDING, task.name))
+    found = answer(job, JobEvent(POD_PENDING, task.name))
     return found if found.action != SYNC_JOB else None
 
 
@@ -82,7 +82,7 @@ def _policies(job: Job, task: str) -> Iterator[LifecyclePolicy]:
     yield from job.spec.policies or ()
 
 
-def _meets(policy: LifecyclePolicy, happened: Happened) -> bool:
+def _meets(policy: LifecyclePolicy, happened: JobEvent) -> bool:
     events = {*(policy.events or ()), policy.event} - {""}
     if happened.event in events or ANY in events:
         # Pending is no event without a timeout.

@@ -12,7 +12,7 @@ from agent_scheduler.objects.job import Job, JobCondition, JobState, JobStatus, 
 from agent_scheduler.objects.job_pod import JobPod
 from agent_scheduler.objects.merging import replacement
 
-from .depends import REASON, Waiting
+from .depends import REASON, WaitingTask
 from .volumes import controlled
 
 #: The fields that count pods, by the pods' phase.
@@ -69,7 +69,7 @@ def moved(status: JobStatus, phase: str, now: str) -> JobStatus:
     )
 
 
-def explained(status: JobStatus, waiting: Mapping[str, Waiting]) -> JobStatus:
+def explained(status: JobStatus, waiting: Mapping[str, WaitingTask]) -> JobStatus:
     """Return `status` with the tasks that wait and their dependencies."""
     text = "; ".join(str(each) for each in waiting.values())
     state = msgspec.structs.replace(status.state, reason=REASON if text else "", message=text)

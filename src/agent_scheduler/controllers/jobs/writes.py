@@ -12,7 +12,7 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from agent_scheduler.kube.answers import Verb, asked_at
-from agent_scheduler.kube.create import Made, create_once, delete_once, is_gone
+from agent_scheduler.kube.create import CreateResult, create_once, delete_once, is_gone
 from agent_scheduler.kube.driver import Send, send_once
 from agent_scheduler.kube.errors import Failure, FailureClass
 from agent_scheduler.kube.patch import called_off, is_about_another_pod, patch_once
@@ -40,7 +40,7 @@ Wanted = Callable[[], bool]
 T = TypeVar("T")
 
 
-class Writes:
+class JobWriter:
     """Each call returns whether its result is achieved; failures are logged."""
 
     def __init__(self, cluster: JobsCluster, *, transport: Transport, timing: Timing) -> None:
@@ -90,7 +90,7 @@ class Writes:
 
     # ---- pods
 
-    async def make_pod(self, body: dict[str, Any], wanted: Wanted) -> Made:
+    async def make_pod(self, body: dict[str, Any], wanted: Wanted) -> CreateResult:
         namespace, name = body["metadata"]["namespace"], body["metadata"]["name"]
         made = await self.create(f"/api/v1/namespaces/{segment(namespace)}/pods", name, body, wanted)
         if made.failure is None:
@@ -163,7 +163,7 @@ class Writes:
 
     # ---- all of them
 
-    async def create(self, collection: str, name: str, body: dict[str, Any], wanted: Wanted) -> Made:
+    async def create(self, collection: str, name: str, body: dict[str, Any], wanted: Wanted) -> CreateResult:
         return await create_once(
             self._transport, collection, segment(name), _encode(body), wanted=wanted, timing=self._timing
         )

@@ -17,7 +17,7 @@ from msgspec import Raw
 
 from agent_scheduler.cluster.groups import POD_GROUP, namespaces, pod_groups
 from agent_scheduler.cluster.kinds import Kind
-from agent_scheduler.controllers.reconciling import Learn, Put
+from agent_scheduler.controllers.reconciling import CreationReceiver, KeyQueue
 from agent_scheduler.engine.state.podinfo import FINISHED
 from agent_scheduler.kube.answers import Verb, asked_at
 from agent_scheduler.kube.create import create_once, delete_once
@@ -84,7 +84,7 @@ def _read_pod(raw: bytes | memoryview | Raw) -> MemberPod:
     return pod
 
 
-class _Members:
+class _PodsOfGroup:
     """The pods of a group, by UID.
 
     `lodgers` name the group although their workload's group is another one; the group is not created for them.
@@ -140,11 +140,11 @@ class PodGroupController:
         self._timing = timing
         self._log = get_logger("podgroup-controller")
         self._once = OncePer(_LOG_SECONDS, clock=timing.clock)
-        self._put: Put = lambda _key, _seconds=None, /: None
-        self._made: Learn = lambda _kind, _made, /: True
+        self._put: KeyQueue = lambda _key, _seconds=None, /: None
+        self._made: CreationReceiver = lambda _kind, _made, /: True
         #: Pods by UID; and by namespace and name of the group that each names, or should name.
         self._pods: dict[str, MemberPod] = {}
-        self._members: dict[GroupName, _Members] = {}
+        self._members: dict[GroupName, _PodsOfGroup] = {}
         #: Groups whose names begin with `GROUP_OF_PODS`, as those that are created here.
         self._groups: dict[GroupName, PodGroup] = {}
         #: ReplicaSets and StatefulSets, by UID.
@@ -155,7 +155,7 @@ class PodGroupController:
 
     # ---- watches
 
-    def kinds(self, put: Put, learn: Learn) -> list[Kind]:
+    def kinds(self, put: KeyQueue, learn: CreationReceiver) -> list[Kind]:
         self._put, self._made = put, learn
         selector = "status.phase!=Succeeded,status.phase!=Failed"
         if len(self._schedulers) == 1:
@@ -192,7 +192,7 @@ class PodGroupController:
             # Other pods name another group, have ended (`_read_pod`), or use another scheduler.
             uid = pod.metadata.uid
             self._pods[uid] = pod
-            members = self._members.setdefault(_group_of(pod), _Members())
+            members = self._members.setdefault(_group_of(pod), _PodsOfGroup())
             members.set(pod, lodges=named_group(pod) not in ("", group_name(pod)))
             self._put(uid)
 

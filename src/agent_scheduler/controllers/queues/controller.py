@@ -13,7 +13,7 @@ import msgspec
 
 from agent_scheduler.cluster.groups import pod_groups, queues
 from agent_scheduler.cluster.kinds import Kind
-from agent_scheduler.controllers.reconciling import Learn
+from agent_scheduler.controllers.reconciling import CreationReceiver
 from agent_scheduler.kube.create import create_once, delete_once
 from agent_scheduler.kube.errors import Failure, FailureClass
 from agent_scheduler.kube.patch import patch_once
@@ -38,7 +38,7 @@ from agent_scheduler.objects.batch import (
 )
 from agent_scheduler.telemetry.logs import OncePer, get_logger
 
-from .states import COUNTED, OPEN, SHUT, Step, closed, followed, is_marked, parent_of, synced
+from .states import COUNTED, OPEN, SHUT, QueueAction, closed, followed, is_marked, parent_of, synced
 
 _encode = msgspec.json.Encoder().encode
 
@@ -85,7 +85,7 @@ class QueueController:
 
     # ---- watches
 
-    def kinds(self, put: Callable[[str], None], _learn: Learn) -> list[Kind]:
+    def kinds(self, put: Callable[[str], None], _learn: CreationReceiver) -> list[Kind]:
         self._put = put
         return [
             queues(self._set_queue, self._delete_queue),
@@ -201,13 +201,13 @@ class QueueController:
         if queue is None:
             return True
         match followed(queue, self._queues.get(parent_of(queue))):
-            case Step.CLOSE:
+            case QueueAction.CLOSE:
                 return await self._mark(name, "true", wanted) and await self._close(name, wanted)
-            case Step.OPEN:
+            case QueueAction.OPEN:
                 return await self._open(name, wanted)
-            case Step.UNMARK:
+            case QueueAction.UNMARK:
                 return await self._mark(name, "false", wanted)
-            case Step.NONE:
+            case QueueAction.NONE:
                 return True
 
     async def _name_parent(self, name: str, wanted: Callable[[], bool]) -> bool:

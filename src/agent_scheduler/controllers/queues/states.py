@@ -19,7 +19,7 @@ SHUT: Final = frozenset({CLOSED, CLOSING})
 COUNTED: Final = {phase: phase.lower() for phase in PHASES}
 
 
-class Step(enum.Enum):
+class QueueAction(enum.Enum):
     """The action that the parent queue's state requires."""
 
     NONE = enum.auto()
@@ -53,12 +53,12 @@ def is_marked(queue: Queue) -> bool:
     return (queue.metadata.annotations or {}).get(CLOSED_BY_PARENT) == "true"
 
 
-def followed(queue: Queue, parent: Queue | None) -> Step:
+def followed(queue: Queue, parent: Queue | None) -> QueueAction:
     """Return the action that the parent's state requires; none if it does not exist or its state is not definite."""
     if parent is None:
-        return Step.NONE
+        return QueueAction.NONE
     if parent.status.state in SHUT:
-        return Step.NONE if queue.status.state in SHUT else Step.CLOSE
+        return QueueAction.NONE if queue.status.state in SHUT else QueueAction.CLOSE
     if parent.status.state != OPEN or not is_marked(queue):
-        return Step.NONE
-    return Step.OPEN if queue.status.state in SHUT else Step.UNMARK
+        return QueueAction.NONE
+    return QueueAction.OPEN if queue.status.state in SHUT else QueueAction.UNMARK

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from agent_scheduler.config.sharding import FILE, Sharding, load_sharding
+from agent_scheduler.config.sharding import FILE, ShardingConfiguration, load_sharding
 from agent_scheduler.engine.shards.settings import NOBODY, PlanSettings
 from agent_scheduler.kube.recorder import ObjectReference
 from agent_scheduler.objects.config_map import ConfigMap
@@ -31,7 +31,7 @@ class ShardingSettings(NamedTuple):
     source: str
 
 
-class Effective:
+class EffectiveSettings:
     """Owner of the settings in effect."""
 
     def __init__(self, flags: ShardingSettings, *, namespace: str, name: str) -> None:
@@ -65,7 +65,7 @@ class Effective:
         return sharding.warnings
 
 
-def read(found: ConfigMap, *, source: str) -> Sharding:
+def read(found: ConfigMap, *, source: str) -> ShardingConfiguration:
     """Parse a ConfigMap. Raises ConfigurationError."""
     text = (found.data or {}).get(FILE)
     if text is None:
@@ -74,7 +74,7 @@ def read(found: ConfigMap, *, source: str) -> Sharding:
     return load_sharding(text, source=source)
 
 
-def complete(sharding: Sharding, flags: ShardingSettings, *, source: str) -> ShardingSettings:
+def complete(sharding: ShardingConfiguration, flags: ShardingSettings, *, source: str) -> ShardingSettings:
     """Return the settings of a file, with the flags' values for those that it does not set."""
     return ShardingSettings(
         sharding.plan,

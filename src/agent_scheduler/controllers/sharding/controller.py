@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from agent_scheduler.cluster.informers import Informers
 from agent_scheduler.cluster.kinds import Kind
-from agent_scheduler.engine.shards.plan import Plan
+from agent_scheduler.engine.shards.plan import ShardPlan
 from agent_scheduler.engine.shards.planning import Planner
 from agent_scheduler.engine.shards.settings import PlanSettings
 from agent_scheduler.kube.reflector import WatchTimes
@@ -27,8 +27,8 @@ from agent_scheduler.objects.config_map import ConfigMap, config_maps
 from agent_scheduler.objects.shard import NODE_SHARDS
 from agent_scheduler.shards.holders import Holders
 
-from .configuration import Effective, ShardingSettings, without
-from .reports import Reports, shard_reference
+from .configuration import EffectiveSettings, ShardingSettings, without
+from .reports import ShardingReports, shard_reference
 from .retiring import Retirement
 from .store import ShardStore, shard_of
 from .watching import (
@@ -42,7 +42,7 @@ from .watching import (
     set_node,
     set_pod,
 )
-from .writes import Result, Writer, next_step
+from .writes import ShardWriter, WriteOutcome, next_step
 
 #: Seconds between a change and its plan, so that changes in that time cost one plan and one write.
 DEBOUNCE = 0.2
@@ -82,16 +82,18 @@ class ShardingController:
         settings: ControllerSettings,
         *,
         transport: Transport,
-        reports: Reports,
+        reports: ShardingReports,
         timing: Timing = REAL,
     ) -> None:
         self._settings = settings
         self.reports = reports
         self._timing = timing
-        self.effective = Effective(settings.flags, namespace=settings.namespace, name=settings.config_map)
+        self.effective = EffectiveSettings(
+            settings.flags, namespace=settings.namespace, name=settings.config_map
+        )
         self._planner = Planner(settings.flags.plan)
         self._store = ShardStore()
-        self._writer = Writer(transport, self._store, fence=settings.fence, timing=timing)
+        self._writer = ShardWriter(transport, self._store, fence=settings.fence, timing=timing)
         self._retirement = Retirement(
             Holders(
                 transport,
@@ -114,7 +116,7 @@ class ShardingController:
         self._wake = asyncio.Event()
         self._stopping = asyncio.Event()
         #: The last plan; None before the first.
-        self.plan: Plan | None = None
+        self.plan: ShardPlan | None = None
 
     # ---- watches
 
@@ -328,7 +330,7 @@ class ShardingController:
             self._current[name] = nodes
             self._planner.set_current(name, nodes)
 
-    async def _write(self, names: tuple[str, ...], plan: Plan | None) -> bool:
+    async def _write(self, names: tuple[str, ...], plan: ShardPlan | None) -> bool:
         """Write the shards. Returns whether all are as desired. Our shards that are not in `names` are emptied."""
         wanted: dict[str, frozenset[str]] = {}
         leaving = [shard.name for shard in self._store if shard.ours and shard.name not in names]
@@ -374,7 +376,7 @@ class ShardingController:
             if written.is_absent:
                 self.reports.kind_missing()
                 return False
-            if written.result is Result.CONFLICT and self._store.get(step.shard) is not before:
+            if written.result is WriteOutcome.CONFLICT and self._store.get(step.shard) is not before:
                 # Plan again immediately, from the current state. If it cannot be read, there is nothing to plan from.
                 self._dirty.add(step.shard)
                 self._wake.set()

@@ -14,13 +14,13 @@ from agent_scheduler.objects.shard import API_VERSION, KIND
 from agent_scheduler.telemetry.controllers import ControllersMetrics
 from agent_scheduler.telemetry.logs import OncePer, get_logger
 
-from .configuration import Effective
-from .writes import Result, Written
+from .configuration import EffectiveSettings
+from .writes import WriteOutcome, WriteResult
 
 _LOG_SECONDS = 60.0
 
 
-class Reports:
+class ShardingReports:
     """Owner of the earlier reports, so that a continuing problem is not reported repeatedly."""
 
     def __init__(
@@ -57,12 +57,12 @@ class Reports:
 
     # ---- the configuration
 
-    def started(self, effective: Effective) -> None:
+    def started(self, effective: EffectiveSettings) -> None:
         """Report that the flags apply because there is no ConfigMap."""
         self._metrics.config_loaded(self._now())
         self._log.info("no configuration", in_effect=_in_effect(effective))
 
-    def configured(self, effective: Effective, warnings: tuple[str, ...]) -> None:
+    def configured(self, effective: EffectiveSettings, warnings: tuple[str, ...]) -> None:
         """Report that a version of the ConfigMap was applied or refused."""
         if effective.problem:
             self._metrics.config_refused()
@@ -79,7 +79,7 @@ class Reports:
         self._log.info("configuration applied", source=effective.settings.source, shards=shards)
         self._event(effective.about, NORMAL, "ShardingConfigured", f"In effect. Shards: {', '.join(shards)}.")
 
-    def still_refused(self, effective: Effective) -> None:
+    def still_refused(self, effective: EffectiveSettings) -> None:
         """Record an event for a ConfigMap that is not in effect."""
         self._event(
             effective.about,
@@ -88,7 +88,7 @@ class Reports:
             f"{effective.problem}. In effect: {_in_effect(effective)}.",
         )
 
-    def configuration_gone(self, effective: Effective) -> None:
+    def configuration_gone(self, effective: EffectiveSettings) -> None:
         self._log.warning("configuration deleted", in_effect=_in_effect(effective))
 
     # ---- plans
@@ -120,7 +120,9 @@ class Reports:
 
     # ---- writes
 
-    def written(self, about: ObjectReference, written: Written, *, added: int = 0, removed: int = 0) -> None:
+    def written(
+        self, about: ObjectReference, written: WriteResult, *, added: int = 0, removed: int = 0
+    ) -> None:
         """Report a write; `about` is the shard before it, without a UID if it did not exist."""
         name, result = about.name, written.result
         self._metrics.sharding_writes_total.labels(result.value).inc()
@@ -128,11 +130,11 @@ class Reports:
             self._metrics.sharding_moves_total.labels(name, "added").inc(added)
             self._metrics.sharding_moves_total.labels(name, "removed").inc(removed)
             self._log.info(f"shard {result.value}", shard=name, added=added, removed=removed)
-        elif result is not Result.CONFLICT:
+        elif result is not WriteOutcome.CONFLICT:
             held = self._once.admit(f"{name} {result.value} {written.problem[:60]}")
             if held is not None:
                 self._log.error("shard not written", shard=name, problem=written.problem, held_back=held)
-        if result is Result.TOO_LARGE and name not in self._large:
+        if result is WriteOutcome.TOO_LARGE and name not in self._large:
             self._large.add(name)
             self._event(about, WARNING, "ShardTooLarge", f"Not written: {written.problem}.")
         elif result.is_done:
@@ -154,7 +156,7 @@ class Reports:
             )
 
 
-def _in_effect(effective: Effective) -> str:
+def _in_effect(effective: EffectiveSettings) -> str:
     settings = effective.settings
     return "nothing, shards are left as they are" if settings is None else settings.source
 

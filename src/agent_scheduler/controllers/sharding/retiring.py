@@ -21,7 +21,7 @@ from agent_scheduler.engine.shards.claims import Liveness
 from agent_scheduler.kube.retry import Clock
 from agent_scheduler.shards.holders import Holders
 
-from .store import Shard
+from .store import ShardInfo
 
 SETTLED = 5.0
 HOLDERLESS = 300.0
@@ -36,12 +36,12 @@ class Retirement:
         #: The observed state, and the time of its first observation.
         self._seen: dict[str, tuple[str, float]] = {}
 
-    def only(self, shards: Iterable[Shard]) -> None:
+    def only(self, shards: Iterable[ShardInfo]) -> None:
         """Set the shards that are to be deleted."""
         uids = {shard.uid for shard in shards}
         self._seen = {uid: seen for uid, seen in self._seen.items() if uid in uids}
 
-    async def may_go(self, shard: Shard) -> bool:
+    async def may_go(self, shard: ShardInfo) -> bool:
         """Return whether `shard`, which desires no nodes, may be deleted now."""
         if not shard.used:
             return self._unchanged(shard, f"unused {shard.resource_version}") >= SETTLED
@@ -51,7 +51,7 @@ class Retirement:
         self._seen.pop(shard.uid, None)
         return liveness is Liveness.DEAD
 
-    def _unchanged(self, shard: Shard, what: str) -> float:
+    def _unchanged(self, shard: ShardInfo, what: str) -> float:
         """Return the seconds for which `what` has been observed without change."""
         now = self._clock()
         seen = self._seen.get(shard.uid)

@@ -20,7 +20,7 @@ OWNER_LABEL = "app.kubernetes.io/managed-by"
 OWNER = "agent-scheduler-sharding"
 
 
-class Shard(msgspec.Struct, frozen=True, kw_only=True):
+class ShardInfo(msgspec.Struct, frozen=True, kw_only=True):
     """One NodeShard at one resourceVersion."""
 
     name: str
@@ -33,8 +33,8 @@ class Shard(msgspec.Struct, frozen=True, kw_only=True):
     used: bool
 
 
-def shard_of(found: NodeShard) -> Shard:
-    return Shard(
+def shard_of(found: NodeShard) -> ShardInfo:
+    return ShardInfo(
         name=found.name,
         uid=found.metadata.uid,
         resource_version=found.metadata.resource_version,
@@ -60,18 +60,18 @@ class ShardStore:
     """
 
     def __init__(self) -> None:
-        self._shards: dict[str, Shard] = {}
+        self._shards: dict[str, ShardInfo] = {}
         #: Unconfirmed writes by the shard's name.
         self._unconfirmed: dict[str, _Unconfirmed] = {}
         #: Names of shards that only responses have included. The watch may never deliver them: shards that were deleted
         #: before it received them, or whose deletion it has delivered already.
         self._unwatched: set[str] = set()
 
-    def __iter__(self) -> Iterator[Shard]:
+    def __iter__(self) -> Iterator[ShardInfo]:
         """Iterate over the shards in the order of their names."""
         return iter([self._shards[name] for name in sorted(self._shards)])
 
-    def get(self, name: str) -> Shard | None:
+    def get(self, name: str) -> ShardInfo | None:
         return self._shards.get(name)
 
     def unconfirmed(self, now: float) -> Mapping[str, frozenset[str]]:
@@ -80,22 +80,22 @@ class ShardStore:
         return {name: write.nodes for name, write in self._unconfirmed.items()}
 
     @property
-    def unwatched(self) -> list[Shard]:
+    def unwatched(self) -> list[ShardInfo]:
         """The shards whose deletion the watch may never deliver."""
         return [self._shards[name] for name in sorted(self._unwatched)]
 
-    def observe(self, shard: Shard) -> None:
+    def observe(self, shard: ShardInfo) -> None:
         """Apply a shard from a response."""
         if shard.name not in self._shards:
             self._unwatched.add(shard.name)
         self._set(shard)
 
-    def set(self, shard: Shard) -> bool:
+    def set(self, shard: ShardInfo) -> bool:
         """Apply a shard from the watch. Returns whether its desired nodes or its owner has changed."""
         self._unwatched.discard(shard.name)
         return self._set(shard)
 
-    def _set(self, shard: Shard) -> bool:
+    def _set(self, shard: ShardInfo) -> bool:
         known = self._shards.get(shard.name)
         if known is None:
             self._put(shard)
@@ -108,7 +108,7 @@ class ShardStore:
         self._put(shard)
         return (shard.uid, shard.ours, shard.desired) != (known.uid, known.ours, known.desired)
 
-    def delete(self, shard: Shard) -> bool:
+    def delete(self, shard: ShardInfo) -> bool:
         """Remove the shard. Returns whether it was known; another object may have its name by now."""
         known = self._shards.get(shard.name)
         if known is None or known.uid != shard.uid:
@@ -135,7 +135,7 @@ class ShardStore:
             nodes |= before.nodes
         self._unconfirmed[name] = _Unconfirmed(version, nodes, until)
 
-    def _put(self, shard: Shard) -> None:
+    def _put(self, shard: ShardInfo) -> None:
         self._shards[shard.name] = shard
         write = self._unconfirmed.get(shard.name)
         if write is not None and write.version not in ("", shard.resource_version):

@@ -29,7 +29,7 @@ from agent_scheduler.kube.retry import Timing
 from agent_scheduler.kube.transport import Transport, segment
 from agent_scheduler.objects.shard import API_VERSION, KIND, NODE_SHARDS, NodeShard
 
-from .store import OWNER, OWNER_LABEL, Shard, ShardStore, shard_of
+from .store import OWNER, OWNER_LABEL, ShardInfo, ShardStore, shard_of
 
 #: The bytes that the names of one shard's nodes may take. By default, etcd refuses objects beyond 1.5 MiB, and the
 #: status lists the same nodes a second time.
@@ -44,7 +44,7 @@ _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(NodeShard).decode
 
 
-class Result(Enum):
+class WriteOutcome(Enum):
     """The outcome of a write. The values are labels of a metric."""
 
     CREATED = "created"
@@ -58,18 +58,18 @@ class Result(Enum):
 
     @property
     def is_done(self) -> bool:
-        return self in (Result.CREATED, Result.UPDATED, Result.DELETED)
+        return self in (WriteOutcome.CREATED, WriteOutcome.UPDATED, WriteOutcome.DELETED)
 
 
-class Written(NamedTuple):
-    result: Result
+class WriteResult(NamedTuple):
+    result: WriteOutcome
     #: The error message, if it failed.
     problem: str = ""
     #: Whether the API server does not serve the kind.
     is_absent: bool = False
 
 
-class Writer:
+class ShardWriter:
     """Sends the requests; never raises for errors of the network or the server."""
 
     def __init__(self, transport: Transport, store: ShardStore, *, fence: float, timing: Timing) -> None:
@@ -81,17 +81,17 @@ class Writer:
         #: Shard -> when the last request to create it was given up without a response.
         self._unanswered: dict[str, float] = {}
 
-    async def put(self, name: str, nodes: frozenset[str]) -> Written:
+    async def put(self, name: str, nodes: frozenset[str]) -> WriteResult:
         """Write `nodes`, sorted by name, into shard `name` if it is ours, or create it."""
         ordered = sorted(nodes)
         problem = too_large(ordered)
         if problem:
-            return Written(Result.TOO_LARGE, problem)
+            return WriteResult(WriteOutcome.TOO_LARGE, problem)
         known = self._store.get(name)
         if known is None:
             return await self._create(name, ordered, nodes)
         if not known.ours:
-            return Written(Result.CONFLICT, "it now belongs to another client")
+            return WriteResult(WriteOutcome.CONFLICT, "it now belongs to another client")
         return await self._update(known, ordered, nodes)
 
     def may_come_again(self, name: str) -> bool:
@@ -102,18 +102,18 @@ class Writer:
             return False
         return given_up is not None
 
-    async def delete(self, shard: Shard) -> Written:
+    async def delete(self, shard: ShardInfo) -> WriteResult:
         """Delete the shard in its known version only: its scheduler may use nodes or its owner may have changed."""
         send = deletion(_path(shard.name), shard.uid, resourceVersion=shard.resource_version)
         failure = (await send_once(self._transport, send)).failure
         if failure is None or failure.kind is FailureClass.NOT_FOUND:
             self._store.delete(shard)
-            return Written(Result.DELETED)
+            return WriteResult(WriteOutcome.DELETED)
         if failure.kind is FailureClass.CONFLICT:
             await self.look(shard)
         return self._failed(failure)
 
-    async def _create(self, name: str, ordered: list[str], nodes: frozenset[str]) -> Written:
+    async def _create(self, name: str, ordered: list[str], nodes: frozenset[str]) -> WriteResult:
         body = {
             "apiVersion": API_VERSION,
             "kind": KIND,
@@ -133,12 +133,12 @@ class Writer:
         if made.found:
             self._learn(made.found)
         if made.failure is None:
-            return Written(Result.CREATED)
+            return WriteResult(WriteOutcome.CREATED)
         if made.is_open and not made.found:
             self._store.note_unconfirmed(name, "", nodes, until=self._timing.clock() + self._fence)
         return self._failed(made.failure)
 
-    async def _update(self, shard: Shard, ordered: list[str], nodes: frozenset[str]) -> Written:
+    async def _update(self, shard: ShardInfo, ordered: list[str], nodes: frozenset[str]) -> WriteResult:
         body = {
             "metadata": {"uid": shard.uid, "resourceVersion": shard.resource_version},
             "spec": {"nodesDesired": ordered},
@@ -150,13 +150,13 @@ class Writer:
             self._store.observe(
                 msgspec.structs.replace(shard, resource_version=patched.resource_version, desired=nodes)
             )
-            return Written(Result.UPDATED)
+            return WriteResult(WriteOutcome.UPDATED)
         if patched.failure is None:
             self._learn(patched.found)
             known = self._store.get(shard.name)
             if known is None or not known.ours:
-                return Written(Result.CONFLICT, "it now belongs to another client")
-            return Written(Result.UPDATED)
+                return WriteResult(WriteOutcome.CONFLICT, "it now belongs to another client")
+            return WriteResult(WriteOutcome.UPDATED)
         if patched.is_open:
             ends = self._timing.clock() + self._fence
             self._store.note_unconfirmed(shard.name, shard.resource_version, nodes, until=ends)
@@ -164,10 +164,10 @@ class Writer:
             await self.look(shard)
             if self._store.get(shard.name) is None:
                 # A repeated creation reveals whether the kind is missing too.
-                return Written(Result.CONFLICT, "it was deleted meanwhile")
+                return WriteResult(WriteOutcome.CONFLICT, "it was deleted meanwhile")
         return self._failed(patched.failure)
 
-    async def look(self, shard: Shard) -> None:
+    async def look(self, shard: ShardInfo) -> None:
         """Read the shard into the store before the watch delivers it."""
         path = _path(shard.name)
         failure, found = await send_once(self._transport, Send("GET", path, asked_at(path, Verb.GET)))
@@ -184,12 +184,12 @@ class Writer:
             return
         self._store.observe(shard_of(shard))
 
-    def _failed(self, failure: Failure) -> Written:
+    def _failed(self, failure: Failure) -> WriteResult:
         if failure.kind is FailureClass.CONFLICT:
-            return Written(Result.CONFLICT, str(failure))
+            return WriteResult(WriteOutcome.CONFLICT, str(failure))
         if failure.kind is FailureClass.GONE:
-            return Written(Result.FAILED, f"it did not succeed within {PATIENCE:g} s")
-        return Written(Result.FAILED, str(failure), failure.kind is FailureClass.NOT_SERVED)
+            return WriteResult(WriteOutcome.FAILED, f"it did not succeed within {PATIENCE:g} s")
+        return WriteResult(WriteOutcome.FAILED, str(failure), failure.kind is FailureClass.NOT_SERVED)
 
     def _patience(self) -> Callable[[], bool]:
         ends = self._timing.clock() + PATIENCE
@@ -212,7 +212,7 @@ def _path(name: str) -> str:
     return f"{NODE_SHARDS}/{segment(name)}"
 
 
-class Step(NamedTuple):
+class ShardWrite(NamedTuple):
     """Write `shard` with `nodes`; `is_last` means that these are all its desired nodes."""
 
     shard: str
@@ -224,14 +224,14 @@ def next_step(
     wanted: Mapping[str, Set[str]],
     held: Mapping[str, Set[str]],
     unconfirmed: Mapping[str, Set[str]] = MappingProxyType({}),
-) -> Step | None:
+) -> ShardWrite | None:
     """Return the next write, or None if none is possible.
 
     `wanted` has the desired nodes of the shards that are still to be written, in order. `held` has the nodes of all
     shards, including other clients'; a shard without an entry is created, even if it gets no nodes. `unconfirmed` has
     the nodes that each may get by a write without a response.
     """
-    partial: Step | None = None
+    partial: ShardWrite | None = None
     for shard, nodes in wanted.items():
         has = held.get(shard)
         gains = nodes - has if has is not None else nodes
@@ -241,9 +241,9 @@ def next_step(
                 taken |= gains & theirs
         if not taken:
             if has is None or gains or len(nodes) != len(has):
-                return Step(shard, frozenset(nodes), True)
+                return ShardWrite(shard, frozenset(nodes), True)
             continue
         free = frozenset(nodes - taken)
         if partial is None and free != has:
-            partial = Step(shard, free, False)
+            partial = ShardWrite(shard, free, False)
     return partial

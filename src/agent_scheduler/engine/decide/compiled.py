@@ -84,7 +84,7 @@ _FEW: Final = 4
 
 
 @dataclass(slots=True, eq=False)
-class Asked:
+class RowQuery:
     """Filters and scores that are asked about the same rows."""
 
     filters: Sequence[CompiledFilter]

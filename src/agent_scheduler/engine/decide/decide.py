@@ -135,7 +135,7 @@ class ConflictPolicy(enum.StrEnum):
     STRICT = "strict"
 
 
-class Verdict(msgspec.Struct, frozen=True, gc=False):
+class JudgeResult(msgspec.Struct, frozen=True, gc=False):
     """The accepted candidate, if any, with counters of the checks."""
 
     candidate: CandidateNode | None
@@ -153,7 +153,7 @@ def judge(
     policy: ConflictPolicy,
     *,
     seen: int = -1,
-) -> Verdict:
+) -> JudgeResult:
     """Return the first candidate that may be taken now. Changes nothing: the caller assumes it at once or not at all.
 
     `seen` is the ledger's sequence at the time of the decision. If the ledger has changed since, filters that read
@@ -168,13 +168,13 @@ def judge(
         if node is None or node.name != candidate.node_name:
             continue
         if columns.version[row] == candidate.version and not elsewhere:
-            return Verdict(candidate, index, revalidated, outdated)
+            return JudgeResult(candidate, index, revalidated, outdated)
         if policy is ConflictPolicy.STRICT and ledger.used(row, candidate.version):
             continue
         if _passes(columns, filters, candidate):
-            return Verdict(candidate, index, revalidated + 1, outdated)
+            return JudgeResult(candidate, index, revalidated + 1, outdated)
         outdated += 1
-    return Verdict(None, len(candidates), revalidated, outdated)
+    return JudgeResult(None, len(candidates), revalidated, outdated)
 
 
 def _passes(columns: Columns, filters: Sequence[CompiledFilter], candidate: CandidateNode) -> bool:

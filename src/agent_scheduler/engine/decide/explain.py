@@ -41,7 +41,7 @@ class PluginAnswer(NamedTuple):
     near: tuple[NearMiss, ...]
 
 
-class Ranking(NamedTuple):
+class RankedNode(NamedTuple):
     """A feasible node, its final score, and each plugin's part of it."""
 
     node: str
@@ -59,7 +59,7 @@ class Explanation(NamedTuple):
     feasible: int
     message: str
     plugins: tuple[PluginAnswer, ...]
-    best: tuple[Ranking, ...]
+    best: tuple[RankedNode, ...]
 
 
 def explain(view: ClassView, columns: Columns) -> Explanation:
@@ -109,14 +109,14 @@ def _answer(
     )
 
 
-def _best(view: ClassView, columns: Columns, rows: Rows) -> tuple[Ranking, ...]:
+def _best(view: ClassView, columns: Columns, rows: Rows) -> tuple[RankedNode, ...]:
     if not rows.size:
         return ()
     scores = {name: values.tolist() for name, values in view.plugin_scores(columns, rows).items()}
     totals = [sum(values[index] for values in scores.values()) for index in range(rows.shape[0])]
     order = sorted(range(rows.shape[0]), key=lambda index: -totals[index])[:_SHOWN]
     return tuple(
-        Ranking(
+        RankedNode(
             _name(columns, int(rows[index])),
             totals[index],
             {name: values[index] for name, values in scores.items()},

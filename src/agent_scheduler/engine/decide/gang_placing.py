@@ -19,7 +19,7 @@ import numpy as np
 from ..dra.allocator import answering
 from ..dra.catalogue import PORTION, Devices
 from ..dra.demand import to_allocate
-from ..dra.gang_search import GangSearch, Placement, Wanting
+from ..dra.gang_search import GangMember, GangSearch, MemberPlacement
 from ..plugins.dynamic_resources import NAME as DYNAMIC_RESOURCES
 from ..plugins.gpu_share import GPUShare
 from ..rules.spreading import HOSTNAME
@@ -74,22 +74,22 @@ class GangPlacing:
         return not self._places.stand() or self._gpus > self._places.free_gpus() or self._search.run()
 
     @property
-    def found(self) -> Sequence[tuple[PodInfo, Placement]]:
+    def found(self) -> Sequence[tuple[PodInfo, MemberPlacement]]:
         """The members and their places in the order of placing; empty if no solution exists or none was found."""
         return [(self._pods[each.member], each) for each in self._search.found]
 
 
-def given(found: Placement, view: ClassView, devices: Devices) -> AbstractContextManager[None]:
+def given(found: MemberPlacement, view: ClassView, devices: Devices) -> AbstractContextManager[None]:
     """Return a context in which the member reserves the found devices at its node; its `view` must be current."""
     claims = view.pod.claims
     return nullcontext() if claims is None else answering(claims, devices, found.node, found.allocations)
 
 
-def _wanting(pod: PodInfo, trial: Trial, snapshot: Snapshot) -> Wanting:
+def _wanting(pod: PodInfo, trial: Trial, snapshot: Snapshot) -> GangMember:
     handle = snapshot.handle
     cls = handle.class_of(pod, beside=trial.beside)
     claims = to_allocate(pod.claims, handle.devices, pod.group) if pod.claims else ()
-    return Wanting((cls, pod.priority), cls.claims, tuple(each.key for each in claims))
+    return GangMember((cls, pod.priority), cls.claims, tuple(each.key for each in claims))
 
 
 class _Places:

@@ -14,7 +14,7 @@ import numpy as np
 
 from ..framework.plugin import Depends
 from ..state.columns import Columns, Ints, Rows
-from .compiled import Asked, CompiledFilter, CompiledScore, ScorePart, both
+from .compiled import CompiledFilter, CompiledScore, RowQuery, ScorePart, both
 from .ranking import REFUSED, Ranking
 from .snapshot import Snapshot
 
@@ -37,7 +37,7 @@ class NodeAnswers:
     ) -> None:
         """Store the plugins that read nodes alone; `rejected` is true if a filter rejects the class on every node."""
         self.scores = tuple(each for each in scores if each.plugin.depends in OF_NODES)
-        self._asked = Asked([each for each in filters if each.plugin.depends is Depends.NODE], self.scores)
+        self._asked = RowQuery([each for each in filters if each.plugin.depends is Depends.NODE], self.scores)
         self._rejected = rejected
         self._specs_matter = any(each.plugin.depends is Depends.NODES for each in self.scores)
         self._shape = (-1, -1)
@@ -144,8 +144,8 @@ class RowAnswers:
         capacity_filters, row_filters, filters_elsewhere = filters
         capacity_scores, row_scores, scores_elsewhere = scores
         self._looks_elsewhere = bool(filters_elsewhere or scores_elsewhere)
-        self._of_capacity = Asked(capacity_filters, capacity_scores)
-        self._of_row = Asked(row_filters, row_scores)
+        self._of_capacity = RowQuery(capacity_filters, capacity_scores)
+        self._of_row = RowQuery(row_filters, row_scores)
         #: Scores whose raw values are kept by row, and which read more than nodes.
         self.normalized = tuple([each for each in row_scores if each.plugin.normalize is not None])
         #: The same plugins as they are called for a single row; empty while `deferred`.

@@ -39,7 +39,7 @@ Quietly = Callable[[], AbstractContextManager[None]]
 START: Final = Mark(0)
 
 
-class Change(NamedTuple):
+class TrialStep(NamedTuple):
     """A pod that was added to a row (1) or removed from it (-1), and the former values of the row."""
 
     pod: PodInfo
@@ -66,7 +66,7 @@ class WhatIf:
     def __init__(self, ledger: Ledger, columns: Columns) -> None:
         self._ledger = ledger
         self._columns = columns
-        self._journal: list[Change] = []
+        self._journal: list[TrialStep] = []
         #: The latest position that a rollback may go back to.
         self._marked = START
         #: Class of added pods with terms about others -> one of them, and the number of additions.
@@ -148,9 +148,9 @@ class WhatIf:
                 new = self._add_terms(cls.existing)
                 self._speak(pod, 1)
             columns.count_others(row, pod, sign)
-        self._journal.append(Change(pod, row, sign, taken, ports, gpus, given, of_placed, new))
+        self._journal.append(TrialStep(pod, row, sign, taken, ports, gpus, given, of_placed, new))
 
-    def _undo(self, change: Change) -> None:
+    def _undo(self, change: TrialStep) -> None:
         pod, row, sign, taken, ports, gpus, given, of_placed, new = change
         columns, cls = self._columns, pod.cls
         columns.take(row, taken)
@@ -179,7 +179,7 @@ class WhatIf:
             del self._speaking[pod.cls]
 
     def _tell_by_name(self, pod: PodInfo, row: int, sign: int, given: Indices) -> bool:
-        """Record the pod by UID if its class needs that. Return `Change.of_placed`."""
+        """Record the pod by UID if its class needs that. Return `TrialStep.of_placed`."""
         columns, uid = self._columns, pod.uid
         if sign > 0:
             if uid in columns.absent and self._is_placed_on(uid, row):
@@ -364,7 +364,7 @@ class Trial(WhatIf):
             self.give_back(pod)
         self._snapshot.touched.append(row)
 
-    def _undo(self, change: Change) -> None:
+    def _undo(self, change: TrialStep) -> None:
         WhatIf._undo(self, change)
         self._snapshot.touched.append(change.row)
         if change.sign > 0 and self._reserved:

@@ -13,7 +13,7 @@ from .node_devices import CounterKey, DeviceSlot
 from .plans import ClaimPlan, RequestData
 
 
-class Choice(NamedTuple):
+class DeviceChoice(NamedTuple):
     """A device for a request."""
 
     request: RequestData
@@ -31,7 +31,7 @@ class Allocating:
         #: The reason why a request for all devices failed although they exist; empty if that never happened.
         self.problem = ""
         #: The choices by claim.
-        self.chosen: list[list[Choice]] = []
+        self.chosen: list[list[DeviceChoice]] = []
         #: Bits of slots that are taken exclusively; and by claim, bits of slots that it has in any way.
         self._taken = 0
         self._used: list[int] = []
@@ -135,7 +135,7 @@ class Allocating:
             self._used[claim_index] |= 1 << index
             if not request.option.admin:
                 self._taken |= 1 << index
-        self.chosen[claim_index].append(Choice(request, slot, wanted))
+        self.chosen[claim_index].append(DeviceChoice(request, slot, wanted))
         return True
 
     def give_back(self, claim_index: int, index: int) -> None:

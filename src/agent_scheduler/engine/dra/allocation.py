@@ -12,7 +12,7 @@ import msgspec
 from agent_scheduler.objects import dra
 from agent_scheduler.objects.wire import NodeAffinity, NodeSelector
 
-from ..state.amounts import Amount, amount
+from ..state.amounts import ParsedAmount, amount
 from ..state.podspec import SpecError, check_node_affinity
 from ..state.reach import Reach, reach_of
 from .devices import DeviceId
@@ -47,7 +47,7 @@ class RequestResult(NamedTuple):
     tolerations: tuple[Any, ...]
     shared: bool
     #: The amounts taken of the capacities of a shared device.
-    consumed: tuple[tuple[str, Amount], ...]
+    consumed: tuple[tuple[str, ParsedAmount], ...]
     #: Binding conditions of the device, and those that report their failure.
     binding_conditions: tuple[str, ...] = ()
     binding_failure_conditions: tuple[str, ...] = ()

@@ -14,16 +14,16 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from agent_scheduler.objects.wire import NodeSelector, NodeSelectorTerm, Requirement
+from agent_scheduler.objects.wire import NodeSelector, NodeSelectorTerm, SelectorRequirement
 
 from ..state.nodeinfo import NodeInfo
 from ..state.nodeselection import reaches
-from ..state.podclaims import Demand
-from .allocating import Choice
+from ..state.podclaims import ClaimDemand
+from .allocating import DeviceChoice
 from .allocation import Allocation, Config, RequestResult
 from .catalogue import Devices, SearchBudget
 from .node_devices import DeviceSlot, NodeDevices, devices_of
-from .plans import ClaimPlan, Failed, RequestData, plan_of
+from .plans import ClaimPlan, NodeRefused, RequestData, plan_of
 from .search import Search
 
 CANNOT_ALLOCATE: Final = "cannot allocate all claims"
@@ -56,7 +56,7 @@ NOT_ASKED: Final = Undecided(TIMED_OUT)
 
 
 def allocate(
-    demand: Demand,
+    demand: ClaimDemand,
     devices: Devices,
     node: NodeInfo,
     budget: SearchBudget | None = None,
@@ -87,7 +87,7 @@ def allocate(
             found = search.run(max(budget.left, 0))
         finally:
             budget.left -= search.steps - before
-    except Failed as failed:
+    except NodeRefused as failed:
         return CannotAllocate(str(failed))
     if found is None:
         return Undecided(TIMED_OUT, search)
@@ -108,7 +108,7 @@ def _why(there: NodeDevices) -> str:
     return f"{INVALID_POOLS}: {unreadable[0]}" if unreadable else INVALID_POOLS
 
 
-def allocation_of(claim: ClaimPlan, choices: Sequence[Choice], node: NodeInfo) -> Allocation:
+def allocation_of(claim: ClaimPlan, choices: Sequence[DeviceChoice], node: NodeInfo) -> Allocation:
     chosen = {choice.request.index: choice.request for choice in choices}
     return Allocation(
         results=tuple(
@@ -159,10 +159,10 @@ def _configuration(claim: ClaimPlan, chosen: Sequence[RequestData]) -> tuple[Con
     return tuple(each._replace(requests=()) if len(each.requests) == every else each for each in found)
 
 
-def selector_of(choices: Sequence[Choice], node: NodeInfo) -> NodeSelector | None:
+def selector_of(choices: Sequence[DeviceChoice], node: NodeInfo) -> NodeSelector | None:
     """Return where the claim can be used: only on this node if one of its devices requires it, or wherever all can."""
-    fields: list[Requirement] = []
-    labels: list[Requirement] = []
+    fields: list[SelectorRequirement] = []
+    labels: list[SelectorRequirement] = []
     for choice in choices:
         if choice.slot.is_bound:
             return _only(node.name)
@@ -177,15 +177,15 @@ def selector_of(choices: Sequence[Choice], node: NodeInfo) -> NodeSelector | Non
 @lru_cache(maxsize=8192)
 def _only(node_name: str) -> NodeSelector:
     """Return the selector of one node, which many allocations share."""
-    only = Requirement("metadata.name", "In", [node_name])
+    only = SelectorRequirement("metadata.name", "In", [node_name])
     return NodeSelector([NodeSelectorTerm(match_fields=[only])])
 
 
-def _add(known: list[Requirement], more: Sequence[Requirement]) -> None:
+def _add(known: list[SelectorRequirement], more: Sequence[SelectorRequirement]) -> None:
     known += [each for each in more if each not in known]
 
 
-def lacking(refused: CannotAllocate, demand: Demand, devices: Devices, node: NodeInfo) -> str:
+def lacking(refused: CannotAllocate, demand: ClaimDemand, devices: Devices, node: NodeInfo) -> str:
     """Return the reason, and for each request the numbers of matching and of free devices."""
     if refused.reason != CANNOT_ALLOCATE:
         return refused.reason
@@ -201,7 +201,7 @@ def _said_of(request: RequestData, slots: tuple[DeviceSlot, ...]) -> str:
     place = f"claim {request.claim}, request {option.result_name}: wants {wants} of class {option.class_name}"
     try:
         matching = [slot for slot in slots if request.selects(slot.facts)]
-    except Failed as failed:
+    except NodeRefused as failed:
         return f"{place}, {failed}"
     free = [slot for slot in matching if slot.name not in slot.pool.exclusive]
     tainted = sum(not request.tolerates(slot.device.taints) for slot in free)
@@ -212,14 +212,16 @@ def _said_of(request: RequestData, slots: tuple[DeviceSlot, ...]) -> str:
 Answer = tuple[Allocation, ...] | CannotAllocate
 
 
-class _Kept(NamedTuple):
+class _CachedAnswer(NamedTuple):
     stamp: tuple[int, int]
     freed: tuple[int, int]
     node: NodeInfo
     answer: Answer
 
 
-def answer(demand: Demand, devices: Devices, node: NodeInfo, budget: SearchBudget | None = None) -> Answer:
+def answer(
+    demand: ClaimDemand, devices: Devices, node: NodeInfo, budget: SearchBudget | None = None
+) -> Answer:
     """Return `allocate`, cached by demand and node until an input of the answer changes.
 
     Without steps in the budget only cached answers are returned. If devices were only taken since, no search can find
@@ -241,13 +243,13 @@ def answer(demand: Demand, devices: Devices, node: NodeInfo, budget: SearchBudge
     if budget is not None and budget.left <= 0:
         return begun
     new = allocate(demand, devices, node, budget, begun)
-    kept[key] = _Kept(stamp, freed, node, new)
+    kept[key] = _CachedAnswer(stamp, freed, node, new)
     return new
 
 
 def _place_of(
-    demand: Demand, devices: Devices, node: NodeInfo
-) -> tuple[MutableMapping[Any, _Kept], str | NodeDevices, tuple[int, int], tuple[int, int]]:
+    demand: ClaimDemand, devices: Devices, node: NodeInfo
+) -> tuple[MutableMapping[Any, _CachedAnswer], str | NodeDevices, tuple[int, int], tuple[int, int]]:
     """Return the cache of the answer, its key, and the stamps of an answer given now."""
     plan = plan_of(demand, devices)
     stamp, freed = devices.pools.stamp(node.name), devices.pools.freed_stamp(node.name)
@@ -261,7 +263,7 @@ def _place_of(
 
 @contextmanager
 def answering(
-    demand: Demand, devices: Devices, node: NodeInfo, allocations: tuple[Allocation, ...]
+    demand: ClaimDemand, devices: Devices, node: NodeInfo, allocations: tuple[Allocation, ...]
 ) -> Iterator[None]:
     """Return a context in which `answer` returns these allocations for the node, until anything changes.
 
@@ -269,7 +271,7 @@ def answering(
     """
     kept, key, stamp, freed = _place_of(demand, devices, node)
     before = kept.get(key)
-    kept[key] = _Kept(stamp, freed, node, allocations)
+    kept[key] = _CachedAnswer(stamp, freed, node, allocations)
     try:
         yield
     finally:

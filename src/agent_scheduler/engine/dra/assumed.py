@@ -17,14 +17,14 @@ from ..state.batchinfo import GroupKey
 from ..state.indexes import drop_entry
 from ..state.podclaims import ClaimKey
 from .allocation import AllocatedDevices
-from .records import ClaimInfo
+from .records import ResourceClaimInfo
 
 #: Not written yet.
 UNWRITTEN = -1
 
 
 @dataclass(slots=True, eq=False)
-class Assumed:
+class AssumedClaim:
     """The assumptions about the claim with this `uid`."""
 
     uid: str
@@ -64,13 +64,13 @@ class AssumedClaims:
     """Assumptions by claim. Invariant: an entry is not empty, and its pods are those that `held` names for it."""
 
     def __init__(self) -> None:
-        self._claims: dict[ClaimKey, Assumed] = {}
+        self._claims: dict[ClaimKey, AssumedClaim] = {}
         self._held: dict[str, dict[ClaimKey, None]] = {}
 
     def __len__(self) -> int:
         return len(self._claims)
 
-    def get(self, key: ClaimKey) -> Assumed | None:
+    def get(self, key: ClaimKey) -> AssumedClaim | None:
         return self._claims.get(key)
 
     def is_about_to_have(self, key: ClaimKey, allocation: AllocatedDevices) -> bool:
@@ -84,7 +84,7 @@ class AssumedClaims:
 
     def assume(
         self,
-        claim: ClaimInfo,
+        claim: ResourceClaimInfo,
         allocation: AllocatedDevices | None,
         holder: str,
         group: GroupKey | None = None,
@@ -92,7 +92,7 @@ class AssumedClaims:
         key = claim.key
         found = self._claims.get(key)
         if found is None:
-            found = self._claims[key] = Assumed(claim.uid)
+            found = self._claims[key] = AssumedClaim(claim.uid)
         if allocation is not None:
             assert found.allocation is None, "a claim is allocated once"
             found.allocation, found.allocated_for, found.written = allocation, holder, UNWRITTEN
@@ -113,20 +113,20 @@ class AssumedClaims:
         if holder in found.holders:
             found.holders[holder] = max(found.holders[holder], version)
 
-    def unreserved(self, claim: ClaimInfo, holder: str, version: int) -> None:
+    def unreserved(self, claim: ResourceClaimInfo, holder: str, version: int) -> None:
         """Record that the API server no longer has the pod's reservation, at this version, not yet reported."""
         found = self._claims.get(claim.key)
         if found is None:
-            found = self._claims[claim.key] = Assumed(claim.uid)
+            found = self._claims[claim.key] = AssumedClaim(claim.uid)
         found.holders.pop(holder, None)
         found.unreserved[holder] = version
         self._tidy(claim.key, found)
 
-    def deallocated(self, claim: ClaimInfo, version: int) -> None:
+    def deallocated(self, claim: ResourceClaimInfo, version: int) -> None:
         """Record that the API server no longer has an allocation, at this version, not yet reported."""
-        self._claims.setdefault(claim.key, Assumed(claim.uid)).deallocated = version
+        self._claims.setdefault(claim.key, AssumedClaim(claim.uid)).deallocated = version
 
-    def seen(self, claim: ClaimInfo, version: int) -> None:
+    def seen(self, claim: ResourceClaimInfo, version: int) -> None:
         """Handle the claim from the watch, at this version."""
         found = self._claims.get(claim.key)
         if found is None:
@@ -171,7 +171,7 @@ class AssumedClaims:
             for holder in found.known:
                 drop_entry(self._held, holder, key)
 
-    def _tidy(self, key: ClaimKey, found: Assumed) -> None:
+    def _tidy(self, key: ClaimKey, found: AssumedClaim) -> None:
         for holder in found.known - found.holders.keys():
             if found.allocation is None or found.allocated_for != holder:
                 found.known.discard(holder)

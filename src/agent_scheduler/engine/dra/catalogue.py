@@ -23,7 +23,7 @@ from .allocation import AllocatedDevices, Allocation, Use
 from .assumed import UNWRITTEN, AssumedClaims
 from .binding_conditions import BINDING_TIMEOUT
 from .pool_index import PoolIndex
-from .records import ClaimInfo, DeviceClassInfo
+from .records import DeviceClassInfo, ResourceClaimInfo
 
 #: Pods that a claim can be reserved for at a time (`ResourceClaimReservedForMaxSize`).
 RESERVED_AT_MOST: Final = 256
@@ -74,7 +74,7 @@ class Devices:
         self.filter_timeouts: Mapping[str, float] = {}
         self.binding_timeouts: Mapping[str, float] = {}
         self.classes: dict[str, DeviceClassInfo] = {}
-        self.claims: dict[ClaimKey, ClaimInfo] = {}
+        self.claims: dict[ClaimKey, ResourceClaimInfo] = {}
         self.assumed = AssumedClaims()
         self.pools = PoolIndex(changed)
         #: Resource -> classes that name it as theirs.
@@ -83,14 +83,14 @@ class Devices:
         self._made: dict[str, dict[ClaimKey, None]] = {}
         #: The same claims before they are created, by UID of the pod. Their keys are unique because they have no
         #: namespace.
-        self._in_memory: dict[str, ClaimInfo] = {}
+        self._in_memory: dict[str, ResourceClaimInfo] = {}
         #: Caches: demand -> plan, of `plans.plan_of`; node -> slots, of `node_devices.devices_of`.
         self.plans: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
         self.node_devices: dict[str, Any] = {}
 
     # ---- queries
 
-    def claim(self, key: ClaimKey) -> ClaimInfo | None:
+    def claim(self, key: ClaimKey) -> ResourceClaimInfo | None:
         return self.claims.get(key)
 
     def allocation(self, key: ClaimKey, group: GroupKey | None = None) -> AllocatedDevices | None:
@@ -151,7 +151,7 @@ class Devices:
         seen = holder in claim.reserved_for and holder not in assumed.unreserved
         return seen or assumed.holders.get(holder, UNWRITTEN) > UNWRITTEN
 
-    def as_assumed(self, key: ClaimKey) -> ClaimInfo | None:
+    def as_assumed(self, key: ClaimKey) -> ResourceClaimInfo | None:
         """Return the claim with its assumptions applied."""
         claim, assumed = self.claims.get(key), self.assumed.get(key)
         if claim is None or assumed is None:
@@ -213,7 +213,7 @@ class Devices:
         for name in self.classes:
             yield CLASS_RESOURCE + name
 
-    def made_for(self, pod_uid: str) -> tuple[ClaimInfo, ...]:
+    def made_for(self, pod_uid: str) -> tuple[ResourceClaimInfo, ...]:
         """Return the claims created for a pod's extended resources; one at most, unless another client created some."""
         keys = self._made.get(pod_uid)
         return tuple(self.claims[key] for key in keys) if keys else ()
@@ -237,7 +237,7 @@ class Devices:
         self.version += 1
         return True
 
-    def set_claim(self, claim: ClaimInfo) -> bool:
+    def set_claim(self, claim: ResourceClaimInfo) -> bool:
         old = self.claims.get(claim.key)
         if old is not None and old.uid == claim.uid and version_of(claim) < version_of(old):
             return False
@@ -290,7 +290,7 @@ class Devices:
         allocated = allocation.allocated
         if holder in self._in_memory or not self.pools.are_free(allocated.uses):
             return False
-        in_memory = self._in_memory[holder] = ClaimInfo(
+        in_memory = self._in_memory[holder] = ResourceClaimInfo(
             name=holder,
             uid="",
             resource_version="",
@@ -332,7 +332,7 @@ class Devices:
         if claim is not None and version_of(claim) < version:
             self.assumed.unreserved(claim, holder, version)
 
-    def forget(self, holder: str) -> list[tuple[ClaimInfo, ClaimInfo]]:
+    def forget(self, holder: str) -> list[tuple[ResourceClaimInfo, ResourceClaimInfo]]:
         """Undo unwritten assumptions for a pod.
 
         Return the claims that this changes, before and after, in the form of watch events: other pods may have been
@@ -364,13 +364,13 @@ class Devices:
 
     # ---- inside
 
-    def _drop_in_memory(self, holder: str) -> ClaimInfo | None:
+    def _drop_in_memory(self, holder: str) -> ResourceClaimInfo | None:
         in_memory = self._in_memory.pop(holder, None)
         if in_memory is not None:
             self._recount(in_memory.key)
         return in_memory
 
-    def _note_made(self, old: ClaimInfo | None, new: ClaimInfo | None) -> None:
+    def _note_made(self, old: ResourceClaimInfo | None, new: ResourceClaimInfo | None) -> None:
         if old is not None and old.extended and old.controller:
             drop_entry(self._made, old.controller, old.key)
         if new is not None and new.extended and new.controller:

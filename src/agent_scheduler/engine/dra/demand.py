@@ -1,4 +1,4 @@
-"""The current demand of a pod's claims: its `podclaims.Demand`.
+"""The current demand of a pod's claims: its `podclaims.ClaimDemand`.
 
 A claim with an allocation is in it with the nodes where it can be used. A claim that excludes any decision makes it a
 `problem`, in kube-scheduler's words.
@@ -13,14 +13,14 @@ import msgspec
 
 from ..state.batchinfo import GroupKey
 from ..state.extended import ExtendedNeeds
-from ..state.podclaims import AllocatedClaim, ClaimKey, ClaimToAllocate, Demand, PodClaim, PodRef
+from ..state.podclaims import AllocatedClaim, ClaimDemand, ClaimKey, ClaimToAllocate, PodClaim, PodRef
 from ..state.podinfo import PodInfo
 from .catalogue import RESERVED_AT_MOST, Devices
-from .records import ClaimInfo
+from .records import ResourceClaimInfo
 
 _NOBODY = PodRef()
 _encode = msgspec.json.Encoder().encode
-_interned: WeakValueDictionary[Hashable, Demand] = WeakValueDictionary()
+_interned: WeakValueDictionary[Hashable, ClaimDemand] = WeakValueDictionary()
 
 
 def demand(
@@ -32,7 +32,7 @@ def demand(
     left_over: tuple[ClaimKey, ...] = (),
     profile: str = "",
     group: GroupKey | None = None,
-) -> Demand:
+) -> ClaimDemand:
     """Return the current demand of a pod with these claims; the same object as long as it is unchanged.
 
     Members of a `group` share a claim before its allocation is written: they are placed together, and none of them can
@@ -63,11 +63,13 @@ def demand(
     key = (tuple(unallocated), where, problem, extended, left_over)
     found = _interned.get(key)
     if found is None:
-        found = _interned[key] = Demand(tuple(unallocated), tuple(allocated), problem, extended, left_over)
+        found = _interned[key] = ClaimDemand(
+            tuple(unallocated), tuple(allocated), problem, extended, left_over
+        )
     return found
 
 
-def demand_of(pod: PodInfo, devices: Devices) -> Demand | None:
+def demand_of(pod: PodInfo, devices: Devices) -> ClaimDemand | None:
     """Return the current demand of a pod for devices; None if it has none."""
     extended = pod.extended
     left_over: tuple[ClaimKey, ...] = ()
@@ -100,8 +102,8 @@ def claims_of(pod_claims: Collection[PodClaim]) -> Collection[PodClaim]:
 
 def to_allocate(
     pod_claims: Collection[PodClaim], devices: Devices, group: GroupKey | None = None
-) -> list[ClaimInfo]:
-    """Return the claims that the allocations for the pod's `Demand` are for, in their order."""
+) -> list[ResourceClaimInfo]:
+    """Return the claims that the allocations for the pod's `ClaimDemand` are for, in their order."""
     return [
         known
         for claim in claims_of(pod_claims)
@@ -120,7 +122,7 @@ def missing(pod_claims: Collection[PodClaim], devices: Devices, pod: PodRef) -> 
     return ""
 
 
-def _missing(claim: PodClaim, known: ClaimInfo | None, pod: PodRef) -> str:
+def _missing(claim: PodClaim, known: ResourceClaimInfo | None, pod: PodRef) -> str:
     if claim.claim is None:
         return f'pod "{pod.namespace}/{pod.name}": ResourceClaim not created yet'
     namespace, name = claim.claim
@@ -137,7 +139,7 @@ def _missing(claim: PodClaim, known: ClaimInfo | None, pod: PodRef) -> str:
 
 
 def _problem(
-    claim: PodClaim, known: ClaimInfo | None, devices: Devices, pod: PodRef, group: GroupKey | None
+    claim: PodClaim, known: ResourceClaimInfo | None, devices: Devices, pod: PodRef, group: GroupKey | None
 ) -> str:
     reason = _missing(claim, known, pod)
     if reason or known is None:
@@ -158,5 +160,5 @@ def _problem(
     return _unreadable(known)
 
 
-def _unreadable(known: ClaimInfo) -> str:
+def _unreadable(known: ResourceClaimInfo) -> str:
     return f"resource claim {known.namespace}/{known.name}, {known.spec.error}" if known.spec.error else ""

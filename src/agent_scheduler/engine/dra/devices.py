@@ -15,7 +15,7 @@ import msgspec
 from agent_scheduler.objects import dra
 from apimachinery.quantity import UNIT
 
-from ..state.amounts import Amount, amount, units, written_like
+from ..state.amounts import ParsedAmount, amount, units, written_like
 from ..state.reach import Reach
 
 #: Answers kept of one kind of device; expressions come from users.
@@ -53,11 +53,11 @@ class Attribute(NamedTuple):
 class Policy(NamedTuple):
     """The valid amounts of a capacity in requests (`requestPolicy`)."""
 
-    default: Amount | None
-    values: tuple[Amount, ...]
-    minimum: Amount | None
-    maximum: Amount | None
-    step: Amount | None
+    default: ParsedAmount | None
+    values: tuple[ParsedAmount, ...]
+    minimum: ParsedAmount | None
+    maximum: ParsedAmount | None
+    step: ParsedAmount | None
 
     @property
     def is_range(self) -> bool:
@@ -65,7 +65,7 @@ class Policy(NamedTuple):
 
 
 class Capacity(NamedTuple):
-    value: Amount
+    value: ParsedAmount
     policy: Policy | None
 
 
@@ -107,13 +107,13 @@ class Facts:
         self.answers[key] = answer
 
 
-class Taint(NamedTuple):
+class DeviceTaintInfo(NamedTuple):
     key: str
     value: str
     effect: str
 
 
-class Place(msgspec.Struct, frozen=True):
+class DeviceLocation(msgspec.Struct, frozen=True):
     """The nodes that can reach a device: one, those that a selector matches, or all. Without any of these: no node."""
 
     node_name: str = ""
@@ -121,17 +121,17 @@ class Place(msgspec.Struct, frozen=True):
     everywhere: bool = False
 
 
-class Device(msgspec.Struct, frozen=True):
+class DeviceInfo(msgspec.Struct, frozen=True):
     """A device; equal by content, except its slice."""
 
     name: str
     facts: Facts
     #: Only taints with the effect NoSchedule or NoExecute.
-    taints: tuple[Taint, ...]
+    taints: tuple[DeviceTaintInfo, ...]
     #: ((counter set, counter), billionths) that it consumes while it is allocated.
     consumes: tuple[tuple[tuple[str, str], int], ...]
     #: None: the place of its slice.
-    place: Place | None
+    place: DeviceLocation | None
     #: Whether a claim that gets it can be used on no other node.
     binds_to_node: bool
     #: Conditions that must be True before a pod with it may be bound, and those that report their failure.
@@ -152,9 +152,9 @@ def facts(
     return found
 
 
-def device(wire: dra.Device, driver: str, place: Place | None) -> Device:
+def device(wire: dra.Device, driver: str, place: DeviceLocation | None) -> DeviceInfo:
     """Compile a device. Raises `QuantityError`."""
-    return Device(
+    return DeviceInfo(
         name=wire.name,
         facts=facts(
             driver,
@@ -163,7 +163,7 @@ def device(wire: dra.Device, driver: str, place: Place | None) -> Device:
             {name: _capacity(each) for name, each in (wire.capacity or {}).items()},
         ),
         taints=tuple(
-            Taint(taint.key, taint.value or "", taint.effect)
+            DeviceTaintInfo(taint.key, taint.value or "", taint.effect)
             for taint in wire.taints or ()
             if taint.effect in ("NoSchedule", "NoExecute")
         ),
@@ -212,10 +212,10 @@ def _policy(wire: dra.RequestPolicy | None) -> Policy | None:
 
 class Consumption(NamedTuple):
     name: str
-    size: Amount
+    size: ParsedAmount
 
 
-def consumption(facts: Facts, asked: tuple[tuple[str, Amount], ...]) -> tuple[Consumption, ...] | None:
+def consumption(facts: Facts, asked: tuple[tuple[str, ParsedAmount], ...]) -> tuple[Consumption, ...] | None:
     """Return the amounts that a request takes of each capacity (KEP-5075); None if the device is too small.
 
     A capacity is identified by its published name: one without a domain and one with the driver's own are two. A
@@ -245,7 +245,7 @@ def fits(wanted: tuple[Consumption, ...], in_use: Mapping[str, int], facts: Fact
     )
 
 
-def _taken(wanted: Amount | None, capacity: Capacity) -> Amount:
+def _taken(wanted: ParsedAmount | None, capacity: Capacity) -> ParsedAmount:
     policy = capacity.policy
     if wanted is None:
         return policy.default if policy is not None and policy.default is not None else capacity.value
@@ -256,7 +256,7 @@ def _taken(wanted: Amount | None, capacity: Capacity) -> Amount:
     return next((each for each in policy.values if wanted.nano <= each.nano), wanted)
 
 
-def _rounded(wanted: Amount, least: Amount, step: Amount | None) -> Amount:
+def _rounded(wanted: ParsedAmount, least: ParsedAmount, step: ParsedAmount | None) -> ParsedAmount:
     """Round up to the next of `least`, `least + step`, ...; steps are whole units."""
     if wanted.nano < least.nano:
         return least
@@ -267,7 +267,7 @@ def _rounded(wanted: Amount, least: Amount, step: Amount | None) -> Amount:
     return written_like((first + steps * size) * UNIT, step)
 
 
-def _allowed(size: Amount, policy: Policy | None) -> bool:
+def _allowed(size: ParsedAmount, policy: Policy | None) -> bool:
     if policy is None or (policy.default is not None and size.nano == policy.default.nano):
         return True
     if policy.is_range:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any, NamedTuple
 
-from ..state.claimspec import ClaimSpec, Option, Request
+from ..state.claimspec import ClaimSpec, DeviceRequestInfo, Option
 from ..state.extended import ContainerNeed, ExtendedNeeds, is_extended
 from ..state.nodeinfo import NodeInfo
 from .catalogue import Devices
@@ -19,7 +19,7 @@ from .catalogue import Devices
 CLAIM = "<extended-resources>"
 
 
-class Mapped(NamedTuple):
+class RequestMapping(NamedTuple):
     """An entry of the pod's `status.extendedResourceClaimStatus.requestMappings`."""
 
     container: str
@@ -69,15 +69,15 @@ def claim_for(
 
 def requests_for(
     needs: ExtendedNeeds, resources: Collection[str], devices: Devices
-) -> tuple[ClaimSpec, tuple[Mapped, ...]]:
+) -> tuple[ClaimSpec, tuple[RequestMapping, ...]]:
     """Return the requests of the claim for these resources, and the devices of each container."""
     options: dict[str, Option] = {}
-    mapped: list[Mapped] = []
+    mapped: list[RequestMapping] = []
     for resource in sorted(resources):
         found = devices.class_of_resource(resource)
         if found is not None:
             _add(needs, resource, found.name, options, mapped)
-    requests = tuple(Request(name, (options[name],), False) for name in sorted(options))
+    requests = tuple(DeviceRequestInfo(name, (options[name],), False) for name in sorted(options))
     return ClaimSpec(requests), tuple(mapped)
 
 
@@ -86,16 +86,16 @@ def _add(
     resource: str,
     class_name: str,
     options: dict[str, Option],
-    mapped: list[Mapped],
+    mapped: list[RequestMapping],
 ) -> None:
     lasting: dict[int, Option] = {}
     brief: dict[int, Option] = {}
-    briefly_mapped: list[Mapped] = []
+    briefly_mapped: list[RequestMapping] = []
     for index, container in enumerate(needs.containers):
         number = dict(container.requests).get(resource, 0)
         if number and not container.short_lived:
             lasting[index] = _option(index, container, resource, class_name, number)
-            mapped.append(Mapped(container.name, resource, lasting[index].name))
+            mapped.append(RequestMapping(container.name, resource, lasting[index].name))
     for index, container in enumerate(needs.containers):
         number = dict(container.requests).get(resource, 0)
         if not number or not container.short_lived:
@@ -103,11 +103,11 @@ def _add(
         # The devices of containers that start later are already available.
         for later, option in lasting.items():
             if later >= index and number > 0:
-                briefly_mapped.append(Mapped(container.name, resource, option.name))
+                briefly_mapped.append(RequestMapping(container.name, resource, option.name))
                 number -= option.number
         if number > 0:
             brief[index] = _option(index, container, resource, class_name, number)
-            briefly_mapped.append(Mapped(container.name, resource, brief[index].name))
+            briefly_mapped.append(RequestMapping(container.name, resource, brief[index].name))
     if brief:
         # They run one after another, so they can use the same devices.
         most = max(brief.values(), key=lambda option: option.number)

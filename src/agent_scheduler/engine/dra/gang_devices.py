@@ -20,7 +20,7 @@ from .allocator import VISIT
 from .catalogue import PORTION, Devices
 from .devices import DeviceId
 from .node_devices import DeviceSlot, NodeDevices, devices_of
-from .plans import ClaimPlan, Failed, Plan, RequestData
+from .plans import ClaimPlan, DemandPlan, NodeRefused, RequestData
 from .search import EVALUATION, PASSED_A_STEP
 
 #: The bits of a number of slots: more than a slice has devices.
@@ -44,7 +44,7 @@ class Steps:
             self.taken += 1
 
 
-class _Group:
+class _SlotGroup:
     __slots__ = ("kind", "taken")
 
     def __init__(self, kind: int) -> None:
@@ -54,16 +54,16 @@ class _Group:
 
 
 @dataclass(slots=True, eq=False)
-class There:
+class NodeGangDevices:
     """The devices of a node for the gang. Indices are those of `GangDevices.slots`."""
 
     #: The claims of each plan; plans that cannot be satisfied there are left out.
-    claims: Mapping[Plan, Sequence[ClaimPlan]]
+    claims: Mapping[DemandPlan, Sequence[ClaimPlan]]
     candidates: Mapping[RequestData, Sequence[int]]
     #: The slots of requests for all devices; None if they are unknown.
     everything: Mapping[RequestData, Sequence[int] | None]
     #: The groups that no other node can reach.
-    groups: Sequence[_Group]
+    groups: Sequence[_SlotGroup]
     #: Equal for nodes with equal devices.
     alike: Hashable
 
@@ -75,7 +75,7 @@ class There:
 class GangDevices:
     """The devices of all nodes. Owned by a search, which reports taken slots by `note`."""
 
-    def __init__(self, plans: Iterable[Plan], devices: Devices, steps: Steps) -> None:
+    def __init__(self, plans: Iterable[DemandPlan], devices: Devices, steps: Steps) -> None:
         self._devices = devices
         self._plans = list(dict.fromkeys(plans))
         self._steps = steps
@@ -87,15 +87,15 @@ class GangDevices:
         self._index: dict[DeviceId, int] = {}
         #: Index of a slot -> its group, the unit of its sort in the group, and the least part of the group that it
         #: uses.
-        self._groups: dict[int, tuple[_Group, int, float]] = {}
+        self._groups: dict[int, tuple[_SlotGroup, int, float]] = {}
         #: The groups whose slots several nodes can reach.
-        self._common: dict[_Group, None] = {}
+        self._common: dict[_SlotGroup, None] = {}
         #: Bits of slots that are in groups.
         self.grouped = 0
         #: The number of groups in use, as a sum of parts.
         self.spent = 0.0
         self._kinds: dict[Hashable, int] = {}
-        self._there: dict[Hashable, There] = {}
+        self._there: dict[Hashable, NodeGangDevices] = {}
 
     def forget(self) -> None:
         """Reset: nothing is taken."""
@@ -117,14 +117,14 @@ class GangDevices:
         return None if found is None else (found[0].kind, found[0].taken, found[1])
 
     def taken_of_common(self) -> Hashable:
-        """Return a value as `There.taken`, for devices that several nodes can reach."""
+        """Return a value as `NodeGangDevices.taken`, for devices that several nodes can reach."""
         return tuple(sorted([(group.kind, group.taken) for group in self._common if group.taken]))
 
-    def on(self, node: NodeInfo) -> There:
+    def on(self, node: NodeInfo) -> NodeGangDevices:
         there = devices_of(self._devices, node)
-        claims: dict[Plan, Sequence[ClaimPlan]] = {}
+        claims: dict[DemandPlan, Sequence[ClaimPlan]] = {}
         for plan in self._plans:
-            with suppress(Failed):
+            with suppress(NodeRefused):
                 claims[plan] = plan.claims_on(node, self._devices)
         known = (there, tuple(claims.values()))
         found = self._there.get(known)
@@ -139,7 +139,7 @@ class GangDevices:
 
         Unlimited if there are at least `enough`, or if visiting all nodes would take too long.
         """
-        groups: dict[_Group, None] = {}
+        groups: dict[_SlotGroup, None] = {}
         least: dict[RequestData, float] = {}
         unlimited = False
         until = self._steps.taken + PORTION
@@ -158,7 +158,7 @@ class GangDevices:
 
     # ---- inside
 
-    def _look(self, there: NodeDevices, claims: Mapping[Plan, Sequence[ClaimPlan]]) -> There:
+    def _look(self, there: NodeDevices, claims: Mapping[DemandPlan, Sequence[ClaimPlan]]) -> NodeGangDevices:
         first = len(self.slots)
         indices = []
         for slot in there.slots:
@@ -184,7 +184,7 @@ class GangDevices:
         others = [group.kind for group in groups if group in self._common]
         apart = [index for index in selected_by if index not in self._groups]
         alike = (tuple(sorted(group.kind for group in mine)), tuple(others), tuple(apart))
-        return There(claims, candidates, everything, mine, alike)
+        return NodeGangDevices(claims, candidates, everything, mine, alike)
 
     def _selects(self, request: RequestData, slot: DeviceSlot) -> bool:
         self._steps.passed()
@@ -200,7 +200,7 @@ class GangDevices:
             try:
                 if not (request.option.admin or slot.is_open) or not self._selects(request, slot):
                     continue
-            except Failed:
+            except NodeRefused:
                 break
             if (
                 slot.has_counters()
@@ -222,7 +222,7 @@ class GangDevices:
                 for index in indices
                 if self._selects(request, slots[index]) and wanted_of(request, slots[index]) is not None
             ]
-        except Failed:
+        except NodeRefused:
             return None
 
     def _classify(self, selected_by: Mapping[int, Hashable]) -> None:
@@ -259,7 +259,7 @@ class GangDevices:
             tuple(sorts),
             tuple((name, size) for (_, name), size in sorted(left.items())),
         )
-        group = _Group(self._kinds.setdefault(kind, len(self._kinds)))
+        group = _SlotGroup(self._kinds.setdefault(kind, len(self._kinds)))
         if not place.node_name:
             self._common[group] = None
         parts = _parts(slots, left)

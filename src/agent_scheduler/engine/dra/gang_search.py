@@ -26,14 +26,14 @@ from typing import Any, Final, NamedTuple, Protocol
 
 from ..state.nodeinfo import NodeInfo
 from ..state.nodeselection import reaches
-from ..state.podclaims import ClaimKey, Demand
+from ..state.podclaims import ClaimDemand, ClaimKey
 from ..state.reach import reach_of
 from .allocating import Allocating
 from .allocation import Allocation
 from .allocator import VISIT, allocation_of, selector_of
 from .catalogue import PORTION, Devices
-from .gang_devices import GangDevices, Steps, There
-from .plans import ClaimPlan, Plan, RequestData, plan_of
+from .gang_devices import GangDevices, NodeGangDevices, Steps
+from .plans import ClaimPlan, DemandPlan, RequestData, plan_of
 from .search import DEVICES_AT_MOST
 
 #: Steps for each member. Gangs of up to four members with up to four devices, each in halves or thirds, need half of
@@ -57,16 +57,16 @@ _PAUSE: Final[Any] = object()
 _END: Final[Any] = object()
 
 
-class Wanting(NamedTuple):
+class GangMember(NamedTuple):
     """A member. Members of one `kind` are interchangeable."""
 
     kind: Hashable
-    demand: Demand | None
+    demand: ClaimDemand | None
     #: The claims of `demand.to_allocate`, in its order.
     claims: tuple[ClaimKey, ...]
 
 
-class Places(Protocol):
+class MemberNodes(Protocol):
     """The nodes for members, apart from devices."""
 
     def nodes(self, member: int) -> Collection[NodeInfo]:
@@ -84,7 +84,7 @@ class Places(Protocol):
         """Return a value that is equal for nodes that are interchangeable to each member that both accept."""
 
 
-class Placement(NamedTuple):
+class MemberPlacement(NamedTuple):
     member: int
     node: NodeInfo
     #: The allocations of claims that no member placed before it has, in the order of its demand, and of its extended
@@ -98,7 +98,7 @@ class _Member(NamedTuple):
     #: The index in the order in which members are tried.
     place: int
     node: NodeInfo
-    there: There
+    there: NodeGangDevices
     claims: Sequence[tuple[ClaimPlan, ClaimKey | None]]
     falls_back: bool
 
@@ -112,17 +112,19 @@ class _Placed(NamedTuple):
 class GangSearch:
     """A search for places of `needed` of the `members`."""
 
-    def __init__(self, members: Sequence[Wanting], needed: int, devices: Devices, places: Places) -> None:
+    def __init__(
+        self, members: Sequence[GangMember], needed: int, devices: Devices, places: MemberNodes
+    ) -> None:
         """Prepare the search; earlier `members` are preferred if not all are needed."""
         self._members = members
         self._needed = needed
         self._places = places
         self._steps = Steps()
         #: The best solution so far, in the order of placing; empty without one.
-        self.found: Sequence[Placement] = ()
+        self.found: Sequence[MemberPlacement] = ()
         #: The number of members that fall back in it.
         self.fallen = 0
-        self._plans: list[Plan | None] = [
+        self._plans: list[DemandPlan | None] = [
             plan_of(each.demand, devices) if each.demand is not None else None for each in members
         ]
         self._flexible = [
@@ -156,7 +158,7 @@ class GangSearch:
         self._stack: list[_Level] = []
         self._placed: list[_Placed] = []
         #: Node -> its sort, its devices, and the kinds of the members that are placed there.
-        self._on_nodes: dict[str, tuple[int, There, list[int]]] = {}
+        self._on_nodes: dict[str, tuple[int, NodeGangDevices, list[int]]] = {}
         self._fallen = 0
         #: The current member's alternatives behind the first.
         self._later = 0
@@ -242,7 +244,7 @@ class GangSearch:
                 allocation_of(claim, choices, member.node)
                 for (claim, _), choices in zip(member.claims, chosen, strict=True)
             )
-            found.append(Placement(self._order[member.place], member.node, allocations))
+            found.append(MemberPlacement(self._order[member.place], member.node, allocations))
         self.found, self.fallen = found, self._fallen
 
     @property

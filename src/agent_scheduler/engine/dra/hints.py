@@ -16,15 +16,15 @@ from ..events.events import ActionType, ClusterEvent, Resource
 from ..events.hints import ClusterEventWithHint, QueueingHint
 from ..events.prehints import ALL_PODS, ANYWAY, AllPods, ByKeys, Key, PodIndex, own_pod
 from ..state.nodeinfo import NodeInfo
-from ..state.podclaims import Demand
+from ..state.podclaims import ClaimDemand
 from ..state.podinfo import PodInfo
 from ..state.records import same
 from .allocator import CannotAllocate, Undecided, answer
 from .catalogue import Devices, SearchBudget
 from .demand import demand, demand_of, missing
-from .devices import Device
-from .plans import Failed, plan_of
-from .records import ClaimInfo, DeviceClassInfo, SliceInfo
+from .devices import DeviceInfo
+from .plans import NodeRefused, plan_of
+from .records import DeviceClassInfo, ResourceClaimInfo, SliceInfo
 
 _ADD_OR_UPDATE = ActionType.ADD | ActionType.UPDATE
 _ALWAYS = ActionType.ADD | ActionType.UPDATE | ActionType.DELETE
@@ -58,7 +58,7 @@ class Hints:
 
     # ---- hints; each returns whether the event may help
 
-    def _claim(self, pod: PodInfo, old: ClaimInfo | None, new: ClaimInfo | None) -> bool:
+    def _claim(self, pod: PodInfo, old: ResourceClaimInfo | None, new: ResourceClaimInfo | None) -> bool:
         """Return whether devices became free for all pods, or a claim of the pod has changed."""
         devices = self._devices
         if devices is None:
@@ -105,7 +105,7 @@ class Hints:
                 try:
                     if request.selects(each.facts):
                         return True
-                except Failed:
+                except NodeRefused:
                     return True
         return False
 
@@ -142,18 +142,20 @@ class Hints:
         return keys
 
     @staticmethod
-    def _demand(pod: PodInfo, devices: Devices) -> Demand:
+    def _demand(pod: PodInfo, devices: Devices) -> ClaimDemand:
         return demand_of(pod, devices) or demand((), devices)
 
 
-def frees(old: ClaimInfo | None, new: ClaimInfo | None) -> bool:
+def frees(old: ResourceClaimInfo | None, new: ResourceClaimInfo | None) -> bool:
     """Return whether the claim had devices that it no longer has."""
     if old is None or old.allocation is None:
         return False
     return new is None or new.allocation is None
 
 
-def _of_claim(event: ClusterEvent, old: ClaimInfo | None, new: ClaimInfo | None) -> AllPods | list[Key]:
+def _of_claim(
+    event: ClusterEvent, old: ResourceClaimInfo | None, new: ResourceClaimInfo | None
+) -> AllPods | list[Key]:
     if frees(old, new):
         return ALL_PODS
     # Includes deleted claims: the demands of their pods have to be read again.
@@ -179,16 +181,16 @@ def _claims_of(pod: PodInfo) -> list[Key]:
     return found
 
 
-def _made_for(claim: ClaimInfo) -> str:
+def _made_for(claim: ResourceClaimInfo) -> str:
     """Return the UID of the pod for whose extended resources a claim was created; empty if for none."""
     return claim.controller if claim.extended else ""
 
 
-def _class_names(wanted: Demand) -> frozenset[str]:
+def _class_names(wanted: ClaimDemand) -> frozenset[str]:
     return frozenset().union(*(each.spec.class_names for each in wanted.to_allocate))
 
 
-def _of_pool(each: SliceInfo, devices: Devices) -> tuple[Device, ...]:
+def _of_pool(each: SliceInfo, devices: Devices) -> tuple[DeviceInfo, ...]:
     """Return the devices of a slice, and those of its pool's newest generation: the slice may have completed it."""
     pool = devices.pools.get(each.pool)
     here = pool.newest if pool is not None else ()

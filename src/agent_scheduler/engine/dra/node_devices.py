@@ -16,7 +16,7 @@ from agent_scheduler.objects.wire import NodeSelectorTerm
 from ..state.nodeinfo import NodeInfo
 from ..state.nodeselection import reaches
 from .catalogue import Devices
-from .devices import Device, DeviceId, Place, PoolId
+from .devices import DeviceId, DeviceInfo, DeviceLocation, PoolId
 from .plans import asked
 from .pools import Pool
 from .records import NOWHERE, SliceInfo
@@ -31,7 +31,7 @@ class DeviceSlot:
 
     __slots__ = ("device", "facts", "id", "kind", "name", "place", "pool")
 
-    def __init__(self, device: Device, pool: Pool, place: Place, kind: int) -> None:
+    def __init__(self, device: DeviceInfo, pool: Pool, place: DeviceLocation, kind: int) -> None:
         self.device = device
         self.facts = device.facts
         self.name = device.name
@@ -87,7 +87,7 @@ class NodeDevices:
         return (index for index, slot in enumerate(self.slots) if slot.is_open)
 
 
-class _Known(NamedTuple):
+class _CachedDevices(NamedTuple):
     """Slots of a node; valid for this stamp of published slices and these labels of the node."""
 
     stamp: tuple[int, int]
@@ -98,7 +98,7 @@ class _Known(NamedTuple):
 def devices_of(devices: Devices, node: NodeInfo) -> NodeDevices:
     """Return the device slots of a node, cached until its labels or slices that concern it change."""
     stamp = devices.pools.slice_stamp(node.name)
-    found: _Known | None = devices.node_devices.get(node.name)
+    found: _CachedDevices | None = devices.node_devices.get(node.name)
     if (
         found is not None
         and found.stamp == stamp
@@ -112,7 +112,7 @@ def devices_of(devices: Devices, node: NodeInfo) -> NodeDevices:
         there = devices.pools.shared_node_devices.setdefault(
             same, NodeDevices(there.slots, there.unusable, True)
         )
-    devices.node_devices[node.name] = _Known(stamp, node.labels, there)
+    devices.node_devices[node.name] = _CachedDevices(stamp, node.labels, there)
     return there
 
 
@@ -135,13 +135,13 @@ def _devices_of(devices: Devices, node: NodeInfo) -> NodeDevices:
     return NodeDevices((*slots, *later), tuple(unusable), False)
 
 
-def is_on(place: Place, node: NodeInfo) -> bool:
+def is_on(place: DeviceLocation, node: NodeInfo) -> bool:
     if place.node_name:
         return place.node_name == node.name
     return place.everywhere or (place.reach is not None and reaches(place.reach, node))
 
 
-def _visible(slices: Iterable[SliceInfo], node: NodeInfo) -> Iterator[tuple[Device, Place]]:
+def _visible(slices: Iterable[SliceInfo], node: NodeInfo) -> Iterator[tuple[DeviceInfo, DeviceLocation]]:
     for each in slices:
         if each.place is not NOWHERE and each.place != NOWHERE:
             if is_on(each.place, node):
@@ -158,7 +158,7 @@ def _sees(each: SliceInfo, node: NodeInfo) -> bool:
     return is_on(each.place, node) or bool(each.error and each.place == NOWHERE)
 
 
-def _named_twice(devices: Iterable[Device]) -> str:
+def _named_twice(devices: Iterable[DeviceInfo]) -> str:
     names = set()
     for device in devices:
         if device.name in names:
@@ -167,7 +167,7 @@ def _named_twice(devices: Iterable[Device]) -> str:
     return ""
 
 
-def _kind(device: Device, pool: Pool, kinds: dict[Hashable, int]) -> int:
+def _kind(device: DeviceInfo, pool: Pool, kinds: dict[Hashable, int]) -> int:
     if device.facts.shared:
         # The amounts in use distinguish it from others.
         return -1

@@ -6,17 +6,17 @@ from collections.abc import Hashable
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from ..state.claimspec import ClaimSpec, Constraint, Option, Request, Toleration
+from ..state.claimspec import ClaimSpec, Constraint, DeviceRequestInfo, DeviceTolerationInfo, Option
 from ..state.nodeinfo import NodeInfo
-from ..state.podclaims import Demand
+from ..state.podclaims import ClaimDemand
 from .catalogue import Devices
 from .cel import CelError, selector
-from .devices import Facts, Taint
+from .devices import DeviceTaintInfo, Facts
 from .extended import CLAIM, met_by_devices, requests_for
 from .records import DeviceClassInfo
 
 
-class Failed(Exception):
+class NodeRefused(Exception):
     """A refusal of a node; the text is the reason in kube-scheduler's words."""
 
 
@@ -26,7 +26,7 @@ class RequestData:
     def __init__(
         self,
         claim: str,
-        request: Request,
+        request: DeviceRequestInfo,
         index: int,
         subindex: int,
         found: DeviceClassInfo,
@@ -51,7 +51,7 @@ class RequestData:
         )
 
     def selects(self, facts: Facts) -> bool:
-        """Return whether all selectors match. Raises `Failed` if one cannot be evaluated."""
+        """Return whether all selectors match. Raises `NodeRefused` if one cannot be evaluated."""
         found = facts.answers.get(self.selectors) if self.selectors else True
         if found is None:
             found = asked(self.selectors, facts)
@@ -60,17 +60,17 @@ class RequestData:
         index, text = found
         own = index - len(self.device_class.selectors)
         if own < 0:
-            raise Failed(f"class {self.device_class.name}: selector #{index}: {text}")
-        raise Failed(f"claim {self.claim}: selector #{own}: {text}")
+            raise NodeRefused(f"class {self.device_class.name}: selector #{index}: {text}")
+        raise NodeRefused(f"claim {self.claim}: selector #{own}: {text}")
 
-    def tolerates(self, taints: tuple[Taint, ...]) -> bool:
+    def tolerates(self, taints: tuple[DeviceTaintInfo, ...]) -> bool:
         return not taints or all(
             any(_tolerates(each, taint) for each in self.option.tolerations) for taint in taints
         )
 
 
 class ClaimPlan:
-    """A claim to allocate, with its requests in the allocator's form. Raises `Failed`."""
+    """A claim to allocate, with its requests in the allocator's form. Raises `NodeRefused`."""
 
     def __init__(self, name: str, spec: ClaimSpec, devices: Devices) -> None:
         self.name = name
@@ -90,10 +90,10 @@ class ClaimPlan:
         )
 
 
-class Plan:
+class DemandPlan:
     """The plan of one demand, until a class changes. `problem` is the reason why no node is feasible, or empty."""
 
-    def __init__(self, demand: Demand, devices: Devices) -> None:
+    def __init__(self, demand: ClaimDemand, devices: Devices) -> None:
         self.version = devices.version
         self.problem = demand.problem
         self.claims: tuple[ClaimPlan, ...] = ()
@@ -105,7 +105,7 @@ class Plan:
         if not self.problem:
             try:
                 self.claims = tuple(ClaimPlan(each.name, each.spec, devices) for each in demand.to_allocate)
-            except Failed as failed:
+            except NodeRefused as failed:
                 self.problem = str(failed)
 
     @property
@@ -136,19 +136,19 @@ class Plan:
         return (*self.claims, found)
 
 
-def plan_of(demand: Demand, devices: Devices) -> Plan:
-    found: Plan | None = devices.plans.get(demand)
+def plan_of(demand: ClaimDemand, devices: Devices) -> DemandPlan:
+    found: DemandPlan | None = devices.plans.get(demand)
     if found is None or found.version != devices.version:
-        found = devices.plans[demand] = Plan(demand, devices)
+        found = devices.plans[demand] = DemandPlan(demand, devices)
     return found
 
 
 def _class_of(option: Option, devices: Devices) -> DeviceClassInfo:
     found = devices.classes.get(option.class_name)
     if found is None:
-        raise Failed(f"request {option.result_name}: device class {option.class_name} does not exist")
+        raise NodeRefused(f"request {option.result_name}: device class {option.class_name} does not exist")
     if found.error:
-        raise Failed(f"device class {found.name}: {found.error}")
+        raise NodeRefused(f"device class {found.name}: {found.error}")
     return found
 
 
@@ -176,7 +176,7 @@ def _matches(expressions: tuple[str, ...], facts: Facts) -> bool | tuple[int, st
     return True
 
 
-def _tolerates(toleration: Toleration, taint: Taint) -> bool:
+def _tolerates(toleration: DeviceTolerationInfo, taint: DeviceTaintInfo) -> bool:
     """Implement `ToleratesTaint` of k8s.io/dynamic-resource-allocation."""
     if toleration.effect and toleration.effect != taint.effect:
         return False

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 
 from .allocation import Use
-from .devices import Device, PoolId
+from .devices import DeviceInfo, PoolId
 from .records import SliceInfo
 
 Counters = dict[tuple[str, str], int]
@@ -33,7 +33,7 @@ class Pool:
         #: Counters that its devices share.
         self.counters: Counters = {}
         #: Devices of the newest generation by name. Of duplicate names it has one device.
-        self.devices: dict[str, tuple[Device, SliceInfo]] = {}
+        self.devices: dict[str, tuple[DeviceInfo, SliceInfo]] = {}
         #: Name of a device -> number of exclusive uses; more than one only if other clients overcommit it.
         self.exclusive: dict[str, int] = {}
         #: Name of a shared device -> number of its uses.

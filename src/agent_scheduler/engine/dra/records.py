@@ -20,9 +20,9 @@ from ..state.reach import reach_of
 from ..state.records import Record, identity, reader
 from .allocation import AllocatedDevices, allocated_devices
 from .binding_conditions import BindingConditions, binding_conditions_of
-from .devices import Device, Place, PoolId, device
+from .devices import DeviceInfo, DeviceLocation, PoolId, device
 
-NOWHERE = Place()
+NOWHERE = DeviceLocation()
 #: Keeps a claim from being deleted while its devices are in use (resource.k8s.io's `Finalizer`).
 FINALIZER = "resource.kubernetes.io/delete-protection"
 #: A claim that is created for the extended resources of a pod, which its spec does not name.
@@ -54,8 +54,8 @@ class SliceInfo(Readable, frozen=True, kw_only=True):
     #: The number of slices of the pool in this generation.
     count: int
     #: The place of its devices, unless they have their own.
-    place: Place
-    devices: tuple[Device, ...]
+    place: DeviceLocation
+    devices: tuple[DeviceInfo, ...]
     #: (counter set, counter) -> billionths.
     counters: Mapping[tuple[str, str], int]
     #: Names of its counter sets.
@@ -67,7 +67,7 @@ class SliceInfo(Readable, frozen=True, kw_only=True):
         return any(device.binding_conditions for device in self.devices)
 
 
-class ClaimInfo(Readable, frozen=True, kw_only=True):
+class ResourceClaimInfo(Readable, frozen=True, kw_only=True):
     spec: ClaimSpec
     #: None while it has no allocation.
     allocation: AllocatedDevices | None
@@ -88,11 +88,11 @@ class ClaimInfo(Readable, frozen=True, kw_only=True):
         return self.namespace, self.name
 
 
-def claim_info(claim: dra.ResourceClaim, error: str = "") -> ClaimInfo:
+def claim_info(claim: dra.ResourceClaim, error: str = "") -> ResourceClaimInfo:
     metadata, status = claim.metadata, claim.status
     spec = claim_spec(claim.spec)
     allocation = allocated_devices(status.allocation) if status.allocation is not None else None
-    return ClaimInfo(
+    return ResourceClaimInfo(
         **identity(metadata),
         error=error or (allocation.error if allocation is not None else ""),
         spec=spec,
@@ -125,7 +125,7 @@ def device_class_info(each: dra.DeviceClass, error: str = "") -> DeviceClassInfo
 
 def slice_info(each: dra.ResourceSlice, error: str = "") -> SliceInfo:
     spec = each.spec
-    devices: list[Device] = []
+    devices: list[DeviceInfo] = []
     counters: dict[tuple[str, str], int] = {}
     place = NOWHERE
     where = "spec"
@@ -165,12 +165,12 @@ read_slice = reader(dra.ResourceSlice, slice_info, slice_info)
 
 def _place(
     node_name: str | None, selector: wire.NodeSelector | None, everywhere: bool | None, where: str
-) -> Place:
+) -> DeviceLocation:
     if node_name:
-        return Place(node_name=node_name)
+        return DeviceLocation(node_name=node_name)
     if everywhere:
-        return Place(everywhere=True)
+        return DeviceLocation(everywhere=True)
     if selector is None:
         return NOWHERE
     check_node_affinity(wire.NodeAffinity(required=selector), where)
-    return Place(reach=reach_of(selector))
+    return DeviceLocation(reach=reach_of(selector))

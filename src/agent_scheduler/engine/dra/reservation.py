@@ -19,14 +19,14 @@ import msgspec
 
 from ..state.batchinfo import GroupKey
 from ..state.nodeinfo import NodeInfo
-from ..state.podclaims import ClaimKey, Demand, PodClaim, PodRef
+from ..state.podclaims import ClaimDemand, ClaimKey, PodClaim, PodRef
 from .allocation import AllocatedDevices, Allocation
 from .allocator import NOT_AVAILABLE, CannotAllocate, answer
 from .catalogue import RESERVED_AT_MOST, Devices, SearchBudget
 from .demand import claims_of, to_allocate
 from .extended import claim_for
 from .extended_claim import InMemoryClaim
-from .records import FINALIZER, ClaimInfo
+from .records import FINALIZER, ResourceClaimInfo
 
 #: DynamicResources' message after its search for a claim to deallocate (`PostFilter`).
 DEALLOCATED: Final = "deallocation of ResourceClaim completed"
@@ -82,7 +82,7 @@ class Lost(NamedTuple):
 
 def reserve(
     claims: Collection[PodClaim],
-    demand: Demand,
+    demand: ClaimDemand,
     devices: Devices,
     node: NodeInfo,
     pod: PodRef,
@@ -186,7 +186,7 @@ def without_pod(key: ClaimKey, uid: str, pod: PodRef, version: str) -> Write:
     )
 
 
-def to_deallocate(demand: Demand, devices: Devices, pod: PodRef) -> ClaimInfo | None:
+def to_deallocate(demand: ClaimDemand, devices: Devices, pod: PodRef) -> ResourceClaimInfo | None:
     """Return a claim to deallocate, without which the pod could go elsewhere; None if there is none.
 
     Its devices exclude nodes or did not become ready, and no other pod uses it. Also a claim whose devices did not
@@ -204,12 +204,12 @@ def to_deallocate(demand: Demand, devices: Devices, pod: PodRef) -> ClaimInfo | 
     return None
 
 
-def is_last(claim: ClaimInfo, devices: Devices, pod: PodRef) -> bool:
+def is_last(claim: ResourceClaimInfo, devices: Devices, pod: PodRef) -> bool:
     """Return whether the claim is reserved for no other pod."""
     return devices.reserved_for(claim.key) <= {pod.uid}
 
 
-def without_allocation(claim: ClaimInfo, version: str = "") -> Write:
+def without_allocation(claim: ResourceClaimInfo, version: str = "") -> Write:
     """Return a write that removes allocation and reservations, valid only at `version`; empty for the known one."""
     return Write(
         claim.key, True, False, _body(claim, version, status={"allocation": None, "reservedFor": None})
@@ -221,7 +221,7 @@ def _consumer(pod: PodRef) -> dict[str, str]:
 
 
 def _body(
-    claim: ClaimInfo, version: str, *, status: dict[str, Any] | None = None, **metadata: object
+    claim: ResourceClaimInfo, version: str, *, status: dict[str, Any] | None = None, **metadata: object
 ) -> bytes:
     """Encode a patch of the claim, valid only at `version`; empty for the known one.
 

@@ -15,9 +15,9 @@ from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from .allocating import Allocating, Choice, wanted_of
+from .allocating import Allocating, DeviceChoice, wanted_of
 from .node_devices import DeviceSlot, NodeDevices
-from .plans import ClaimPlan, Failed, RequestData
+from .plans import ClaimPlan, NodeRefused, RequestData
 
 #: `AllocationResultsMaxSize`.
 DEVICES_AT_MOST: Final = 32
@@ -45,7 +45,7 @@ class _Scan:
     #: The slots that remain to be scanned; None once all were.
     left: Iterator[int] | None
     #: (index, error of its check).
-    found: list[tuple[int, Failed | None]] = field(default_factory=list)
+    found: list[tuple[int, NodeRefused | None]] = field(default_factory=list)
 
 
 class Search:
@@ -69,7 +69,7 @@ class Search:
         self._weighed = False
 
     def run(self, steps: int) -> bool | None:
-        """Return whether all requests could be met; the devices are then in `allocating.chosen`. Raises `Failed`.
+        """Return whether all requests could be met; the devices are then in `allocating.chosen`. Raises `NodeRefused`.
 
         Return None if that is undecided after `steps` steps. Another call resumes.
         """
@@ -115,7 +115,7 @@ class Search:
             self.steps += EVALUATION * len(request.selectors)
         return request.selects(slot.facts)
 
-    def _first(self) -> Choice | None:
+    def _first(self) -> DeviceChoice | None:
         """Return the first free and selected device for a plain request of one device, the usual case.
 
         That is the result of a search. None: the request is not plain, or there is no such device.
@@ -140,7 +140,7 @@ class Search:
             if device.taints or device.consumes or wanted_of(request, slot) is None:
                 return None
             self.steps += 1
-            return Choice(request, slot, ())
+            return DeviceChoice(request, slot, ())
         return None
 
     def _prepare(self, claim: ClaimPlan) -> None:
@@ -156,7 +156,7 @@ class Search:
                     numbers.append(request.option.number)
             least += min(numbers, default=0)
         if least > DEVICES_AT_MOST:
-            raise Failed(
+            raise NodeRefused(
                 f"claim {claim.name}: number of requested devices {least} exceeds the claim limit of {DEVICES_AT_MOST}"
             )
 
@@ -164,7 +164,7 @@ class Search:
         if self._node_devices.unusable:
             pool, trouble = self._node_devices.unusable[0]
             state = "invalid" if trouble else "being updated"
-            raise Failed(
+            raise NodeRefused(
                 f"claim {claim.name}, request {request.option.name}: asks for all devices, "
                 f"but resource pool {pool} is currently {state}"
             )
@@ -197,7 +197,7 @@ class Search:
         try:
             if not self._selects(request, slot):
                 return
-        except Failed as failed:
+        except NodeRefused as failed:
             scan.found.append((index, failed))
             return
         if (

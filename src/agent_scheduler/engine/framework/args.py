@@ -20,7 +20,7 @@ from apimachinery.quantity import QuantityError, resource_value
 from ..state.gpus import RESOURCE as GPU
 from ..state.gpus import problem_with
 from ..state.podspec import SpecError, check_node_affinity
-from ..state.targetworkload import Kind, kind_of
+from ..state.targetworkload import TargetPodKind, kind_of
 
 #: A label key, as in the names of resources and topologies: an optional DNS prefix, then up to 63 characters.
 _PREFIX = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*"
@@ -165,7 +165,7 @@ class NodeResourcesBalancedAllocationArgs(PluginArgs, frozen=True, kw_only=True)
 PACKED_RESOURCES = (*DEFAULT_RESOURCES, ResourceSpec(name=GPU))
 
 
-class OfPacking(PluginArgs, frozen=True, kw_only=True):
+class PackingArguments(PluginArgs, frozen=True, kw_only=True):
     #: An empty list means the default.
     resources: tuple[ResourceSpec, ...] = PACKED_RESOURCES
 
@@ -178,11 +178,11 @@ class OfPacking(PluginArgs, frozen=True, kw_only=True):
         return _weights(self.resources or PACKED_RESOURCES)
 
 
-class BestFitArgs(OfPacking, frozen=True, kw_only=True):
+class BestFitArgs(PackingArguments, frozen=True, kw_only=True):
     """The arguments of packing."""
 
 
-class DotProductArgs(OfPacking, frozen=True, kw_only=True):
+class DotProductArgs(PackingArguments, frozen=True, kw_only=True):
     """The arguments of packing."""
 
 
@@ -212,7 +212,7 @@ class TargetPod(PluginArgs, frozen=True, kw_only=True):
         _check_affinity(self.node_affinity, "nodeAffinity")
 
     @property
-    def kind(self) -> Kind:
+    def kind(self) -> TargetPodKind:
         amounts = {name: resource_value(name, quantity) for name, quantity in self.requests.items()}
         selector = None if self.node_affinity is None else self.node_affinity.required
         return kind_of(amounts, self.node_selector, selector)
@@ -233,7 +233,7 @@ class FragmentationArgs(PluginArgs, frozen=True, kw_only=True):
         return _weights(self.resources or DEFAULT_RESOURCES)
 
     @property
-    def given(self) -> list[tuple[Kind, float]]:
+    def given(self) -> list[tuple[TargetPodKind, float]]:
         """The target workload, each kind with its share."""
         total = sum(pod.weight for pod in self.target_workload)
         return [(pod.kind, pod.weight / total) for pod in self.target_workload]

@@ -25,7 +25,7 @@ from ..volumes.catalogue import Catalogue
 _MATCHING_KEPT: Final = 1024
 
 
-class Source(Protocol):
+class ObjectSource(Protocol):
     """Objects of some kinds in their last known state. Compared by identity."""
 
     @property
@@ -56,7 +56,7 @@ class Handle:
         self._catalogue = catalogue
         self._devices = devices
         self._target_workload = target_workload
-        self._read: dict[Source, int] = {}
+        self._read: dict[ObjectSource, int] = {}
         #: Kinds of pods that are counted. Weak: a kind that no view holds is no longer counted.
         self._kinds: WeakValueDictionary[tuple[tuple[PodMatch, ...], bool], PodsMatching] = (
             WeakValueDictionary()
@@ -101,12 +101,12 @@ class Handle:
         """The volumes of the pods on nodes. Must not be read by `prepare`: it changes with rows."""
         return self._ledger.volume_use
 
-    def reads(self) -> dict[Source, int]:
+    def reads(self) -> dict[ObjectSource, int]:
         """Begin a new record of the sources that are read from now on, with their versions, and return it."""
         self._read = {}
         return self._read
 
-    def _reads(self, source: Source) -> None:
+    def _reads(self, source: ObjectSource) -> None:
         self._read.setdefault(source, source.version)
 
     def resolve(self, match: PodMatch) -> PodMatch:

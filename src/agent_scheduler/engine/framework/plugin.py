@@ -67,7 +67,7 @@ class Reads(enum.Enum):
     OWNERS = enum.auto()
     #: `Handle.target_workload`.
     TARGET_WORKLOAD = enum.auto()
-    #: `View.quotas` of a session, and `PodInfo.quota`.
+    #: `ClusterView.quotas` of a session, and `PodInfo.quota`.
     QUOTAS = enum.auto()
 
 
@@ -190,7 +190,7 @@ class EnqueueExtensions(Protocol):
 
 
 @runtime_checkable
-class Seeing(Protocol):
+class ClusterReader(Protocol):
     """A plugin whose hints or gate read the current state of the cluster."""
 
     def seeing(self, ledger: Ledger, devices: Devices, groups: NativeGroups) -> Any:
@@ -308,7 +308,7 @@ class Profile:
         for plugin in (*self.pre_enqueue, *self.filters, *self.reserves, *self.permits, *self.pre_binds):
             if id(plugin) not in seen:
                 seen[id(plugin)] = (
-                    plugin.seeing(ledger, devices, groups) if isinstance(plugin, Seeing) else plugin
+                    plugin.seeing(ledger, devices, groups) if isinstance(plugin, ClusterReader) else plugin
                 )
         return replace(
             self,

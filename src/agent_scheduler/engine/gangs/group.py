@@ -46,7 +46,7 @@ class SubGroup(msgspec.Struct, frozen=True):
         return values if all(values) else ()
 
 
-class Group(msgspec.Struct, frozen=True, kw_only=True, eq=False):
+class PodGroupInfo(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     """One group at one resourceVersion."""
 
     key: GroupKey
@@ -81,7 +81,7 @@ class Group(msgspec.Struct, frozen=True, kw_only=True, eq=False):
         return self.key.text
 
 
-def effective_minimum(group: Group, present: Collection[str] = ()) -> tuple[int, Mapping[str, int]]:
+def effective_minimum(group: PodGroupInfo, present: Collection[str] = ()) -> tuple[int, Mapping[str, int]]:
     """Return the number of members that have to run, and that of each role if roles count.
 
     Minimums of roles count only if the group's own is at least their sum: a group with a lower total accepts any
@@ -99,7 +99,7 @@ def effective_minimum(group: Group, present: Collection[str] = ()) -> tuple[int,
     return least, roles if counts else NO_MINIMUMS
 
 
-def of_pod_group(group: batch.PodGroup, *, queue: str = batch.DEFAULT_QUEUE) -> Group:
+def of_pod_group(group: batch.PodGroup, *, queue: str = batch.DEFAULT_QUEUE) -> PodGroupInfo:
     """Return the group of a Volcano PodGroup. `queue` is that of groups that name none.
 
     Raises `QuantityError` for invalid resources, and `SpecError` for an invalid selector.
@@ -108,7 +108,7 @@ def of_pod_group(group: batch.PodGroup, *, queue: str = batch.DEFAULT_QUEUE) -> 
     annotations = metadata.annotations or {}
     attainable = _attainable(annotations.get(batch.ATTAINABLE, ""))
     roles = spec.min_task_member or NO_MINIMUMS
-    return Group(
+    return PodGroupInfo(
         key=GroupKey(metadata.namespace, metadata.name),
         uid=metadata.uid,
         created=metadata.creation_timestamp or "",
@@ -150,10 +150,10 @@ def _sub_group(index: int, policy: batch.SubGroupPolicy, attainable: Mapping[str
     )
 
 
-def of_native(group: batch.NativePodGroup, *, queue: str = batch.DEFAULT_QUEUE) -> Group:
+def of_native(group: batch.NativePodGroup, *, queue: str = batch.DEFAULT_QUEUE) -> PodGroupInfo:
     """Return the group of a native PodGroup. Without a gang policy it needs only one member at a time."""
     metadata, gang = group.metadata, group.spec.scheduling_policy.gang
-    return Group(
+    return PodGroupInfo(
         key=GroupKey(metadata.namespace, metadata.name, native=True),
         uid=metadata.uid,
         created=metadata.creation_timestamp or "",
@@ -162,10 +162,10 @@ def of_native(group: batch.NativePodGroup, *, queue: str = batch.DEFAULT_QUEUE) 
     )
 
 
-def of_pod(pod: PodInfo, *, queue: str = batch.DEFAULT_QUEUE) -> Group:
+def of_pod(pod: PodInfo, *, queue: str = batch.DEFAULT_QUEUE) -> PodGroupInfo:
     """Return the group of one for a pod without a group. Its key is unique: a pod's UID is not a valid name."""
     named = pod.batch.queue if pod.batch is not None else ""
-    return Group(
+    return PodGroupInfo(
         key=GroupKey(pod.namespace, pod.uid),
         uid=pod.uid,
         created=pod.created,

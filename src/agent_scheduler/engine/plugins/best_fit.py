@@ -7,10 +7,10 @@ ATC'23 paper on FGD (`best_fit_score.go`), whose resources are CPU and GPUs with
 
 from __future__ import annotations
 
-from ..rules.vectors import OfVectors
+from ..rules.vectors import VectorScore
 
 
-class BestFit(OfVectors):
+class BestFit(VectorScore):
     name = "BestFit"
 
     def _of(self, asked: float, weight: float) -> tuple[float, float]:

@@ -20,7 +20,7 @@ from ..state.podclass import PodClass
 PER_POINT: Final = 1 << 24
 
 
-class Asked(NamedTuple):
+class BinpackState(NamedTuple):
     """(resource, amount, weight) of the counted resources, and the factor of a weighted sum."""
 
     each: tuple[tuple[str, int, int], ...]
@@ -36,16 +36,16 @@ class Binpack(Score):
         #: Resource -> weight.
         self.weights = dict(weights)
 
-    def prepare(self, pod: PodClass, handle: Handle) -> Asked | None:
+    def prepare(self, pod: PodClass, handle: Handle) -> BinpackState | None:
         each = tuple(
             (resource, amount, self.weights[resource])
             for resource, amount in pod.requests.items()
             if self.weights.get(resource)
         )
         weights = sum(weight for _, _, weight in each)
-        return Asked(each, MAX_NODE_SCORE * PER_POINT / weights) if weights else None
+        return BinpackState(each, MAX_NODE_SCORE * PER_POINT / weights) if weights else None
 
-    def score(self, state: Asked, nodes: Columns, rows: Rows) -> Ints:
+    def score(self, state: BinpackState, nodes: Columns, rows: Rows) -> Ints:
         total = np.zeros(rows.shape[0])
         fits = np.ones(rows.shape[0], dtype=np.bool_)
         for index, amount, weight in _columns(state, nodes):
@@ -57,7 +57,7 @@ class Binpack(Score):
         score: Ints = np.rint(np.where(fits, total, 0.0) * state.points).astype(np.int64)
         return score
 
-    def score_row(self, state: Asked, nodes: Columns, row: int) -> int:
+    def score_row(self, state: BinpackState, nodes: Columns, row: int) -> int:
         offers, taken = nodes.offers[row], nodes.taken[row]
         total = 0.0
         for index, amount, weight in _columns(state, nodes):
@@ -70,7 +70,7 @@ class Binpack(Score):
         return round(total * state.points)
 
 
-def _columns(state: Asked, nodes: Columns) -> Iterator[tuple[int, int, int]]:
+def _columns(state: BinpackState, nodes: Columns) -> Iterator[tuple[int, int, int]]:
     """Yield (column, amount, weight) of the resources that any node offers."""
     known, columns = nodes.interns.resources, nodes.resources
     for resource, amount, weight in state.each:

@@ -7,10 +7,10 @@ on FGD: `dot_product_score.go`, merged devices, norms by the largest node).
 
 from __future__ import annotations
 
-from ..rules.vectors import OfVectors
+from ..rules.vectors import VectorScore
 
 
-class DotProduct(OfVectors):
+class DotProduct(VectorScore):
     name = "DotProduct"
 
     def _of(self, asked: float, weight: float) -> tuple[float, float]:

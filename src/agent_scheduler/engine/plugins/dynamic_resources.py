@@ -39,7 +39,7 @@ from ..gangs.native import NativeGroups
 from ..state.columns import Bools, Columns, Ints, Rows
 from ..state.ledger import Ledger
 from ..state.nodeinfo import NodeInfo
-from ..state.podclaims import Demand
+from ..state.podclaims import ClaimDemand
 from ..state.podclass import PodClass
 from ..state.podinfo import PodInfo
 
@@ -49,8 +49,8 @@ NAME = "DynamicResources"
 _ONE_ROW: Final = 500
 
 
-class State(NamedTuple):
-    demand: Demand
+class DynamicResourcesState(NamedTuple):
+    demand: ClaimDemand
     devices: Devices
 
     def answer(self, nodes: Columns, row: int, budget: SearchBudget) -> Answer:
@@ -103,7 +103,7 @@ class DynamicResources(Filter, Reserve, PreBind):
         claims = pod.claims if known is not None else [each for each in pod.claims if each.claim is None]
         return missing(claims, known or Devices(), pod.ref) or None
 
-    def prepare(self, pod: PodClass, handle: Handle) -> State | None:
+    def prepare(self, pod: PodClass, handle: Handle) -> DynamicResourcesState | None:
         if pod.claims is None:
             return None
         devices = handle.devices
@@ -112,9 +112,9 @@ class DynamicResources(Filter, Reserve, PreBind):
             raise PodRejected(problem)
         if pod.claims.is_empty:
             return None
-        return State(pod.claims, devices)
+        return DynamicResourcesState(pod.claims, devices)
 
-    def feasible(self, state: State, nodes: Columns, rows: Rows) -> Bools:
+    def feasible(self, state: DynamicResourcesState, nodes: Columns, rows: Rows) -> Bools:
         budget, undecided = state.devices.budget, state.devices.undecided
         found = np.zeros(rows.shape[0], dtype=np.bool_)
         for place, row in enumerate(rows.tolist()):
@@ -128,26 +128,28 @@ class DynamicResources(Filter, Reserve, PreBind):
                 found[place] = not isinstance(state.answer(nodes, row, budget), CannotAllocate)
         return found
 
-    def feasible_row(self, state: State, nodes: Columns, row: int) -> bool:
+    def feasible_row(self, state: DynamicResourcesState, nodes: Columns, row: int) -> bool:
         return not isinstance(state.answer_of_one(nodes, row), CannotAllocate)
 
-    def reasons(self, state: State, nodes: Columns, rows: Rows) -> Mapping[str, int]:
+    def reasons(self, state: DynamicResourcesState, nodes: Columns, rows: Rows) -> Mapping[str, int]:
         known = SearchBudget(0)
         answers = [state.answer(nodes, row, known) for row in rows.tolist()]
         return Counter(each.reason for each in answers if isinstance(each, CannotAllocate))
 
-    def curable(self, state: State, nodes: Columns, rows: Rows) -> Bools:
+    def curable(self, state: DynamicResourcesState, nodes: Columns, rows: Rows) -> Bools:
         """Return false for every row: as in kube-scheduler, no pod is evicted for devices."""
         return np.zeros(rows.shape[0], dtype=np.bool_)
 
-    def missing(self, state: State, nodes: Columns, row: int) -> str:
+    def missing(self, state: DynamicResourcesState, nodes: Columns, row: int) -> str:
         node = nodes.nodes[row]
         found = state.answer_of_one(nodes, row)
         if node is None or not isinstance(found, CannotAllocate):
             return ""
         return lacking(found, state.demand, state.devices, node)
 
-    def reserve(self, state: State, pod: PodInfo, node: NodeInfo, at: str) -> ReservedClaims | None:
+    def reserve(
+        self, state: DynamicResourcesState, pod: PodInfo, node: NodeInfo, at: str
+    ) -> ReservedClaims | None:
         found = reserve(pod.claims, state.demand, state.devices, node, pod.ref, group=pod.group, at=at)
         return None if isinstance(found, CannotAllocate) else found
 
@@ -194,21 +196,21 @@ class DynamicResourcesScore(Score):
     reads_requests = False
     normalize = staticmethod(default_normalize)
 
-    def prepare(self, pod: PodClass, handle: Handle) -> State | None:
+    def prepare(self, pod: PodClass, handle: Handle) -> DynamicResourcesState | None:
         if pod.claims is None:
             return None
         devices = handle.devices
         alternatives = any(
             request.prioritized for each in pod.claims.to_allocate for request in each.spec.requests
         )
-        return State(pod.claims, devices) if alternatives else None
+        return DynamicResourcesState(pod.claims, devices) if alternatives else None
 
-    def score(self, state: State, nodes: Columns, rows: Rows) -> Ints:
+    def score(self, state: DynamicResourcesState, nodes: Columns, rows: Rows) -> Ints:
         return np.fromiter(
             (self.score_row(state, nodes, row) for row in rows.tolist()), dtype=np.int64, count=rows.shape[0]
         )
 
-    def score_row(self, state: State, nodes: Columns, row: int) -> int:
+    def score_row(self, state: DynamicResourcesState, nodes: Columns, row: int) -> int:
         if nodes.nodes[row] is None:
             return 0
         found = state.answer_of_one(nodes, row)

@@ -22,10 +22,10 @@ from ..rules.fragmentation import EVERYWHERE, Measure, score_of
 from ..state.columns import CPU, MEMORY, Columns, Ints, Rows
 from ..state.gpus import WHOLE
 from ..state.podclass import PodClass
-from ..state.targetworkload import Kind
+from ..state.targetworkload import TargetPodKind
 
 
-class State(NamedTuple):
+class FragmentationState(NamedTuple):
     measure: Measure
     #: The requested CPU and memory, and thousandths of GPUs.
     asked: tuple[int, int, int]
@@ -38,7 +38,7 @@ class Fragmentation(Score):
     depends = Depends.ROOM
     normalize = None
 
-    def __init__(self, weights: Mapping[str, int], given: Sequence[tuple[Kind, float]] = ()) -> None:
+    def __init__(self, weights: Mapping[str, int], given: Sequence[tuple[TargetPodKind, float]] = ()) -> None:
         """Measure fragmentation of these resources on nodes without GPUs.
 
         `given` is the target workload, each kind with its share; without it, the workload is learned.
@@ -47,7 +47,7 @@ class Fragmentation(Score):
         self._measure = Measure(given, weights) if given else None
         self.reads = frozenset() if given else frozenset({Reads.TARGET_WORKLOAD})
 
-    def prepare(self, pod: PodClass, handle: Handle) -> State | None:
+    def prepare(self, pod: PodClass, handle: Handle) -> FragmentationState | None:
         measure = self._measure
         if measure is None:
             workload = handle.target_workload
@@ -59,15 +59,15 @@ class Fragmentation(Score):
         handle.interns.tell_apart(self._measure and measure.labels, measure.labels)
         asked = pod.requests
         wanted = tuple([asked.get(name, 0) for name in measure.resources])
-        return State(measure, (asked.get("cpu", 0), asked.get("memory", 0), pod.gpu), wanted)
+        return FragmentationState(measure, (asked.get("cpu", 0), asked.get("memory", 0), pod.gpu), wanted)
 
-    def score(self, state: State, nodes: Columns, rows: Rows) -> Ints:
+    def score(self, state: FragmentationState, nodes: Columns, rows: Rows) -> Ints:
         score_row = self.score_row
         return np.fromiter(
             [score_row(state, nodes, row) for row in rows.tolist()], dtype=np.int64, count=rows.shape[0]
         )
 
-    def score_row(self, state: State, nodes: Columns, row: int) -> int:
+    def score_row(self, state: FragmentationState, nodes: Columns, row: int) -> int:
         measure, asked, wanted = state
         reach = measure.reach(nodes)[row] if measure.labels else EVERYWHERE
         gpus = nodes.gpus.get(row)

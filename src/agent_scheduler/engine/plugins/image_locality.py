@@ -23,7 +23,7 @@ _LEAST: Final = 23 * _MIB
 _MOST_A_CONTAINER: Final = 1000 * _MIB
 
 
-class Images(NamedTuple):
+class ImageLocalityState(NamedTuple):
     """The images of a class with their numbers of uses, and the sum with the best score."""
 
     counted: tuple[tuple[str, int], ...]
@@ -37,14 +37,14 @@ class ImageLocality(Score):
     reads = frozenset({Reads.IMAGES})
     normalize = None
 
-    def prepare(self, pod: PodClass, handle: Handle) -> Images | None:
+    def prepare(self, pod: PodClass, handle: Handle) -> ImageLocalityState | None:
         run, mounted = pod.images
         if not run:
             return None
         counted = Counter(with_tag(image) for image in (*run, *mounted))
-        return Images(tuple(counted.items()), _MOST_A_CONTAINER * len(run))
+        return ImageLocalityState(tuple(counted.items()), _MOST_A_CONTAINER * len(run))
 
-    def score(self, state: Images, nodes: Columns, rows: Rows) -> Ints:
+    def score(self, state: ImageLocalityState, nodes: Columns, rows: Rows) -> Ints:
         held: Ints = np.zeros(rows.shape[0], dtype=np.int64)
         for image, containers in state.counted:
             sizes = nodes.image(image)[: nodes.size]

@@ -27,7 +27,7 @@ REASON_ANTI_AFFINITY = "node(s) didn't match pod anti-affinity rules"
 REASON_EXISTING = "node(s) didn't satisfy existing pods anti-affinity rules"
 
 
-class Required:
+class RequiredTerms:
     """The required terms of a class, with their counts."""
 
     __slots__ = ("affinity_keys", "anti_affinity", "is_its_own_like", "like", "repelled_by")
@@ -66,15 +66,15 @@ class InterPodAffinity(Filter):
     depends = Depends.CLUSTER
     reads_requests = False
 
-    def prepare(self, pod: PodClass, handle: Handle) -> Required | None:
+    def prepare(self, pod: PodClass, handle: Handle) -> RequiredTerms | None:
         terms = pod.terms
         if not (terms.affinity or terms.anti_affinity) and all(
             each.kind is not TermKind.REPELS for each in pod.matching_terms
         ):
             return None
-        return Required(pod, handle)
+        return RequiredTerms(pod, handle)
 
-    def feasible(self, state: Required, nodes: Columns, rows: Rows) -> Bools:
+    def feasible(self, state: RequiredTerms, nodes: Columns, rows: Rows) -> Bools:
         near = self._near(state, nodes, rows)
         if state.anti_affinity:
             near &= ~self._repelling(state, nodes, rows)
@@ -82,7 +82,7 @@ class InterPodAffinity(Filter):
             near &= ~self._repelled(state, nodes, rows)
         return near
 
-    def facets(self, state: Required, nodes: Columns) -> tuple[Ints, ...]:
+    def facets(self, state: RequiredTerms, nodes: Columns) -> tuple[Ints, ...]:
         counted = [(key, nodes.matching[kind]) for key, kind in state.anti_affinity]
         if state.like is not None:
             counted += [(key, nodes.matching[state.like]) for key in state.affinity_keys]
@@ -90,7 +90,7 @@ class InterPodAffinity(Filter):
         return _facets(counted, nodes)
 
     @staticmethod
-    def _near(state: Required, nodes: Columns, rows: Rows) -> Bools:
+    def _near(state: RequiredTerms, nodes: Columns, rows: Rows) -> Bools:
         """Return whether the affinity is satisfied. A node must have every key.
 
         If no pod matches anywhere, a pod that matches its own affinity is excused.
@@ -111,17 +111,17 @@ class InterPodAffinity(Filter):
         return beside[0] if len(beside) == 1 else np.logical_and.reduce(beside)
 
     @staticmethod
-    def _repelling(state: Required, nodes: Columns, rows: Rows) -> Bools:
+    def _repelling(state: RequiredTerms, nodes: Columns, rows: Rows) -> Bools:
         """Return where a pod is that the class's own anti-affinity repels."""
         return _anybody(((key, nodes.matching[kind]) for key, kind in state.anti_affinity), nodes, rows)
 
     @staticmethod
-    def _repelled(state: Required, nodes: Columns, rows: Rows) -> Bools:
+    def _repelled(state: RequiredTerms, nodes: Columns, rows: Rows) -> Bools:
         """Return where a pod is whose anti-affinity repels the class."""
         terms = ((each.term.topology_key, nodes.terms[each]) for each in state.repelled_by)
         return _anybody(terms, nodes, rows)
 
-    def reasons(self, state: Required, nodes: Columns, rows: Rows) -> Mapping[str, int]:
+    def reasons(self, state: RequiredTerms, nodes: Columns, rows: Rows) -> Mapping[str, int]:
         counts: dict[str, int] = {}
         far = ~self._near(state, nodes, rows)
         repelling = ~far & self._repelling(state, nodes, rows)
@@ -134,7 +134,7 @@ class InterPodAffinity(Filter):
                 counts[reason] = number
         return counts
 
-    def curable(self, state: Required, nodes: Columns, rows: Rows) -> Bools:
+    def curable(self, state: RequiredTerms, nodes: Columns, rows: Rows) -> Bools:
         """Return where the affinity is satisfied: evictions do not bring the pods that it requires."""
         return self._near(state, nodes, rows)
 
@@ -142,7 +142,7 @@ class InterPodAffinity(Filter):
         return affinity_events()
 
 
-class Preferred:
+class PreferredTerms:
     """The weights of a class by domain: (topology key, weight, counted pods)."""
 
     __slots__ = ("existing", "own")
@@ -172,7 +172,7 @@ class InterPodAffinityScore(Score):
         self._hard_weight = hard_pod_affinity_weight
         self._ignores_existing = ignore_preferred_terms_of_existing_pods
 
-    def prepare(self, pod: PodClass, handle: Handle) -> Preferred | None:
+    def prepare(self, pod: PodClass, handle: Handle) -> PreferredTerms | None:
         terms = pod.terms
         own = (*terms.preferred, *((-weight, term) for weight, term in terms.preferred_anti))
         existing: list[tuple[int, ExistingTerm]] = []
@@ -184,9 +184,9 @@ class InterPodAffinityScore(Score):
         if not own and not existing:
             return None
         counted = tuple((term.topology_key, weight, handle.count([term.match])) for weight, term in own)
-        return Preferred(counted, tuple(existing))
+        return PreferredTerms(counted, tuple(existing))
 
-    def score(self, state: Preferred, nodes: Columns, rows: Rows) -> Ints:
+    def score(self, state: PreferredTerms, nodes: Columns, rows: Rows) -> Ints:
         total: Ints = np.zeros(rows.shape[0], dtype=np.int64)
         for key, weight, kind in state.own:
             domains = Domains.along(key, nodes)
@@ -196,13 +196,13 @@ class InterPodAffinityScore(Score):
             total += weight * domains.sums(nodes.terms[each], nodes.counted)[domains.here(rows)]
         return total
 
-    def facets(self, state: Preferred, nodes: Columns) -> tuple[Ints, ...]:
+    def facets(self, state: PreferredTerms, nodes: Columns) -> tuple[Ints, ...]:
         counted = [(key, nodes.matching[kind]) for key, _, kind in state.own]
         counted += [(each.term.topology_key, nodes.terms[each]) for _, each in state.existing]
         return _facets(counted, nodes)
 
     def score_classes(
-        self, state: Preferred, nodes: Columns, rows: Rows, sizes: Callable[[Rows], Ints]
+        self, state: PreferredTerms, nodes: Columns, rows: Rows, sizes: Callable[[Rows], Ints]
     ) -> Ints:
         return self.score(state, nodes, rows)
 

@@ -40,7 +40,7 @@ CONFLICT = "pod affinity terms conflict"
 REASON_ENFORCED = "node(s) didn't match scheduler-enforced node affinity"
 
 
-class Wanted(NamedTuple):
+class NodeAffinityState(NamedTuple):
     """The conditions that a node has to match."""
 
     labels: Mapping[str, str]
@@ -101,23 +101,23 @@ class NodeAffinity(Filter):
         self._enforced = enforced.required if enforced else None
         self.narrowing = NodeNames() if narrows else None
 
-    def prepare(self, pod: PodClass, handle: Handle) -> Wanted | None:
+    def prepare(self, pod: PodClass, handle: Handle) -> NodeAffinityState | None:
         return self._wanted(pod)
 
-    def _wanted(self, pod: PodClass) -> Wanted | None:
+    def _wanted(self, pod: PodClass) -> NodeAffinityState | None:
         required = pod.affinity.required if pod.affinity else None
         if not pod.node_selector and required is None and self._enforced is None:
             return None
-        return Wanted(pod.node_selector, required, self._enforced)
+        return NodeAffinityState(pod.node_selector, required, self._enforced)
 
-    def feasible(self, state: Wanted, nodes: Columns, rows: Rows) -> Bools:
+    def feasible(self, state: NodeAffinityState, nodes: Columns, rows: Rows) -> Bools:
         mask = match_labels(state.labels, nodes, rows)
         for selector in (state.required, state.enforced):
             if selector is not None:
                 mask &= match_selector(selector, nodes, rows)
         return mask
 
-    def reasons(self, state: Wanted, nodes: Columns, rows: Rows) -> Mapping[str, int]:
+    def reasons(self, state: NodeAffinityState, nodes: Columns, rows: Rows) -> Mapping[str, int]:
         enforced = 0
         if state.enforced is not None:
             enforced = int(np.count_nonzero(~match_selector(state.enforced, nodes, rows)))

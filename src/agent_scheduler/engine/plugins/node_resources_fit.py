@@ -31,7 +31,7 @@ from ..state.ledger import Ledger
 from ..state.podclass import PODS, PodClass
 
 
-class Wanted:
+class RequestedResources:
     """Resources, amounts and weights, with the columns of nodes that have them.
 
     Resources get their columns when a node first offers them, so `resolve` looks them up again if there are more.
@@ -54,7 +54,7 @@ class Wanted:
         #: The columns of resources that a node need not offer.
         self.elsewhere: frozenset[int] = frozenset()
 
-    def resolve(self, nodes: Columns) -> Wanted:
+    def resolve(self, nodes: Columns) -> RequestedResources:
         columns = nodes.resources
         if columns != self.known:
             self.known = columns
@@ -121,12 +121,12 @@ class NodeResourcesFit(Filter):
     def seeing(self, ledger: Ledger, devices: Devices, groups: NativeGroups) -> NodeResourcesFit:
         return type(self)(self._ignored, self._ignored_groups, ledger=ledger, devices=devices)
 
-    def prepare(self, pod: PodClass, handle: Handle) -> Wanted:
+    def prepare(self, pod: PodClass, handle: Handle) -> RequestedResources:
         wanted = [(resource, amount, 0) for resource, amount in self._wanted(pod).items()]
         if pod.claims is None or pod.claims.extended is None:
-            return Wanted(wanted)
+            return RequestedResources(wanted)
         # Devices provide some of it, so the demand has been computed before.
-        return Wanted(wanted, elsewhere=met_elsewhere(pod.requests, handle.devices))
+        return RequestedResources(wanted, elsewhere=met_elsewhere(pod.requests, handle.devices))
 
     def _not_ignored(self, pod: PodClass) -> Mapping[str, int]:
         return {name: amount for name, amount in pod.requests.items() if not self._ignores(name)}
@@ -136,7 +136,7 @@ class NodeResourcesFit(Filter):
             resource in self._ignored or resource.partition("/")[0] in self._ignored_groups
         )
 
-    def feasible(self, state: Wanted, nodes: Columns, rows: Rows) -> Bools:
+    def feasible(self, state: RequestedResources, nodes: Columns, rows: Rows) -> Bools:
         if state.resolve(nodes).missing:
             return np.zeros(rows.shape[0], dtype=np.bool_)
         found = np.ones(rows.shape[0], dtype=np.bool_)
@@ -149,7 +149,7 @@ class NodeResourcesFit(Filter):
                 break
         return found
 
-    def feasible_row(self, state: Wanted, nodes: Columns, row: int) -> bool:
+    def feasible_row(self, state: RequestedResources, nodes: Columns, row: int) -> bool:
         if state.known != nodes.resources:
             state.resolve(nodes)
         if state.missing:
@@ -162,7 +162,7 @@ class NodeResourcesFit(Filter):
                 return False
         return True
 
-    def reasons(self, state: Wanted, nodes: Columns, rows: Rows) -> Mapping[str, int]:
+    def reasons(self, state: RequestedResources, nodes: Columns, rows: Rows) -> Mapping[str, int]:
         state.resolve(nodes)
         counts: dict[str, int] = {insufficient(resource): rows.shape[0] for resource in state.missing}
         for resource, passed in zip(state.resolved, self._enough(state, nodes, rows), strict=True):
@@ -171,7 +171,7 @@ class NodeResourcesFit(Filter):
                 counts[insufficient(resource)] = short
         return counts
 
-    def curable(self, state: Wanted, nodes: Columns, rows: Rows) -> Bools:
+    def curable(self, state: RequestedResources, nodes: Columns, rows: Rows) -> Bools:
         """Return where evictions may help: a node's capacity must suffice; the number of pods is ignored."""
         if state.resolve(nodes).missing:
             return np.zeros(rows.shape[0], dtype=np.bool_)
@@ -184,7 +184,7 @@ class NodeResourcesFit(Filter):
             ),
         )
 
-    def nearest(self, state: Wanted, nodes: Columns, rows: Rows) -> Rows:
+    def nearest(self, state: RequestedResources, nodes: Columns, rows: Rows) -> Rows:
         """Sort by the missing share of the requests, summed over all resources."""
         share = np.zeros(rows.shape[0])
         for index, amount, offered in _offered(state.resolve(nodes).each, nodes, rows):
@@ -193,7 +193,7 @@ class NodeResourcesFit(Filter):
             share += np.where(_or_elsewhere(state, index, offered, short == 0), 0, short)
         return rows[np.argsort(share, kind="stable")]
 
-    def missing(self, state: Wanted, nodes: Columns, row: int) -> str:
+    def missing(self, state: RequestedResources, nodes: Columns, row: int) -> str:
         state.resolve(nodes)
         found = [f"{resource}: no node offers it" for resource in state.missing]
         for resource, (index, amount, _) in zip(state.resolved, state.each, strict=True):
@@ -207,7 +207,7 @@ class NodeResourcesFit(Filter):
         return "; ".join(found)
 
     @staticmethod
-    def _enough(state: Wanted, nodes: Columns, rows: Rows) -> Iterator[Bools]:
+    def _enough(state: RequestedResources, nodes: Columns, rows: Rows) -> Iterator[Bools]:
         """Yield for each resource [row] whether the remaining amount, which may be negative, is enough."""
         for index, amount, offered in _offered(state.each, nodes, rows):
             enough = offered - nodes.requested[index][rows] >= amount
@@ -228,7 +228,7 @@ def _offered(
         yield index, amount, nodes.allocatable[index][rows]
 
 
-def _has(state: Wanted, wanted: Iterable[tuple[int, int, int]], nodes: Columns, row: int) -> bool:
+def _has(state: RequestedResources, wanted: Iterable[tuple[int, int, int]], nodes: Columns, row: int) -> bool:
     """Return whether enough of each of these resources is left on one row."""
     for index, amount, _ in wanted:
         offered = nodes.allocatable.item(index, row)
@@ -237,7 +237,7 @@ def _has(state: Wanted, wanted: Iterable[tuple[int, int, int]], nodes: Columns, 
     return True
 
 
-def _or_elsewhere(state: Wanted, index: int, offered: Ints, enough: Bools) -> Bools:
+def _or_elsewhere(state: RequestedResources, index: int, offered: Ints, enough: Bools) -> Bools:
     """Return `enough`, or true where devices have to provide the resource."""
     return enough | (offered == 0) if index in state.elsewhere else enough
 
@@ -261,7 +261,7 @@ class _Allocation(ByFullness):
         self.resources = dict(resources or {"cpu": 1, "memory": 1})
         super().__init__(self.resources)
 
-    def state_of(self, pod: PodClass) -> Wanted | None:
+    def state_of(self, pod: PodClass) -> RequestedResources | None:
         counted = {"ephemeral-storage": 0, **pod.requests}
         counted |= {"cpu": pod.nonzero[CPU], "memory": pod.nonzero[MEMORY]}
         if pod.by_containers is not None:
@@ -272,9 +272,9 @@ class _Allocation(ByFullness):
             for resource, weight in self.resources.items()
             if resource in counted and resource != PODS
         ]
-        return Wanted(wanted) if wanted else None
+        return RequestedResources(wanted) if wanted else None
 
-    def score(self, state: Wanted, nodes: Columns, rows: Rows) -> Ints:
+    def score(self, state: RequestedResources, nodes: Columns, rows: Rows) -> Ints:
         total: Ints = np.zeros(rows.shape[0], dtype=np.int64)
         # A plain number as long as all nodes offer all resources so far, because it divides faster.
         weights: Ints | int = 0
@@ -287,7 +287,7 @@ class _Allocation(ByFullness):
             weights = weights + counted
         return self._mean(total, np.maximum(weights, 1))
 
-    def score_row(self, state: Wanted, nodes: Columns, row: int) -> int:
+    def score_row(self, state: RequestedResources, nodes: Columns, row: int) -> int:
         offers, taken, scored = nodes.offers[row], nodes.taken[row], nodes.resources
         if state.known != scored:
             state.resolve(nodes)
@@ -351,7 +351,7 @@ class RequestedToCapacityRatio(_Allocation):
         self._curve: tuple[int, ...] = rates_of(shape)
         self._rates: Ints = np.array(self._curve, dtype=np.int64)
 
-    def score_row(self, state: Wanted, nodes: Columns, row: int) -> int:
+    def score_row(self, state: RequestedResources, nodes: Columns, row: int) -> int:
         offers, taken, scored = nodes.offers[row], nodes.taken[row], nodes.resources
         if state.known != scored:
             state.resolve(nodes)

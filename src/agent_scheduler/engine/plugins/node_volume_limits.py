@@ -45,7 +45,7 @@ def plan(volumes: PodVolumes, catalogue: Catalogue) -> frozenset[VolumeId] | Unr
     return frozenset(handles(volumes, catalogue)) or None
 
 
-class State(NamedTuple):
+class NodeVolumeLimitsState(NamedTuple):
     plan: frozenset[VolumeId] | Unresolvable
     attached: Attached
 
@@ -59,7 +59,7 @@ class NodeVolumeLimits(Filter):
         #: The attachments of the current cluster.
         self._attached: Attached | None = None
 
-    def prepare(self, pod: PodClass, handle: Handle) -> State | None:
+    def prepare(self, pod: PodClass, handle: Handle) -> NodeVolumeLimitsState | None:
         if pod.volumes is None:
             return None
         catalogue = handle.catalogue
@@ -69,9 +69,9 @@ class NodeVolumeLimits(Filter):
         attached, use = self._attached, handle.volume_use
         if attached is None or attached.catalogue is not catalogue or attached.use is not use:
             attached = self._attached = Attached(catalogue, use)
-        return State(found, attached)
+        return NodeVolumeLimitsState(found, attached)
 
-    def feasible(self, state: State, nodes: Columns, rows: Rows) -> Bools:
+    def feasible(self, state: NodeVolumeLimitsState, nodes: Columns, rows: Rows) -> Bools:
         """Return whether the volumes fit. Volumes of hypothetically removed pods count until they are detached."""
         needed_volumes, attached = state
         if isinstance(needed_volumes, Unresolvable):
@@ -105,10 +105,10 @@ class NodeVolumeLimits(Filter):
                     break
         return found
 
-    def reasons(self, state: State, nodes: Columns, rows: Rows) -> Mapping[str, int]:
+    def reasons(self, state: NodeVolumeLimitsState, nodes: Columns, rows: Rows) -> Mapping[str, int]:
         return {state.plan.message if isinstance(state.plan, Unresolvable) else REASON: rows.shape[0]}
 
-    def curable(self, state: State, nodes: Columns, rows: Rows) -> Bools:
+    def curable(self, state: NodeVolumeLimitsState, nodes: Columns, rows: Rows) -> Bools:
         return np.full(rows.shape[0], not isinstance(state.plan, Unresolvable))
 
     def events_to_register(self) -> Sequence[ClusterEventWithHint]:

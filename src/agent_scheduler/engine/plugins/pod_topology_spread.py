@@ -25,7 +25,7 @@ from ..framework.plugin import MAX_NODE_SCORE, Depends, Filter, Reads, Score
 from ..rules.spreading import (
     HOSTNAME,
     SYSTEM_DEFAULTS,
-    Counted,
+    CountedConstraint,
     DefaultSpread,
     Floats,
     Layout,
@@ -78,7 +78,7 @@ def default_spread(args: PodTopologySpreadArgs) -> DefaultSpread:
     )
 
 
-def _even(each: Counted, layout: Layout, nodes: Columns, here: Ints) -> Bools:
+def _even(each: CountedConstraint, layout: Layout, nodes: Columns, here: Ints) -> Bools:
     """Return for each of the domains `here` whether it stays within the allowed skew; false for no domain."""
     constraint = each.constraint
     counts = layout.sums(each, nodes)
@@ -322,7 +322,11 @@ class PodTopologySpreadScore(Score):
 
     @staticmethod
     def _of(
-        each: Counted, state: Spreading, nodes: Columns, carriers: Rows, number: Callable[[Rows], int]
+        each: CountedConstraint,
+        state: Spreading,
+        nodes: Columns,
+        carriers: Rows,
+        number: Callable[[Rows], int],
     ) -> tuple[_Worths, Ints]:
         """Return the constraint's weighted counts, and the count for each of the `carriers`."""
         layout = state.layout(each, nodes)

@@ -29,9 +29,9 @@ from ..volumes.hints import binding_events, volumes_of
 from ..volumes.reservation import ReservedVolumes, reserve
 
 
-class State(NamedTuple):
+class VolumeBindingState(NamedTuple):
     volumes: PodVolumes
-    plan: binding.Plan
+    plan: binding.VolumePlan
     catalogue: Catalogue
 
 
@@ -45,22 +45,24 @@ class VolumeBinding(Filter, Reserve, PreBind):
     def __init__(self, args: VolumeBindingArgs | None = None) -> None:
         self._args = args or VolumeBindingArgs()
 
-    def prepare(self, pod: PodClass, handle: Handle) -> State | None:
+    def prepare(self, pod: PodClass, handle: Handle) -> VolumeBindingState | None:
         if pod.volumes is None:
             return None
         catalogue = handle.catalogue
         found = binding.plan(pod.volumes, catalogue)
         if isinstance(found, Unresolvable):
             raise PodRejected(found.message)
-        return None if found is None else State(pod.volumes, found, catalogue)
+        return None if found is None else VolumeBindingState(pod.volumes, found, catalogue)
 
-    def feasible(self, state: State, nodes: Columns, rows: Rows) -> Bools:
+    def feasible(self, state: VolumeBindingState, nodes: Columns, rows: Rows) -> Bools:
         return binding.feasible(state.plan, state.catalogue, nodes, rows)
 
-    def reasons(self, state: State, nodes: Columns, rows: Rows) -> Mapping[str, int]:
+    def reasons(self, state: VolumeBindingState, nodes: Columns, rows: Rows) -> Mapping[str, int]:
         return binding.reasons(state.plan, state.catalogue, nodes, rows)
 
-    def reserve(self, state: State, pod: PodInfo, node: NodeInfo, at: str) -> ReservedVolumes | None:
+    def reserve(
+        self, state: VolumeBindingState, pod: PodInfo, node: NodeInfo, at: str
+    ) -> ReservedVolumes | None:
         found = reserve(state.volumes, state.catalogue, node, pod.uid)
         return None if isinstance(found, Unresolvable) else found
 
@@ -91,15 +93,15 @@ class VolumeBindingScore(Score):
         #: [utilization of a node's storage in percent] its rate; None if storage does not count.
         self._rates = None if shape is None else rates_of([(at.utilization, at.score) for at in shape])
 
-    def prepare(self, pod: PodClass, handle: Handle) -> State | None:
+    def prepare(self, pod: PodClass, handle: Handle) -> VolumeBindingState | None:
         if self._rates is None or pod.volumes is None:
             return None
         catalogue = handle.catalogue
         found = binding.plan(pod.volumes, catalogue)
         if found is None or isinstance(found, Unresolvable) or found.all_bound:
             return None
-        return State(pod.volumes, found, catalogue)
+        return VolumeBindingState(pod.volumes, found, catalogue)
 
-    def score(self, state: State, nodes: Columns, rows: Rows) -> Ints:
+    def score(self, state: VolumeBindingState, nodes: Columns, rows: Rows) -> Ints:
         assert self._rates is not None, "without a shape there is no state"
         return scoring.score(state.plan, state.catalogue, self._rates, nodes, rows)

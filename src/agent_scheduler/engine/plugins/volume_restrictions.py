@@ -32,13 +32,13 @@ CLAIM_IN_USE: Final = (
 )
 
 
-class Plan(NamedTuple):
+class RestrictedVolumes(NamedTuple):
     disks: tuple[Disk, ...]
     #: Claims that no other pod may use.
     alone: tuple[ClaimKey, ...]
 
 
-def plan(volumes: PodVolumes, catalogue: Catalogue) -> Plan | Unresolvable | None:
+def plan(volumes: PodVolumes, catalogue: Catalogue) -> RestrictedVolumes | Unresolvable | None:
     """Return the disks and exclusive claims of a pod; None if it has none. Ephemeral claims always have one pod."""
     alone = []
     for use in volumes.claims:
@@ -49,11 +49,11 @@ def plan(volumes: PodVolumes, catalogue: Catalogue) -> Plan | Unresolvable | Non
             return Unresolvable(not_found(use.key[1]))
         if READ_WRITE_ONCE_POD in claim.access_modes:
             alone.append(use.key)
-    return Plan(volumes.disks, tuple(alone)) if volumes.disks or alone else None
+    return RestrictedVolumes(volumes.disks, tuple(alone)) if volumes.disks or alone else None
 
 
-class State(NamedTuple):
-    plan: Plan
+class VolumeRestrictionsState(NamedTuple):
+    plan: RestrictedVolumes
     use: VolumeUse
 
 
@@ -62,20 +62,20 @@ class VolumeRestrictions(Filter):
     depends = Depends.CLUSTER
     reads_requests = False
 
-    def prepare(self, pod: PodClass, handle: Handle) -> State | None:
+    def prepare(self, pod: PodClass, handle: Handle) -> VolumeRestrictionsState | None:
         if pod.volumes is None:
             return None
         found = plan(pod.volumes, handle.catalogue)
         if isinstance(found, Unresolvable):
             raise PodRejected(found.message)
-        return None if found is None else State(found, handle.volume_use)
+        return None if found is None else VolumeRestrictionsState(found, handle.volume_use)
 
-    def feasible(self, state: State, nodes: Columns, rows: Rows) -> Bools:
+    def feasible(self, state: VolumeRestrictionsState, nodes: Columns, rows: Rows) -> Bools:
         if _is_used(state, nodes):
             return np.zeros(rows.shape[0], dtype=np.bool_)
         return ~_have_disk(state, nodes, rows)
 
-    def reasons(self, state: State, nodes: Columns, rows: Rows) -> Mapping[str, int]:
+    def reasons(self, state: VolumeRestrictionsState, nodes: Columns, rows: Rows) -> Mapping[str, int]:
         """Count the disk as the reason where both apply."""
         disk = int(_have_disk(state, nodes, rows).sum())
         counts = {DISK_CONFLICT: disk, CLAIM_IN_USE: rows.shape[0] - disk}
@@ -85,7 +85,7 @@ class VolumeRestrictions(Filter):
         return restriction_events(volumes_of)
 
 
-def _is_used(state: State, nodes: Columns) -> bool:
+def _is_used(state: VolumeRestrictionsState, nodes: Columns) -> bool:
     """Return whether another pod uses one of the claims. A pod on a missing node does not count."""
     return any(
         any(
@@ -102,7 +102,7 @@ def _is_there(nodes: Columns, node_name: str) -> bool:
     return bool((names == nodes.interns.known_value(node_name)).any())
 
 
-def _have_disk(state: State, nodes: Columns, rows: Rows) -> Bools:
+def _have_disk(state: VolumeRestrictionsState, nodes: Columns, rows: Rows) -> Bools:
     disks = state.plan.disks
     found = np.zeros(rows.shape[0], dtype=np.bool_)
     if not disks:

@@ -21,7 +21,7 @@ from ..events.prehints import ALL_PODS, AllPods, ByKeys, Key, PodName, PreHint
 from .entry import PodT, QueuedPodInfo
 from .record import PRE_HINT, QueueRecorder
 from .subqueues import InFlightEvent
-from .unschedulable import Bucket, Group, UnschedulablePods, each_once
+from .unschedulable import Bucket, SameKeyPods, UnschedulablePods, each_once
 
 Each = TypeVar("Each")
 Result = TypeVar("Result")
@@ -330,7 +330,7 @@ class RequeueSearch(Generic[PodT]):
         if hint_fn is None or not pre_hint.once:
             return _question_to(plugin, hint_fn, bucket.entries if groups is None else _members(groups))
         event, old, new = happening
-        agreeing: list[Group[PodT]] = []
+        agreeing: list[SameKeyPods[PodT]] = []
         alone: dict[str, QueuedPodInfo[PodT]] = {}
         for group in list(index.groups.values()) if groups is None else groups:
             yield None
@@ -369,7 +369,7 @@ def _question_to(
     return _Question(plugin, hint_fn, entries) if entries else None
 
 
-def _members(groups: Sequence[Group[PodT]]) -> Mapping[str, QueuedPodInfo[PodT]]:
+def _members(groups: Sequence[SameKeyPods[PodT]]) -> Mapping[str, QueuedPodInfo[PodT]]:
     found: dict[str, QueuedPodInfo[PodT]] = {}
     if len(groups) == 1:
         return groups[0].members

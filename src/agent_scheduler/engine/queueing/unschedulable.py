@@ -29,7 +29,7 @@ from .entry import PodT, QueuedPodInfo
 from .subqueues import EntryHeap
 
 
-class Group(Struct, Generic[PodT], eq=False, gc=False):
+class SameKeyPods(Struct, Generic[PodT], eq=False, gc=False):
     """Pods with the same keys; never empty while in an index. `gc=False` is safe: it is in no reference cycle."""
 
     shared: Hashable
@@ -37,7 +37,7 @@ class Group(Struct, Generic[PodT], eq=False, gc=False):
     members: dict[str, QueuedPodInfo[PodT]]
 
 
-class _Alone(Struct, frozen=True):
+class _UnsharedKey(Struct, frozen=True):
     """The shared value of a pod that shares its place with no other."""
 
     uid: str
@@ -56,27 +56,27 @@ class RefusedIndex(Generic[PodT]):
         """Create an empty index; `raised` receives the errors of the plugin's own functions."""
         self.spec = spec
         self._raised = raised
-        self.groups: dict[Hashable, Group[PodT]] = {}
-        self._group_of: dict[str, Group[PodT]] = {}
-        self._by_key: dict[Key, dict[Hashable, Group[PodT]]] = {}
+        self.groups: dict[Hashable, SameKeyPods[PodT]] = {}
+        self._group_of: dict[str, SameKeyPods[PodT]] = {}
+        self._by_key: dict[Key, dict[Hashable, SameKeyPods[PodT]]] = {}
         #: dimension -> amount -> groups.
         self._by_amount: dict[Hashable, SortedDict] = {}
-        self._keyless: dict[Hashable, Group[PodT]] = {}
+        self._keyless: dict[Hashable, SameKeyPods[PodT]] = {}
 
     def add(self, entry: QueuedPodInfo[PodT]) -> None:
         """Add `entry`, which must not be present."""
         spec, uid = self.spec, entry.uid
         try:
-            shared: Hashable = _Alone(uid) if spec.shared is None else spec.shared(entry.pod)
+            shared: Hashable = _UnsharedKey(uid) if spec.shared is None else spec.shared(entry.pod)
             group = self.groups.get(shared)
             if group is None:
-                group = Group(shared, tuple(spec.keys_of(entry.pod)), {})
+                group = SameKeyPods(shared, tuple(spec.keys_of(entry.pod)), {})
                 self._file(group)
         except Exception as error:
             # A plugin's bug must not hide a pod from the events that it waits for.
             self._raised(error)
-            alone = _Alone(uid)
-            group = self._keyless[alone] = self.groups[alone] = Group(alone, (), {})
+            alone = _UnsharedKey(uid)
+            group = self._keyless[alone] = self.groups[alone] = SameKeyPods(alone, (), {})
         group.members[uid] = entry
         self._group_of[uid] = group
 
@@ -98,7 +98,7 @@ class RefusedIndex(Generic[PodT]):
         self.remove(entry.uid)
         self.add(entry)
 
-    def outdated(self, group: Group[PodT]) -> list[QueuedPodInfo[PodT]]:
+    def outdated(self, group: SameKeyPods[PodT]) -> list[QueuedPodInfo[PodT]]:
         """Return the leading pods of a group that now belong to another one. The next pod represents the group.
 
         The pods behind it are not checked: a changed object is reported for them by an event of its own.
@@ -116,9 +116,9 @@ class RefusedIndex(Generic[PodT]):
             found.append(entry)
         return found
 
-    def find(self, keys: Iterable[Key]) -> Iterable[Group[PodT]]:
+    def find(self, keys: Iterable[Key]) -> Iterable[SameKeyPods[PodT]]:
         """Return the groups that have one of `keys`, without duplicates. Raises TypeError for an unhashable key."""
-        found: dict[Hashable, Group[PodT]] = dict(self._keyless)
+        found: dict[Hashable, SameKeyPods[PodT]] = dict(self._keyless)
         for key in keys:
             if type(key) is UpTo:
                 levels = self._by_amount.get(key.dimension)
@@ -135,7 +135,7 @@ class RefusedIndex(Generic[PodT]):
                     found.update(filed)
         return found.values()
 
-    def _file(self, group: Group[PodT]) -> None:
+    def _file(self, group: SameKeyPods[PodT]) -> None:
         hash(group.keys)  # An unhashable key must raise before anything is filed.
         for key in group.keys:
             if type(key) is Amount:
@@ -145,7 +145,7 @@ class RefusedIndex(Generic[PodT]):
                 self._by_key.setdefault(key, {})[group.shared] = group
         self.groups[group.shared] = group
 
-    def _drop(self, group: Group[PodT]) -> None:
+    def _drop(self, group: SameKeyPods[PodT]) -> None:
         shared = group.shared
         del self.groups[shared]
         self._keyless.pop(shared, None)
@@ -217,7 +217,7 @@ class Bucket(Generic[PodT]):
             index.remove(uid)
 
 
-class _Filed(NamedTuple):
+class _IndexEntry(NamedTuple):
     """The place of an entry in the indexes, to find it after its rejectors changed."""
 
     profile: str
@@ -241,7 +241,7 @@ class UnschedulablePods(Generic[PodT]):
         #: profile -> plugin -> the pods that it refused. An entry is under each plugin of `QueuedPodInfo.asked`. Empty
         #: buckets are dropped. Read only.
         self.buckets: dict[str, dict[str, Bucket[PodT]]] = {}
-        self._filed: dict[str, _Filed] = {}
+        self._filed: dict[str, _IndexEntry] = {}
         # (namespace, name) -> entries by UID; None until the first lookup by name.
         self._names: dict[tuple[str, str], dict[str, QueuedPodInfo[PodT]]] | None = None
         # The instant at which each pod has waited too long for an event.
@@ -292,7 +292,7 @@ class UnschedulablePods(Generic[PodT]):
         profile = pod.scheduler_name
         plugins = entry.asked
         self._sequence += 1
-        self._filed[uid] = _Filed(profile, plugins, self._sequence)
+        self._filed[uid] = _IndexEntry(profile, plugins, self._sequence)
         for plugin in plugins:
             self._bucket(profile, plugin).add(entry)
         if self._names is not None:

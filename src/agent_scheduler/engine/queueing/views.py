@@ -30,7 +30,7 @@ class PodView(Struct, frozen=True):
     gating_message: str
 
 
-class WaitingPod(NamedTuple):
+class WaitingPodView(NamedTuple):
     """One pod, and the events after which it may be tried again."""
 
     pod: PodView
@@ -39,7 +39,7 @@ class WaitingPod(NamedTuple):
     wakes: Mapping[str, tuple[str, ...]]
 
 
-def find(queue: SchedulingQueue[PodT], uid: str) -> WaitingPod | None:
+def find(queue: SchedulingQueue[PodT], uid: str) -> WaitingPodView | None:
     """Return one pod that waits or is in flight; None for any other."""
     entry = queue.places.entry(uid)
     if entry is None:
@@ -50,7 +50,7 @@ def find(queue: SchedulingQueue[PodT], uid: str) -> WaitingPod | None:
         if entry.gated
         else {plugin: hints.events_of(plugin) for plugin in entry.rejectors}
     )
-    return WaitingPod(
+    return WaitingPodView(
         _view(entry),
         {
             plugin: tuple(dict.fromkeys(name for event in events for name in event.parts()))

@@ -91,7 +91,7 @@ class Account:
         return used
 
 
-class Refusal(NamedTuple):
+class QuotaRefusal(NamedTuple):
     """A queue without enough room, and the insufficient resources."""
 
     queue: str

@@ -14,7 +14,7 @@ from agent_scheduler.objects.batch import ROOT_QUEUE
 from .accounts import (
     Account,
     Gauges,
-    Refusal,
+    QuotaRefusal,
     Reservations,
     total_guarantee,
     unlimited_where_unset,
@@ -196,7 +196,7 @@ class CapacityAccounts:
             return False
         return not self.hierarchy or self.tree.is_leaf(queue)
 
-    def cannot_allocate(self, queue: str, wanted: Vector, uid: str) -> Refusal | None:
+    def cannot_allocate(self, queue: str, wanted: Vector, uid: str) -> QuotaRefusal | None:
         """Return the first queue, from the task's own up to the root, that would exceed its limit; None if it fits.
 
         Only resources that the task requests count. Reservations of other tasks count in their own queue only.
@@ -206,15 +206,15 @@ class CapacityAccounts:
             reserved = self.reservations.of_others(name, uid)
             lacking = account.lacking(wanted, account.real_capability, reserved)
             if lacking:
-                return Refusal(name, lacking)
+                return QuotaRefusal(name, lacking)
         return None
 
-    def cannot_admit(self, queue: str, minimum: Vector) -> Refusal | None:
+    def cannot_admit(self, queue: str, minimum: Vector) -> QuotaRefusal | None:
         """Return the first queue that would exceed its limit with a job's minimum; None if it fits."""
         for account in self._upwards(queue):
             lacking = insufficient(account.after_admitting(minimum), account.real_capability, minimum)
             if lacking:
-                return Refusal(account.info.name, lacking)
+                return QuotaRefusal(account.info.name, lacking)
         return None
 
     def admit(self, queue: str, minimum: Vector) -> None:
@@ -288,7 +288,7 @@ class CapacityAccounts:
             self.gauges[name].overused = account.share > 1
 
 
-class Reclaiming:
+class CapacityReclaiming:
     """Decides for one reclaimer which tasks of other queues may be evicted, in the order of eviction.
 
     Each allowed eviction counts in the following decisions. `queue` and `request` are those of the reclaimer.

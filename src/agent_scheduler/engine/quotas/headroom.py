@@ -13,7 +13,7 @@ from .vector import EMPTY, Total, Vector, add_to, minus, plus, take_from
 NOTHING: Final[Mapping[str, Vector]] = MappingProxyType({})
 
 
-class Taken(NamedTuple):
+class HeadroomUse(NamedTuple):
     """The result of `Headroom.count`: an amount of a queue, and a part of the promise to a group."""
 
     queue: str
@@ -84,7 +84,7 @@ class Headroom:
             self.count(queue, wanted, uids, group)
         return short
 
-    def count(self, queue: str, wanted: Vector, uids: Iterable[str] = (), group: str = "") -> Taken:
+    def count(self, queue: str, wanted: Vector, uids: Iterable[str] = (), group: str = "") -> HeadroomUse:
         """Count `wanted`, even without room: first from the pods' kept room, then from the promise to their group."""
         more = minus(wanted, self._kept(queue, uids))
         promised = self._of_promise(queue, group, more)
@@ -92,9 +92,9 @@ class Headroom:
             more = minus(more, promised)
             add_to(self._promised.setdefault(group, {}), promised)
         self._add(queue, more)
-        return Taken(queue, more, group, promised)
+        return HeadroomUse(queue, more, group, promised)
 
-    def give_back(self, taken: Taken) -> None:
+    def give_back(self, taken: HeadroomUse) -> None:
         """Undo `count`, because the room is free again or the book counts it from now on."""
         self.give(taken.queue, taken.amount)
         if taken.promised:

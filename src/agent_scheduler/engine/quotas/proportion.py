@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from .accounts import Account, Gauges, Refusal, total_guarantee, unlimited_where_unset, zero
+from .accounts import Account, Gauges, QuotaRefusal, total_guarantee, unlimited_where_unset, zero
 from .demand import Demand
 from .queues import QueueTree
 from .vector import (
@@ -90,20 +90,20 @@ class ProportionAccounts:
         self.gauges[queue].overused = overused
         return overused
 
-    def cannot_allocate(self, queue: str, wanted: Vector, *, lends: bool = False) -> Refusal | None:
+    def cannot_allocate(self, queue: str, wanted: Vector, *, lends: bool = False) -> QuotaRefusal | None:
         """Return why the queue cannot hold `wanted` in addition; None if it is open and stays within its share.
 
         If room is lent (`lends`), the limit applies instead of the share.
         """
         account = self.accounts[queue]
         lacking = account.lacking(wanted, account.real_capability if lends else account.deserved)
-        return Refusal(queue, lacking) if lacking or not account.info.open else None
+        return QuotaRefusal(queue, lacking) if lacking or not account.info.open else None
 
-    def cannot_admit(self, queue: str, minimum: Vector) -> Refusal | None:
+    def cannot_admit(self, queue: str, minimum: Vector) -> QuotaRefusal | None:
         """Return why the queue cannot admit a job's minimum beside what it holds and has admitted; None if it can."""
         account = self.accounts[queue]
         lacking = insufficient(account.after_admitting(minimum), account.real_capability, minimum)
-        return Refusal(queue, lacking) if lacking else None
+        return QuotaRefusal(queue, lacking) if lacking else None
 
     def admit(self, queue: str, minimum: Vector) -> None:
         add_to(self.accounts[queue].inqueue, minimum)
@@ -116,7 +116,7 @@ class ProportionAccounts:
         return (one.share > other.share) - (one.share < other.share)
 
 
-class Reclaiming:
+class ProportionReclaiming:
     """Decides which tasks may be evicted, in the order of eviction: those of queues beyond a deserved share.
 
     Each allowed eviction counts in the following decisions.

@@ -11,7 +11,7 @@ from enum import Enum
 from typing import Final, NamedTuple
 
 
-class State(Enum):
+class QuotaState(Enum):
     """The state of a pod, except PROMISED, which is a state of a group."""
 
     #: No capacity is reserved; the pod receives it together with a node.
@@ -30,15 +30,15 @@ class State(Enum):
     GIVEN_BACK = "released"
 
 
-class Move(NamedTuple):
+class QuotaTransition(NamedTuple):
     """A move between two states, and its condition.
 
     `before` is None for an object that appears. An object that is deleted leaves any state and releases its capacity.
     """
 
     of: str
-    before: State | None
-    after: State
+    before: QuotaState | None
+    after: QuotaState
     when: str
 
 
@@ -46,85 +46,107 @@ _POD: Final = "pod"
 _GROUP: Final = "group"
 
 MOVES: Final = (
-    Move(_GROUP, None, State.WAITS, "It is created, or its phase is Pending."),
-    Move(
+    QuotaTransition(_GROUP, None, QuotaState.WAITS, "It is created, or its phase is Pending."),
+    QuotaTransition(
         _GROUP,
         None,
-        State.PROMISED,
+        QuotaState.PROMISED,
         "It is observed in phase Inqueue: an earlier process admitted it. "
         "If it reports QueueFull, it still waits for capacity.",
     ),
-    Move(
+    QuotaTransition(
         _GROUP,
-        State.WAITS,
-        State.PROMISED,
+        QuotaState.WAITS,
+        QuotaState.PROMISED,
         "It is next in the order, and its queue has room for what it needs; for a group that comes last, in addition "
         "to all others that wait.",
     ),
-    Move(
+    QuotaTransition(
         _GROUP,
-        State.PROMISED,
-        State.WAITS,
+        QuotaState.PROMISED,
+        QuotaState.WAITS,
         "It runs, and no stage of it waits; something other than its queue rejects it; its queue lacks room for what "
         "it needs beyond its members' reservations; or it yields because it lacks members.",
     ),
-    Move(_POD, None, State.GATED, "It is created with the gate."),
-    Move(_POD, None, State.WAITS, "It is created without the gate."),
-    Move(_POD, None, State.LET_IN, "It is observed without its gate: an earlier process admitted it."),
-    Move(_POD, None, State.STANDS_BY, "Its stage has not begun, and an earlier process chose a node for it."),
-    Move(_POD, None, State.PLACED, "It is observed on a node."),
-    Move(
+    QuotaTransition(_POD, None, QuotaState.GATED, "It is created with the gate."),
+    QuotaTransition(_POD, None, QuotaState.WAITS, "It is created without the gate."),
+    QuotaTransition(
+        _POD, None, QuotaState.LET_IN, "It is observed without its gate: an earlier process admitted it."
+    ),
+    QuotaTransition(
         _POD,
-        State.GATED,
-        State.LET_IN,
+        None,
+        QuotaState.STANDS_BY,
+        "Its stage has not begun, and an earlier process chose a node for it.",
+    ),
+    QuotaTransition(_POD, None, QuotaState.PLACED, "It is observed on a node."),
+    QuotaTransition(
+        _POD,
+        QuotaState.GATED,
+        QuotaState.LET_IN,
         "Its group is admitted and its capacity was promised; or it is next in the order, and its queue has room for "
         "it and for all members that its gang needs for its minimum; or another client has removed the gate.",
     ),
-    Move(
+    QuotaTransition(
         _POD,
-        State.LET_IN,
-        State.GATED,
+        QuotaState.LET_IN,
+        QuotaState.GATED,
         "This process stops removing gates, and the pod still has the gate.",
     ),
-    Move(_POD, State.LET_IN, State.PLACED, "A node is chosen for it."),
-    Move(_POD, State.LET_IN, State.STANDS_BY, "A node is chosen for it, and its stage has not begun."),
-    Move(
+    QuotaTransition(_POD, QuotaState.LET_IN, QuotaState.PLACED, "A node is chosen for it."),
+    QuotaTransition(
+        _POD, QuotaState.LET_IN, QuotaState.STANDS_BY, "A node is chosen for it, and its stage has not begun."
+    ),
+    QuotaTransition(
         _POD,
-        State.LET_IN,
-        State.GIVEN_BACK,
+        QuotaState.LET_IN,
+        QuotaState.GIVEN_BACK,
         "It has had no node for queueReservationTimeout; its queue accepts no pods, or is too small for it even when "
         "empty; or its group does not exist.",
     ),
-    Move(_POD, State.GIVEN_BACK, State.LET_IN, "Its queue accepts it again, or its group exists again."),
-    Move(_POD, State.GIVEN_BACK, State.PLACED, "A node is chosen for it, and its queue has room."),
-    Move(_POD, State.WAITS, State.PLACED, "A node is chosen for it, and its queue has room."),
-    Move(
+    QuotaTransition(
         _POD,
-        State.WAITS,
-        State.STANDS_BY,
+        QuotaState.GIVEN_BACK,
+        QuotaState.LET_IN,
+        "Its queue accepts it again, or its group exists again.",
+    ),
+    QuotaTransition(
+        _POD, QuotaState.GIVEN_BACK, QuotaState.PLACED, "A node is chosen for it, and its queue has room."
+    ),
+    QuotaTransition(
+        _POD, QuotaState.WAITS, QuotaState.PLACED, "A node is chosen for it, and its queue has room."
+    ),
+    QuotaTransition(
+        _POD,
+        QuotaState.WAITS,
+        QuotaState.STANDS_BY,
         "A node is chosen for it, its queue has room, and its stage has not begun.",
     ),
-    Move(_POD, State.STANDS_BY, State.PLACED, "Its stage begins."),
-    Move(
+    QuotaTransition(_POD, QuotaState.STANDS_BY, QuotaState.PLACED, "Its stage begins."),
+    QuotaTransition(
         _POD,
-        State.STANDS_BY,
-        State.WAITS,
+        QuotaState.STANDS_BY,
+        QuotaState.WAITS,
         "None of the pods that must run before it has capacity any longer; or it must leave its node.",
     ),
-    Move(
+    QuotaTransition(
         _POD,
-        State.STANDS_BY,
-        State.LET_IN,
+        QuotaState.STANDS_BY,
+        QuotaState.LET_IN,
         "As in the previous row, for a pod that was admitted past a gate.",
     ),
-    Move(_POD, State.PLACED, State.LET_IN, "Its bind has failed, and it was admitted past a gate."),
-    Move(
+    QuotaTransition(
+        _POD, QuotaState.PLACED, QuotaState.LET_IN, "Its bind has failed, and it was admitted past a gate."
+    ),
+    QuotaTransition(
         _POD,
-        State.PLACED,
-        State.GIVEN_BACK,
+        QuotaState.PLACED,
+        QuotaState.GIVEN_BACK,
         "Its bind has failed, and its reservation had ended before, or it can no longer be placed.",
     ),
-    Move(_POD, State.PLACED, State.WAITS, "Its bind has failed, and it never had a gate."),
+    QuotaTransition(
+        _POD, QuotaState.PLACED, QuotaState.WAITS, "Its bind has failed, and it never had a gate."
+    ),
 )
 
 

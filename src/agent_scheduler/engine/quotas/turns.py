@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 _NUMBER: Final = re.compile(r"([0-9]+)")
 
 
-class Turn(NamedTuple):
+class TurnKey(NamedTuple):
     """A sort key; lower comes first."""
 
     priority: int
@@ -22,9 +22,9 @@ class Turn(NamedTuple):
     uid: str
 
 
-def turn(priority: int, created: str, name: str, uid: str) -> Turn:
+def turn(priority: int, created: str, name: str, uid: str) -> TurnKey:
     number = number_of(name)
-    return Turn(-priority, created, -1 if number is None else number, _by_number(name), uid)
+    return TurnKey(-priority, created, -1 if number is None else number, _by_number(name), uid)
 
 
 def number_of(name: str) -> int | None:

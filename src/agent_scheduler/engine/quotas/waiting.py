@@ -9,7 +9,7 @@ from typing import NamedTuple
 from .book import QuotaBook
 from .headroom import Headroom
 from .shortfall import Shortfall
-from .turns import Turn
+from .turns import TurnKey
 from .vector import Vector
 
 #: Queue -> the required room. A gang whose members name several queues waits for all of them together.
@@ -29,7 +29,7 @@ def take_all(headroom: Headroom, wanted: Wanted) -> Shortfall | None:
     return None
 
 
-class _Kind(NamedTuple):
+class _LineKey(NamedTuple):
     """The requirements of a pod for queues: if one pod of a kind is refused, all are."""
 
     wanted: tuple[tuple[str, tuple[tuple[str, float], ...]], ...]
@@ -45,22 +45,22 @@ class _Line:
 
     def __init__(self, wanted: Wanted) -> None:
         self.wanted = wanted
-        self.heap: list[Turn] = []
-        self.turns: dict[str, Turn] = {}
+        self.heap: list[TurnKey] = []
+        self.turns: dict[str, TurnKey] = {}
 
-    def first(self) -> Turn | None:
+    def first(self) -> TurnKey | None:
         heap = self.heap
         while heap and self.turns.get(heap[0].uid) is not heap[0]:
             heapq.heappop(heap)
         return heap[0] if heap else None
 
 
-class WaitingPods:
+class QuotaWaitingPods:
     """Owner of the pods that wait for a queue. Invariant: a pod is in one line, that of its kind."""
 
     def __init__(self) -> None:
-        self._kinds: dict[str, _Kind] = {}
-        self._lines: dict[_Kind, _Line] = {}
+        self._kinds: dict[str, _LineKey] = {}
+        self._lines: dict[_LineKey, _Line] = {}
 
     def __len__(self) -> int:
         return len(self._kinds)
@@ -81,9 +81,9 @@ class WaitingPods:
         """Return the room that the pod waits for."""
         return self._lines[self._kinds[uid]].wanted
 
-    def add(self, uid: str, wanted: Wanted, own: Turn) -> None:
+    def add(self, uid: str, wanted: Wanted, own: TurnKey) -> None:
         """Let a pod wait for these queues, at least one; a waiting pod is updated. `own` is its turn with this UID."""
-        kind = _Kind(tuple((queue, tuple(sorted(each.items()))) for queue, each in wanted.items()))
+        kind = _LineKey(tuple((queue, tuple(sorted(each.items()))) for queue, each in wanted.items()))
         if self._kinds.get(uid) == kind and self._lines[kind].turns[uid] == own:
             return
         self.remove(uid)

@@ -38,7 +38,7 @@ class ByFullness(Score):
         raise NotImplementedError
 
 
-class State(NamedTuple):
+class DeviceBackedState(NamedTuple):
     #: The compiled state of the inner score.
     inner: Any
     #: Resources, in the order of the columns that are made of a row.
@@ -68,22 +68,22 @@ class DeviceBacked(Score):
         self.name = inner.name
         self._inner = inner
 
-    def prepare(self, pod: PodClass, handle: Handle) -> State | None:
+    def prepare(self, pod: PodClass, handle: Handle) -> DeviceBackedState | None:
         resources = self._inner.counted
         found = backed(self._inner.extended, pod, handle)
         inner = self._inner.state_of(pod) if found else None
-        return None if inner is None else State(inner, resources, found, handle.devices)
+        return None if inner is None else DeviceBackedState(inner, resources, found, handle.devices)
 
-    def score(self, state: State, nodes: Columns, rows: Rows) -> Ints:
+    def score(self, state: DeviceBackedState, nodes: Columns, rows: Rows) -> Ints:
         return np.fromiter(
             (self.score_row(state, nodes, row) for row in rows.tolist()), dtype=np.int64, count=rows.shape[0]
         )
 
-    def score_row(self, state: State, nodes: Columns, row: int) -> int:
+    def score_row(self, state: DeviceBackedState, nodes: Columns, row: int) -> int:
         return self._inner.score_row(state.inner, _with_devices(state, nodes, row), 0)
 
 
-def _with_devices(state: State, nodes: Columns, row: int) -> Columns:
+def _with_devices(state: DeviceBackedState, nodes: Columns, row: int) -> Columns:
     """Return columns of the one row, with devices as the node's offer."""
     node, columns = nodes.nodes[row], nodes.resources
     offers, taken = nodes.offers[row], nodes.taken[row]

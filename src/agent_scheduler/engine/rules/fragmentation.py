@@ -28,7 +28,7 @@ from ..state.columns import Bools, Columns
 from ..state.gpus import RESOURCE as GPU
 from ..state.gpus import WHOLE, Free, after_best_fit
 from ..state.nodeselection import match_labels, match_selector
-from ..state.targetworkload import Kind
+from ..state.targetworkload import TargetPodKind
 
 Floats = NDArray[np.float64]
 Amounts = tuple[int, ...]
@@ -56,7 +56,7 @@ EVERYWHERE: Final = -1
 class Measure:
     """The measure of one target workload."""
 
-    def __init__(self, kinds: Sequence[tuple[Kind, float]], weights: Mapping[str, int]) -> None:
+    def __init__(self, kinds: Sequence[tuple[TargetPodKind, float]], weights: Mapping[str, int]) -> None:
         """Measure these kinds; `weights` are those of the resources on nodes without GPUs."""
         sharing = [(kind, share) for kind, share in kinds if dict(kind.requests).get(GPU)]
         dividing = [(kind, share) for kind, share in kinds if not dict(kind.requests).get(GPU)]
@@ -68,9 +68,9 @@ class Measure:
         self._reach_key = f"reach of a target workload: {list(self._wishes)}"
         self.resources = tuple(weights)
         self.gpus = _Gpus(sharing, self._bits(sharing))
-        self.amounts = _Amounts(dividing, self._bits(dividing), weights)
+        self.amounts = _TargetAmounts(dividing, self._bits(dividing), weights)
 
-    def _bits(self, kinds: Sequence[tuple[Kind, float]]) -> list[int]:
+    def _bits(self, kinds: Sequence[tuple[TargetPodKind, float]]) -> list[int]:
         """Return [kind] the bit of its wish; 0 without one."""
         place = {wish: bit for bit, wish in enumerate(self._wishes)}
         return [1 << place[kind.wish] if kind.is_choosy else 0 for kind, _ in kinds]
@@ -93,7 +93,7 @@ class Measure:
 
 
 class _Gpus:
-    def __init__(self, kinds: Sequence[tuple[Kind, float]], bits: Sequence[int]) -> None:
+    def __init__(self, kinds: Sequence[tuple[TargetPodKind, float]], bits: Sequence[int]) -> None:
         asked = [dict(kind.requests) for kind, _ in kinds]
         amounts = sorted({each[GPU] for each in asked})
         self.is_empty = not kinds
@@ -178,9 +178,9 @@ class _Gpus:
         return found
 
 
-class _Amounts:
+class _TargetAmounts:
     def __init__(
-        self, kinds: Sequence[tuple[Kind, float]], bits: Sequence[int], weights: Mapping[str, int]
+        self, kinds: Sequence[tuple[TargetPodKind, float]], bits: Sequence[int], weights: Mapping[str, int]
     ) -> None:
         self._bits = bits
         wanted = [[dict(kind.requests).get(name, 0) for name in weights] for kind, _ in kinds]

@@ -40,7 +40,7 @@ SYSTEM_DEFAULTS: Final = DefaultSpread(
 )
 
 
-class Counted(NamedTuple):
+class CountedConstraint(NamedTuple):
     """A constraint for one class."""
 
     constraint: SpreadConstraint
@@ -62,11 +62,11 @@ class Layout(NamedTuple):
     #: The number of these domains.
     number: int
 
-    def sums(self, each: Counted, nodes: Columns) -> Ints:
+    def sums(self, each: CountedConstraint, nodes: Columns) -> Ints:
         """Return [domain] the number of pods that the constraint counts there. Valid until the next change."""
         return self.counted.sums(matching(each, nodes), nodes.counted)
 
-    def facets(self, each: Counted, nodes: Columns) -> tuple[Ints, ...]:
+    def facets(self, each: CountedConstraint, nodes: Columns) -> tuple[Ints, ...]:
         """Return facets as `Domains.facets`; no pods are counted on nodes that do not count."""
         if each.kind is None:
             return (self.all.marks(),)
@@ -79,7 +79,7 @@ class Spreading:
 
     __slots__ = ("_keys", "_pod", "counted", "lenient")
 
-    def __init__(self, pod: PodClass, counted: tuple[Counted, ...], *, lenient: bool) -> None:
+    def __init__(self, pod: PodClass, counted: tuple[CountedConstraint, ...], *, lenient: bool) -> None:
         self._pod = pod
         self._keys = () if lenient else tuple(each.constraint.topology_key for each in counted)
         self.counted = counted
@@ -95,7 +95,7 @@ class Spreading:
             mask &= nodes.label(key)[: nodes.size] != 0
         return mask
 
-    def layout(self, each: Counted, nodes: Columns) -> Layout:
+    def layout(self, each: CountedConstraint, nodes: Columns) -> Layout:
         constraint, pod = each.constraint, self._pod
         chooses = constraint.honors_affinity and (
             pod.node_selector or (pod.affinity and pod.affinity.required)
@@ -138,7 +138,7 @@ class Spreading:
         return mask
 
 
-def matching(each: Counted, nodes: Columns) -> Ints:
+def matching(each: CountedConstraint, nodes: Columns) -> Ints:
     """Return [row] the number of pods that the constraint counts there."""
     if each.kind is None:
         return nodes.derive("nobody", lambda: np.zeros(nodes.capacity, dtype=np.int64))
@@ -156,16 +156,18 @@ def spreading(pod: PodClass, handle: Handle, defaults: DefaultSpread, *, require
         return None
     match = PodMatch(frozenset((siblings.namespace,)), None, siblings.selector)
     counted = tuple(
-        Counted(each, handle.count((match,), alive_only=True), siblings.itself)
+        CountedConstraint(each, handle.count((match,), alive_only=True), siblings.itself)
         for each in defaults.constraints
         if each.required is required
     )
     return Spreading(pod, counted, lenient=defaults.lenient) if counted else None
 
 
-def _counted(pod: PodClass, constraint: SpreadConstraint, handle: Handle) -> Counted:
+def _counted(pod: PodClass, constraint: SpreadConstraint, handle: Handle) -> CountedConstraint:
     selector = constraint.selector
     if selector is None or not selector.requirements:
-        return Counted(constraint, None, selector is not None)
+        return CountedConstraint(constraint, None, selector is not None)
     match = PodMatch(frozenset((pod.namespace,)), None, selector)
-    return Counted(constraint, handle.count((match,), alive_only=True), selector.matches(pod.labels))
+    return CountedConstraint(
+        constraint, handle.count((match,), alive_only=True), selector.matches(pod.labels)
+    )

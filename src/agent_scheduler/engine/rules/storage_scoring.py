@@ -12,7 +12,7 @@ import numpy as np
 
 from ..state.columns import Columns, Ints, Rows
 from ..state.nodeinfo import NodeInfo
-from ..volumes.binding import Plan
+from ..volumes.binding import VolumePlan
 from ..volumes.catalogue import Catalogue
 from ..volumes.matching import find_matching_volumes
 from ..volumes.provisioning import free_capacity
@@ -22,7 +22,7 @@ from .curve import FULL
 Shares = dict[str, tuple[int, int]]
 
 
-def score(plan: Plan, catalogue: Catalogue, rates: Sequence[int], nodes: Columns, rows: Rows) -> Ints:
+def score(plan: VolumePlan, catalogue: Catalogue, rates: Sequence[int], nodes: Columns, rows: Rows) -> Ints:
     """Score `rows` that passed the filter; `rates` is the value of each share in percent."""
     found: Ints = np.zeros(rows.shape[0], dtype=np.int64)
     for position, row in enumerate(rows.tolist()):
@@ -32,7 +32,7 @@ def score(plan: Plan, catalogue: Catalogue, rates: Sequence[int], nodes: Columns
     return found
 
 
-def _shares(plan: Plan, catalogue: Catalogue, node: NodeInfo) -> Shares:
+def _shares(plan: VolumePlan, catalogue: Catalogue, node: NodeInfo) -> Shares:
     shares: Shares = {}
     for key, volume in (chosen := find_matching_volumes(plan.claims_to_bind, node)).items():
         asked, there = shares.get(volume.class_name, (0, 0))

@@ -23,7 +23,7 @@ _SUMS_KEPT: Final = 64
 
 
 @dataclass(slots=True)
-class _Kept:
+class _CachedSums:
     """Sums of `counts`, a column that is referenced as long as this exists."""
 
     counts: Ints
@@ -49,7 +49,7 @@ class Domains:
         #: The number of these domains; None before the first query.
         self._distinct: int | None = None
         #: Sums by the identity of the columns.
-        self._kept: dict[int, _Kept] = {}
+        self._kept: dict[int, _CachedSums] = {}
         self._marks: Ints | None = None
         #: Whether no two rows share a domain. Like the marks, None before the first query.
         self._single: bool | None = None
@@ -107,12 +107,12 @@ class Domains:
             if len(self._kept) >= _SUMS_KEPT:
                 self._kept.clear()
             before = counts[: self.of.shape[0]].copy()
-            kept = self._kept[id(counts)] = _Kept(counts, before, self._summed(before), changes.end)
+            kept = self._kept[id(counts)] = _CachedSums(counts, before, self._summed(before), changes.end)
         elif kept.position != changes.end:
             self._bring_up_to_date(kept, changes)
         return kept.sums
 
-    def _bring_up_to_date(self, kept: _Kept, changes: RowLog) -> None:
+    def _bring_up_to_date(self, kept: _CachedSums, changes: RowLog) -> None:
         counts, before, sums = kept.counts, kept.before, kept.sums
         rows = changes.since(kept.position) if changes.end - kept.position <= _ONE_BY_ONE else None
         kept.position = changes.end

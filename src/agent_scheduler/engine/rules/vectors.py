@@ -20,7 +20,7 @@ from ..state.podclass import PodClass
 _ROUNDING: Final = 1e-9
 
 
-class Falling(NamedTuple):
+class LinearScore(NamedTuple):
     """`best` minus the slope of each column for each of its free units."""
 
     best: float
@@ -29,7 +29,7 @@ class Falling(NamedTuple):
     columns: int
 
 
-class OfVectors(Score):
+class VectorScore(Score):
     """The common part of the scores."""
 
     depends = Depends.ROOM
@@ -39,7 +39,7 @@ class OfVectors(Score):
         """Store the weights of the counted resources; one that no node offers is left out."""
         self._weights = dict(weights)
 
-    def prepare(self, pod: PodClass, handle: Handle) -> Falling | None:
+    def prepare(self, pod: PodClass, handle: Handle) -> LinearScore | None:
         most, columns = handle.largest, handle.interns.resources
         there = {name: weight for name, weight in self._weights.items() if most.get(name)}
         best, slopes, total = 1.0, [], sum(there.values())
@@ -47,7 +47,7 @@ class OfVectors(Score):
             offset, slope = self._of(pod.requests.get(name, 0) / most[name], weight / total)
             best += offset
             slopes.append((columns[name], slope / most[name]))
-        return Falling(best, tuple(slopes), 1 + max(slopes)[0]) if slopes else None
+        return LinearScore(best, tuple(slopes), 1 + max(slopes)[0]) if slopes else None
 
     def _of(self, asked: float, weight: float) -> tuple[float, float]:
         """Return the part of a resource in the best score, and its reduction on a completely free node.
@@ -56,20 +56,20 @@ class OfVectors(Score):
         """
         raise NotImplementedError
 
-    def score(self, state: Falling, nodes: Columns, rows: Rows) -> Ints:
+    def score(self, state: LinearScore, nodes: Columns, rows: Rows) -> Ints:
         found = np.full(rows.shape[0], state.best)
         for index, slope in _known(state, nodes):
             found -= slope * (nodes.allocatable[index][rows] - nodes.requested[index][rows])
         scores: Ints = (MAX_NODE_SCORE * np.clip(found, 0.0, 1.0) + _ROUNDING).astype(np.int64)
         return scores
 
-    def score_row(self, state: Falling, nodes: Columns, row: int) -> int:
+    def score_row(self, state: LinearScore, nodes: Columns, row: int) -> int:
         found, offers, taken = state.best, nodes.offers[row], nodes.taken[row]
         for index, slope in state.slopes if state.columns <= nodes.resources else _known(state, nodes):
             found -= slope * (offers[index] - taken[index])
         return int(MAX_NODE_SCORE * min(max(found, 0.0), 1.0) + _ROUNDING)
 
 
-def _known(state: Falling, nodes: Columns) -> list[tuple[int, float]]:
+def _known(state: LinearScore, nodes: Columns) -> list[tuple[int, float]]:
     """Return the slopes without resources newer than the rows: none of the rows offers these."""
     return [(index, slope) for index, slope in state.slopes if index < nodes.resources]

@@ -24,7 +24,7 @@ from agent_scheduler.objects.batch import (
     PodGroupStatus,
 )
 
-from ..gangs.group import Group
+from ..gangs.group import PodGroupInfo
 from ..quotas.accounts import zero
 from ..quotas.book import QuotaBook
 from ..quotas.entries import Standing
@@ -33,7 +33,7 @@ from ..quotas.shortfall import Shortfall
 from ..quotas.vector import Total, Vector, add_to, plus
 from ..state.batchinfo import GroupKey
 from ..state.podinfo import PodInfo
-from ..verdicts import SCHEDULING_GATED, UNSCHEDULABLE, Verdict, Wait, by_queue, of_own_gates
+from ..verdicts import SCHEDULING_GATED, UNSCHEDULABLE, Verdict, WaitReason, by_queue, of_own_gates
 from .messages import (
     GANG_READY,
     GROUP_READY,
@@ -41,22 +41,22 @@ from .messages import (
     gang_unschedulable,
     scheduling_reason,
 )
-from .model import HOLDING, Job, TaskStatus
-from .session import Event, Session
-from .settled import STRIDE, Settled, at_rest, settles
+from .model import HOLDING, JobInfo, TaskStatus
+from .session import GroupEvent, Session
+from .settled import STRIDE, SettledJob, at_rest, settles
 from .written import NOBODY, Told, holds, of_group, of_task
 
 _SCHEDULED: Final = (TaskStatus.BOUND, TaskStatus.RUNNING, TaskStatus.SUCCEEDED, TaskStatus.FAILED)
 _COMPLETED: Final = (TaskStatus.SUCCEEDED, TaskStatus.FAILED)
 _INCOMPLETE: Final = (UNKNOWN, PENDING, INQUEUE)
 #: The reasons against admission that are reported for a group without pods.
-_KEEPING_OUT: Final = (Wait.QUOTA, Wait.QUEUE)
+_KEEPING_OUT: Final = (WaitReason.QUOTA, WaitReason.QUEUE)
 #: Statuses of the tasks that report why they wait.
 _WAITING: Final = (TaskStatus.ALLOCATED, TaskStatus.PENDING, TaskStatus.PIPELINED)
 
 
 class GroupResult(Struct, frozen=True, kw_only=True):
-    group: Group
+    group: PodGroupInfo
     status: PodGroupStatus
     #: Whether the status differs from that of the object.
     write: bool
@@ -95,14 +95,14 @@ class QueueResult(Struct, frozen=True, kw_only=True):
     write: bool
 
 
-class Result(Struct, frozen=True, kw_only=True):
+class SessionResult(Struct, frozen=True, kw_only=True):
     groups: Sequence[GroupResult]
     pods: Sequence[PodResult]
     queues: Sequence[QueueResult]
     #: The missing or invalid groups that pods name.
     lost: Mapping[GroupKey, Verdict]
     #: The events in the order of their occurrence.
-    events: Sequence[Event]
+    events: Sequence[GroupEvent]
     #: The pods from which the gate of their queue is to be removed.
     ungated: Sequence[PodInfo]
     #: Job -> dominant share, if drf is configured.
@@ -114,14 +114,14 @@ class Result(Struct, frozen=True, kw_only=True):
     #: Queue -> what the pods that are not held want in it and its children, without those for which room is kept.
     wanted: Mapping[str, Vector]
     #: The jobs that later sessions may reuse while nothing about them changes; empty without a book.
-    settled: Mapping[GroupKey, Settled]
+    settled: Mapping[GroupKey, SettledJob]
     #: The time at which a session would have another result without any event, in seconds of the epoch.
     turns_at: float
 
 
 def close(
     session: Session, book: QuotaBook | None = None, given_back: Mapping[str, str] = NOBODY
-) -> Generator[None, None, Result]:
+) -> Generator[None, None, SessionResult]:
     """Compute the results after `Session.run` has ended, in steps.
 
     With the book of queues, phases, conditions and reasons follow from the verdicts of `written`, otherwise they
@@ -133,7 +133,7 @@ def close(
     closings = session.tiers.every("job_closed")
     may_settle = mapped and settles(session.conf)
     groups, pods, events = [], [], list(session.events)
-    settled: dict[GroupKey, Settled] = {}
+    settled: dict[GroupKey, SettledJob] = {}
     for job, demand in zip(session.jobs.values(), session.demands, strict=True):
         key = job.group.key
         kept = session.view.settled.get(key)
@@ -164,7 +164,7 @@ def close(
         pods += said
         if may_settle and not (said or result.write or is_held) and at_rest(session, job):
             share = session.shares.get(job.uid)
-            settled[key] = Settled(job=job, demand=demand, result=result, share=share)
+            settled[key] = SettledJob(job=job, demand=demand, result=result, share=share)
         yield
     if mapped:
         for group in session.without_queue:
@@ -174,7 +174,7 @@ def close(
                 groups.append(result)
                 pods += said
             yield
-    lost = {key: Verdict(Wait.GROUP, why) for key, (why, _) in session.view.lost.items()}
+    lost = {key: Verdict(WaitReason.GROUP, why) for key, (why, _) in session.view.lost.items()}
     for key, verdict in lost.items():
         pods += _of_missing(session.view.lost[key][1], verdict)
         yield
@@ -183,7 +183,7 @@ def close(
         for queue, values in gauges_of().items():
             gauges.setdefault(queue, {}).update(values)
     queues = yield from _queue_results(session, book)
-    return Result(
+    return SessionResult(
         groups=groups,
         pods=pods,
         queues=queues,
@@ -199,7 +199,7 @@ def close(
     )
 
 
-def _group_result(job: Job, verdict: Verdict | None) -> GroupResult:
+def _group_result(job: JobInfo, verdict: Verdict | None) -> GroupResult:
     old = job.group.status
     status = PodGroupStatus(
         phase=job.phase,
@@ -218,7 +218,7 @@ def _group_result(job: Job, verdict: Verdict | None) -> GroupResult:
     )
 
 
-def _set_conditions(session: Session, job: Job, verdict: Verdict | None, message: str) -> None:
+def _set_conditions(session: Session, job: JobInfo, verdict: Verdict | None, message: str) -> None:
     """Set the condition that applies by the verdict, and set the opposite condition to False if it exists."""
     if verdict is not None and not job.tasks:
         _set_conditions_without_pods(session, job, verdict, message)
@@ -236,7 +236,7 @@ def _set_conditions(session: Session, job: Job, verdict: Verdict | None, message
     job.set_condition(_condition(session, UNSCHEDULABLE, "True", verdict.group_reason, said))
 
 
-def _set_conditions_without_pods(session: Session, job: Job, verdict: Verdict, message: str) -> None:
+def _set_conditions_without_pods(session: Session, job: JobInfo, verdict: Verdict, message: str) -> None:
     """Set the conditions of a group without pods.
 
     The pods of a Job are created after its group is admitted, so the reason against admission is reported by the group.
@@ -251,9 +251,9 @@ def _set_conditions_without_pods(session: Session, job: Job, verdict: Verdict, m
         job.set_condition(_condition(session, UNSCHEDULABLE, "True", verdict.group_reason, said))
 
 
-def _said_of(job: Job, verdict: Verdict, message: str) -> str:
+def _said_of(job: JobInfo, verdict: Verdict, message: str) -> str:
     """Return the message of a waiting gang's condition; `message` is that of `fit_error`."""
-    if verdict.wait is Wait.GATES:
+    if verdict.wait is WaitReason.GATES:
         gated = sum(task.gated for task in job.by_status[TaskStatus.PENDING].values())
         return f"{gated}/{len(job.tasks)} tasks in gang have scheduling gates: {message}"
     return gang_unschedulable(job, message) if verdict.wants_nodes else f"{verdict.message}; {message}"
@@ -283,7 +283,7 @@ def _with(
 
 
 def _without_queue(
-    session: Session, group: Group, waiting: Sequence[PodInfo]
+    session: Session, group: PodGroupInfo, waiting: Sequence[PodInfo]
 ) -> tuple[GroupResult, list[PodResult]]:
     """Return the results of a group whose queue does not exist; sessions do not evaluate it."""
     verdict, old = by_queue(Shortfall(group.queue, {})), group.status
@@ -326,7 +326,7 @@ def _pod_result(pod: PodInfo, verdict: Verdict, nominated: str = "") -> PodResul
     return PodResult(pod=pod, reason=reason, message=message, nominated=nominated)
 
 
-def _phase(session: Session, job: Job, *, mapped: bool) -> str:
+def _phase(session: Session, job: JobInfo, *, mapped: bool) -> str:
     unschedulable = any(
         each.type == UNSCHEDULABLE and each.status == "True" and each.transition_id == session.uid
         for each in job.conditions
@@ -360,7 +360,7 @@ def _said(condition: PodGroupCondition) -> tuple[str, str, str, str]:
     return condition.type, condition.status, condition.reason, condition.message
 
 
-def _events(job: Job, result: GroupResult, message: str, *, mapped: bool) -> list[Event]:
+def _events(job: JobInfo, result: GroupResult, message: str, *, mapped: bool) -> list[GroupEvent]:
     if job.phase in _INCOMPLETE:
         pending = len(job.by_status[TaskStatus.PENDING])
         if mapped and not pending:
@@ -368,16 +368,18 @@ def _events(job: Job, result: GroupResult, message: str, *, mapped: bool) -> lis
             return []
         verdict = result.verdict
         if mapped and verdict is not None and not verdict.wants_nodes:
-            return [Event(job.group.key, "Warning", verdict.group_reason, _said_of(job, verdict, message))]
+            return [
+                GroupEvent(job.group.key, "Warning", verdict.group_reason, _said_of(job, verdict, message))
+            ]
         text = f"{pending}/{len(job.tasks)} tasks in gang unschedulable: {message}"
-        return [Event(job.group.key, "Warning", UNSCHEDULABLE, text)]
+        return [GroupEvent(job.group.key, "Warning", UNSCHEDULABLE, text)]
     if result.write:
-        return [Event(job.group.key, "Normal", "Scheduled", GROUP_READY)]
+        return [GroupEvent(job.group.key, "Normal", "Scheduled", GROUP_READY)]
     return []
 
 
 def _pod_results(
-    job: Job, job_message: str, held: Mapping[str, Verdict], group: Verdict | None, *, mapped: bool
+    job: JobInfo, job_message: str, held: Mapping[str, Verdict], group: Verdict | None, *, mapped: bool
 ) -> list[PodResult]:
     """Return the conditions of waiting tasks; for gated pods the API server has set the condition already."""
     found = []

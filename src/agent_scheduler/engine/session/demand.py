@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
-from ..quotas.accounts import Gauges, Refusal
+from ..quotas.accounts import Gauges, QuotaRefusal
 from ..quotas.demand import JobDemand
 from ..quotas.vector import COMMON, CPU, MEMORY, Total, Vector
 from ..verdicts import UNSCHEDULABLE
-from .model import HOLDING, Job, Task, TaskStatus
+from .model import HOLDING, JobInfo, TaskInfo, TaskStatus
 
 if TYPE_CHECKING:
     from .session import Session
 
 
-def demand_of(job: Job) -> JobDemand:
+def demand_of(job: JobInfo) -> JobDemand:
     """Return what a job holds and requests."""
     return JobDemand(
         queue=job.queue,
@@ -29,7 +29,7 @@ def demand_of(job: Job) -> JobDemand:
     )
 
 
-def requests_of(tasks: Iterable[Task]) -> Total:
+def requests_of(tasks: Iterable[TaskInfo]) -> Total:
     """Return the sum of the tasks' requests. Tasks of one class share a vector, so the cost is one step per class."""
     numbers: dict[int, int] = {}
     vectors: dict[int, Vector] = {}
@@ -44,7 +44,7 @@ def requests_of(tasks: Iterable[Task]) -> Total:
     return total
 
 
-def admitted_minimum(job: Job) -> Vector | None:
+def admitted_minimum(job: JobInfo) -> Vector | None:
     """Return what an Inqueue job reserves in its queue: its minimum without gated tasks; None if it sets none."""
     if job.min_resources is None:
         return None
@@ -52,7 +52,7 @@ def admitted_minimum(job: Job) -> Vector | None:
     return gated.without_gated(job.min_resources)
 
 
-def record_refusal(session: Session, job: Job, refusal: Refusal) -> None:
+def record_refusal(session: Session, job: JobInfo, refusal: QuotaRefusal) -> None:
     """Record an event that a queue refuses the job."""
     lacking = ", ".join(f"insufficient {resource}" for resource in refusal.resources)
     session.record(job, "Normal", UNSCHEDULABLE, f"queue resource quota insufficient: {lacking}")

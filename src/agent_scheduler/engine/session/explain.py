@@ -16,10 +16,10 @@ from apimachinery.quantity import text_of
 from ..quotas.book import QuotaBook
 from ..quotas.vector import CPU, MEMORY, PODS, Vector, in_ledger_units
 from ..verdicts import Verdict
-from .model import HOLDING, READY, Job, TaskStatus
+from .model import HOLDING, READY, JobInfo, TaskStatus
 
 if TYPE_CHECKING:
-    from .close import Result
+    from .close import SessionResult
     from .session import Session
 
 #: The maximum number of distinct rejections in an explanation.
@@ -54,7 +54,7 @@ class QueueStanding(Struct, frozen=True, kw_only=True):
     missing: Mapping[str, str]
 
 
-class Refusal(Struct, frozen=True, kw_only=True):
+class RejectionCount(Struct, frozen=True, kw_only=True):
     """A message of rejection with the number of pods that it concerns; `pod` is one of them."""
 
     pods: int
@@ -79,12 +79,12 @@ class GangExplanation(Struct, frozen=True, kw_only=True):
     #: Its position, from 1, among the waiting gangs of its queue, and their number; 0 if it does not wait.
     place: int
     waiting: int
-    refusals: tuple[Refusal, ...]
+    refusals: tuple[RejectionCount, ...]
     #: (reason, message) of the events about the group in the session.
     said: tuple[tuple[str, str], ...]
 
 
-def explain_gang(session: Session, result: Result, job: Job, book: QuotaBook) -> GangExplanation:
+def explain_gang(session: Session, result: SessionResult, job: JobInfo, book: QuotaBook) -> GangExplanation:
     """Explain a gang by the session and its `result`; `book` is current and may have changed since."""
     verdicts = {each.group.name: each.verdict for each in result.groups if each.verdict is not None}
     verdict = verdicts.get(job.uid)
@@ -110,7 +110,7 @@ def explain_gang(session: Session, result: Result, job: Job, book: QuotaBook) ->
     )
 
 
-def minimums(job: Job) -> tuple[Minimum, ...]:
+def minimums(job: JobInfo) -> tuple[Minimum, ...]:
     """Return the minimums of the group, of its roles if they count, and of its sub-groups."""
     found = [Minimum(of="group", needs=job.minimum, has=job.ready + job.best_effort)]
     found += [
@@ -126,7 +126,7 @@ def minimums(job: Job) -> tuple[Minimum, ...]:
     return tuple(found)
 
 
-def _place(session: Session, job: Job, waiting: Mapping[str, Verdict]) -> tuple[int, int]:
+def _place(session: Session, job: JobInfo, waiting: Mapping[str, Verdict]) -> tuple[int, int]:
     """Return the job's position among the waiting jobs of its queue, and their number; admitted jobs come first."""
     key_of = session.tiers.job_key
     rivals = [each for each in session.jobs.values() if each.queue == job.queue and each.uid in waiting]
@@ -134,7 +134,9 @@ def _place(session: Session, job: Job, waiting: Mapping[str, Verdict]) -> tuple[
     return rivals.index(job) + 1, len(rivals)
 
 
-def _queues(job: Job, result: Result, verdict: Verdict | None, book: QuotaBook) -> tuple[QueueStanding, ...]:
+def _queues(
+    job: JobInfo, result: SessionResult, verdict: Verdict | None, book: QuotaBook
+) -> tuple[QueueStanding, ...]:
     short = verdict.queue if verdict is not None else None
     found = []
     for info, limits in book.upwards(job.queue):
@@ -171,7 +173,7 @@ def amounts(vector: Vector) -> dict[str, str]:
     }
 
 
-def _refusals(job: Job) -> tuple[Refusal, ...]:
+def _refusals(job: JobInfo) -> tuple[RejectionCount, ...]:
     """Return the distinct rejections, the most frequent first."""
     pods: dict[str, list[str]] = {}
     for uid, task in job.tasks.items():
@@ -179,4 +181,4 @@ def _refusals(job: Job) -> tuple[Refusal, ...]:
         if error is not None:
             pods.setdefault(error.message, []).append(task.pod.name)
     often = sorted(pods.items(), key=lambda each: -len(each[1]))[:_SHOWN]
-    return tuple(Refusal(pods=len(names), pod=names[0], message=message) for message, names in often)
+    return tuple(RejectionCount(pods=len(names), pod=names[0], message=message) for message, names in often)

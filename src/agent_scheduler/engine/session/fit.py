@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..plugins.node_resources_fit import Wanted
+from ..plugins.node_resources_fit import RequestedResources
 from ..quotas.vector import in_order
 from ..state.columns import Columns, Rows
 
@@ -29,7 +29,7 @@ def fit_message(nodes: int, counts: Mapping[str, int]) -> str:
     return f"{message}: {histogram(counts)}." if nodes else message
 
 
-def first_short(wanted: Wanted, columns: Columns, rows: Rows) -> dict[str, int]:
+def first_short(wanted: RequestedResources, columns: Columns, rows: Rows) -> dict[str, int]:
     """Count for rows without enough resources which resource is the first insufficient one."""
     counts: dict[str, int] = {}
     at = {name: each[:2] for name, each in zip(wanted.resolved, wanted.resolve(columns).each, strict=True)}

@@ -13,7 +13,7 @@ from msgspec import Struct
 from ..quotas.queues import QueueInfo
 from ..quotas.vector import Vector
 from .conf import PluginOption
-from .model import Job, SubJob, Task
+from .model import JobInfo, SubJobInfo, TaskInfo
 
 if TYPE_CHECKING:
     from .session import Session
@@ -33,7 +33,7 @@ class Invalid(Struct, frozen=True):
 
 
 #: Returns which of the tasks may be evicted for the first argument; None abstains.
-Victims = Callable[[Task, Sequence[Task]], Sequence[Task] | None]
+Victims = Callable[[TaskInfo, Sequence[TaskInfo]], Sequence[TaskInfo] | None]
 
 
 class Hooks(Struct, frozen=True, kw_only=True):
@@ -43,53 +43,53 @@ class Hooks(Struct, frozen=True, kw_only=True):
     Orders of queues compare: a negative result puts the first argument first.
     """
 
-    job_order: Callable[[Job], Any] | None = None
-    sub_job_order: Callable[[SubJob], Any] | None = None
-    task_order: Callable[[Task], Any] | None = None
+    job_order: Callable[[JobInfo], Any] | None = None
+    sub_job_order: Callable[[SubJobInfo], Any] | None = None
+    task_order: Callable[[TaskInfo], Any] | None = None
     queue_order: Callable[[QueueInfo, QueueInfo], int] | None = None
     #: Like `queue_order`; the third argument is the preemptor's queue.
     victim_queue_order: Callable[[QueueInfo, QueueInfo, QueueInfo], int] | None = None
-    job_valid: Callable[[Job], Invalid | None] | None = None
-    job_ready: Callable[[Job], bool] | None = None
-    sub_job_ready: Callable[[SubJob], bool] | None = None
-    job_pipelined: Callable[[Job], int] | None = None
-    sub_job_pipelined: Callable[[SubJob], int] | None = None
-    job_starving: Callable[[Job], bool] | None = None
+    job_valid: Callable[[JobInfo], Invalid | None] | None = None
+    job_ready: Callable[[JobInfo], bool] | None = None
+    sub_job_ready: Callable[[SubJobInfo], bool] | None = None
+    job_pipelined: Callable[[JobInfo], int] | None = None
+    sub_job_pipelined: Callable[[SubJobInfo], int] | None = None
+    job_starving: Callable[[JobInfo], bool] | None = None
     #: Votes on whether a Pending job may become Inqueue.
-    job_enqueueable: Callable[[Job], int] | None = None
+    job_enqueueable: Callable[[JobInfo], int] | None = None
     #: Called after the job became Inqueue.
-    job_enqueued: Callable[[Job], None] | None = None
+    job_enqueued: Callable[[JobInfo], None] | None = None
     overused: Callable[[QueueInfo], bool] | None = None
-    allocatable: Callable[[QueueInfo, Task], bool] | None = None
+    allocatable: Callable[[QueueInfo, TaskInfo], bool] | None = None
     #: Returns whether the queue may hold a task now, that is, before terminating pods have left.
-    allocatable_now: Callable[[QueueInfo, Task], bool] | None = None
+    allocatable_now: Callable[[QueueInfo, TaskInfo], bool] | None = None
     #: Returns whether the queue may hold the vector in addition, for tasks of these UIDs: within its share and limits.
-    may_hold: Callable[[Job, Vector, Sequence[str]], bool] | None = None
+    may_hold: Callable[[JobInfo, Vector, Sequence[str]], bool] | None = None
     #: Called with whether queues may exceed their shares from now on; for plugins that enforce shares.
     lending: Callable[[bool], None] | None = None
     #: Returns whether the queue may reclaim room for the task.
-    preemptive: Callable[[QueueInfo, Task], bool] | None = None
+    preemptive: Callable[[QueueInfo, TaskInfo], bool] | None = None
     preemptable: Victims | None = None
     reclaimable: Victims | None = None
     #: Called after a task was allocated or pipelined, or its eviction was undone.
-    allocated: Callable[[Task], None] | None = None
+    allocated: Callable[[TaskInfo], None] | None = None
     #: Called after a task was evicted, or its placement was undone.
-    deallocated: Callable[[Task], None] | None = None
+    deallocated: Callable[[TaskInfo], None] | None = None
     #: Called after a task was passed to the binder.
-    committed: Callable[[Task], None] | None = None
+    committed: Callable[[TaskInfo], None] | None = None
     #: Called before a statement is committed, to end the reservations for the tasks that it has allocated.
     cleanup_reservations: Callable[[Statement], None] | None = None
     #: Called after the actions. Returns when, in seconds of the epoch and after `Session.moment`, the plugin's results
     #: would change without any other change; infinity for never. Plugins that depend on the time implement it.
     turns_at: Callable[[], float] | None = None
     #: Called after the actions, first for each job, then once.
-    job_closed: Callable[[Job], None] | None = None
+    job_closed: Callable[[JobInfo], None] | None = None
     closed: Callable[[], None] | None = None
     #: Returns queue -> name of the gauge -> value, after the session.
     gauges: Callable[[], Mapping[str, Mapping[str, float]]] | None = None
 
 
-class Plugin(Protocol):
+class SessionPlugin(Protocol):
     """Builds a plugin's hooks for a session. A plugin keeps no state between sessions."""
 
     def __call__(self, session: Session, option: PluginOption) -> Hooks: ...

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from ..state.asks import needed
 from .demand import requests_of
-from .model import READY, Job, Task, TaskStatus
+from .model import READY, JobInfo, TaskInfo, TaskStatus
 
 if TYPE_CHECKING:
     from .session import Session
@@ -33,12 +33,12 @@ def lent(session: Session) -> Iterator[None]:
         told(False)
 
 
-def has_nominated(job: Job) -> bool:
+def has_nominated(job: JobInfo) -> bool:
     """Return whether pods were evicted for waiting tasks of the job."""
     return any(task.pod.nominated_node_name for task in job.by_status[TaskStatus.PENDING].values())
 
 
-def wanted_next(session: Session, job: Job) -> Sequence[Task]:
+def wanted_next(session: Session, job: JobInfo) -> Sequence[TaskInfo]:
     """Return the pending tasks that the job can only use together.
 
     They are the tasks missing for the minimums of the job or of its next sub-group, otherwise the next single task.
@@ -54,7 +54,7 @@ def wanted_next(session: Session, job: Job) -> Sequence[Task]:
     # the queue come first, since the queue may refuse the others.
     pending = sorted(
         tiers.in_pending_order(job, may_be_lent),
-        key=lambda task: (task.pod.stands_by, task.gated, not session.is_kept_for(task)),
+        key=lambda task: (task.pod.stands_by, task.gated, session.kept_first(task)),
     )
     if tiers.job_ready(job):
         sub_job = pending[0].sub_job if pending else None
@@ -71,7 +71,7 @@ def wanted_next(session: Session, job: Job) -> Sequence[Task]:
     return first or others[:1]
 
 
-def may_hold(session: Session, job: Job, tasks: Sequence[Task]) -> bool:
+def may_hold(session: Session, job: JobInfo, tasks: Sequence[TaskInfo]) -> bool:
     """Return whether the job's queue stays within its share and its limits with these tasks.
 
     While room is lent, only the limits count.
@@ -81,8 +81,8 @@ def may_hold(session: Session, job: Job, tasks: Sequence[Task]) -> bool:
 
 
 def with_gangs(
-    session: Session, reclaimer: Task, tasks: Sequence[Task], beyond: Sequence[Task]
-) -> Sequence[Task]:
+    session: Session, reclaimer: TaskInfo, tasks: Sequence[TaskInfo], beyond: Sequence[TaskInfo]
+) -> Sequence[TaskInfo]:
     """Return the tasks that may be evicted for the reclaimer.
 
     They are the tasks that a queue holds `beyond` its share. If one of these belongs to a gang that can spare no
@@ -95,5 +95,5 @@ def with_gangs(
     broken = {task.job.uid for task in beyond if task.job.ready <= task.job.minimum}
     if not broken or not may_hold(session, job, wanted_next(session, job)):
         return beyond
-    going: Mapping[str, Task] = {task.uid: task for task in beyond}
+    going: Mapping[str, TaskInfo] = {task.uid: task for task in beyond}
     return [task for task in tasks if task.uid in going or task.job.uid in broken]

@@ -6,7 +6,7 @@ from typing import Final
 
 from ..verdicts import UNSCHEDULABLE
 from .fit import histogram
-from .model import HOLDING, Job, Task, TaskStatus
+from .model import HOLDING, JobInfo, TaskInfo, TaskStatus
 
 GROUP_READY: Final = "pod group is ready"
 GROUP_NOT_READY: Final = "pod group is not ready"
@@ -17,7 +17,7 @@ SCHEDULABLE: Final = "Schedulable"
 _WITHOUT_ROOM: Final = (TaskStatus.PENDING, TaskStatus.PIPELINED)
 
 
-def fit_error(job: Job) -> str:
+def fit_error(job: JobInfo) -> str:
     """Return the counts of tasks by status, the reasons of pending ones, and what one of them lacks (`FitError`)."""
     counts = job.counts
     counts["minAvailable"] = job.minimum
@@ -38,14 +38,14 @@ def fit_error(job: Job) -> str:
     return text
 
 
-def gang_unschedulable(job: Job, message: str) -> str:
+def gang_unschedulable(job: JobInfo, message: str) -> str:
     """Return the message of a gang's condition: the number of unplaced tasks, and `message` from `fit_error`."""
     placed = sum(task.attempt[0] in HOLDING for task in job.by_status[TaskStatus.PENDING].values())
     missing = job.minimum - job.ready - placed
     return f"{missing}/{len(job.tasks)} tasks in gang unschedulable: {message}"
 
 
-def scheduling_reason(task: Task) -> tuple[str, str, str]:
+def scheduling_reason(task: TaskInfo) -> tuple[str, str, str]:
     """Return (reason, message, nominated node) of a task (`TaskSchedulingReason`).
 
     An empty message means that the message of the job applies.
@@ -70,5 +70,5 @@ def _reason(status: TaskStatus) -> str:
     return UNSCHEDULABLE if status in _WITHOUT_ROOM else status.text
 
 
-def _possible(task: Task, node: str) -> str:
+def _possible(task: TaskInfo, node: str) -> str:
     return f"Pod {task.pod.key} can possibly be assigned to {node}, once"

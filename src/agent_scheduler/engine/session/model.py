@@ -13,7 +13,7 @@ from typing import Final
 from agent_scheduler.objects.batch import INQUEUE, PENDING, QUEUE_ALLOCATION_GATE, PodGroupCondition
 
 from ..decide.compiled import CompiledFilter
-from ..gangs.group import Group, SubGroup, effective_minimum
+from ..gangs.group import PodGroupInfo, SubGroup, effective_minimum
 from ..quotas.vector import Total, Vector, add_to, take_from
 from ..state.podinfo import PodInfo
 from .fit import FitErrors
@@ -71,7 +71,7 @@ def status_of(pod: PodInfo) -> TaskStatus:
     return status
 
 
-class Task:
+class TaskInfo:
     """A pod in a session."""
 
     __slots__ = (
@@ -93,12 +93,12 @@ class Task:
         "uid",
     )
 
-    def __init__(self, pod: PodInfo, job: Job, request: Vector, *, best_effort: bool) -> None:
+    def __init__(self, pod: PodInfo, job: JobInfo, request: Vector, *, best_effort: bool) -> None:
         batch = pod.batch
         self.uid = pod.uid
         self.pod = pod
         self.job = job
-        self.sub_job: SubJob | None = None
+        self.sub_job: SubJobInfo | None = None
         self.role = batch.role if batch is not None else ""
         self.status = status_of(pod)
         self.priority = pod.priority if batch is None or batch.priority is None else batch.priority
@@ -143,15 +143,15 @@ class _Counts:
 
     def __init__(self, minimum: int) -> None:
         self.minimum = minimum
-        self.tasks: dict[str, Task] = {}
+        self.tasks: dict[str, TaskInfo] = {}
         #: [status] UID -> task.
-        self.by_status: tuple[dict[str, Task], ...] = tuple({} for _ in _TEXTS)
+        self.by_status: tuple[dict[str, TaskInfo], ...] = tuple({} for _ in _TEXTS)
         #: The number of tasks in a status of `READY`: those that hold room or succeeded (`ReadyTaskNum`).
         self.ready = 0
         #: The number of pending best-effort tasks.
         self.best_effort = 0
 
-    def _enter(self, task: Task) -> None:
+    def _enter(self, task: TaskInfo) -> None:
         status = task.status
         self.by_status[status][task.uid] = task
         if _IS_READY[status]:
@@ -159,7 +159,7 @@ class _Counts:
         elif task.best_effort and status == PENDING_TASKS:
             self.best_effort += 1
 
-    def _leave(self, task: Task) -> None:
+    def _leave(self, task: TaskInfo) -> None:
         status = task.status
         del self.by_status[status][task.uid]
         if _IS_READY[status]:
@@ -189,7 +189,7 @@ class _Counts:
         return self.waiting + self.ready < self.minimum
 
 
-class SubJob(_Counts):
+class SubJobInfo(_Counts):
     """A sub-group, or all members of a job without a sub-group. Only jobs with policies for sub-groups have them."""
 
     __slots__ = ("index", "policy", "priority", "uid")
@@ -202,13 +202,13 @@ class SubJob(_Counts):
         self.index = int(values[0]) if values and values[0].lstrip("+-").isdecimal() else 0
         self.priority = 0
 
-    def add(self, task: Task) -> None:
+    def add(self, task: TaskInfo) -> None:
         self.tasks[task.uid] = task
         self._enter(task)
         self.priority = max(self.priority, task.priority)
 
 
-class Job(_Counts):
+class JobInfo(_Counts):
     """A group in a session. Invariant: `allocated` is the sum of its tasks' requests in a status of `HOLDING`."""
 
     __slots__ = (
@@ -233,7 +233,7 @@ class Job(_Counts):
         "uid",
     )
 
-    def __init__(self, group: Group, *, priority: int = 0, roles: Collection[str] = ()) -> None:
+    def __init__(self, group: PodGroupInfo, *, priority: int = 0, roles: Collection[str] = ()) -> None:
         """Create a job without tasks; `roles` are those of its pods."""
         minimum, self.role_minimums = effective_minimum(group, roles)
         super().__init__(minimum)
@@ -256,18 +256,18 @@ class Job(_Counts):
         #: UID -> the reason why no node is feasible.
         self.fit_errors: dict[str, FitErrors] = {}
         #: Sub-group -> roles of the tasks in `fit_errors`; the key is None without sub-groups.
-        self._failed_roles: dict[SubJob | None, set[str]] = {}
+        self._failed_roles: dict[SubJobInfo | None, set[str]] = {}
         #: [status] role -> number of tasks, with pending best-effort ones at the end; empty if roles do not count.
         self._roles: tuple[dict[str, int], ...] = ()
         if group.role_minimums:
             self._roles = tuple({} for _ in range(len(TaskStatus) + 1))
-        self.sub_jobs: dict[str, SubJob] = {}
+        self.sub_jobs: dict[str, SubJobInfo] = {}
         #: Policy -> required number of ready sub-groups.
         self.sub_minimums = {policy.name: policy.minimum for policy in group.sub_groups}
 
     # ---- tasks
 
-    def add(self, task: Task) -> None:
+    def add(self, task: TaskInfo) -> None:
         self.tasks[task.uid] = task
         if self.group.sub_groups:
             task.sub_job = self._sub_job_of(task)
@@ -277,7 +277,7 @@ class Job(_Counts):
         if _IS_HOLDING[task.status]:
             add_to(self.allocated, task.request)
 
-    def set_status(self, task: Task, status: TaskStatus) -> None:
+    def set_status(self, task: TaskInfo, status: TaskStatus) -> None:
         """Change a task's status, and all counts that depend on it."""
         held, holds = _IS_HOLDING[task.status], _IS_HOLDING[status]
         if held and not holds:
@@ -295,22 +295,22 @@ class Job(_Counts):
             sub_job._enter(task)
         self._count_role(task, 1)
 
-    def _sub_job_of(self, task: Task) -> SubJob:
+    def _sub_job_of(self, task: TaskInfo) -> SubJobInfo:
         for policy in self.group.sub_groups:
             values = policy.values_of(task.pod.labels)
             if values:
                 return self._sub_job(f"{self.uid}/{policy.name}-{'-'.join(values)}", policy, values)
         return self._sub_job(self.uid, None, ())
 
-    def _sub_job(self, uid: str, policy: SubGroup | None, values: tuple[str, ...]) -> SubJob:
+    def _sub_job(self, uid: str, policy: SubGroup | None, values: tuple[str, ...]) -> SubJobInfo:
         found = self.sub_jobs.get(uid)
         if found is None:
-            found = self.sub_jobs[uid] = SubJob(uid, policy, values)
+            found = self.sub_jobs[uid] = SubJobInfo(uid, policy, values)
         return found
 
     # ---- roles
 
-    def _count_role(self, task: Task, sign: int) -> None:
+    def _count_role(self, task: TaskInfo, sign: int) -> None:
         if self._roles:
             counts = self._roles[
                 len(TaskStatus) if task.best_effort and task.status == PENDING_TASKS else task.status
@@ -373,11 +373,11 @@ class Job(_Counts):
 
     # ---- tasks that found no node
 
-    def fail(self, task: Task, why: FitErrors) -> None:
+    def fail(self, task: TaskInfo, why: FitErrors) -> None:
         self.fit_errors[task.uid] = why
         self._failed_roles.setdefault(task.sub_job, set()).add(task.role)
 
-    def forget_errors(self, tasks: Iterable[Task]) -> None:
+    def forget_errors(self, tasks: Iterable[TaskInfo]) -> None:
         """Remove the errors of tasks for which a node was found later."""
         for task in tasks:
             self.fit_errors.pop(task.uid, None)
@@ -386,11 +386,11 @@ class Job(_Counts):
             failed = self.tasks[uid]
             self._failed_roles.setdefault(failed.sub_job, set()).add(failed.role)
 
-    def failed_roles(self, sub_job: SubJob | None) -> Collection[str]:
+    def failed_roles(self, sub_job: SubJobInfo | None) -> Collection[str]:
         """Return the roles of the tasks for which no node is feasible."""
         return self._failed_roles.get(sub_job, ())
 
-    def reset_fit_errors(self, sub_job: SubJob | None = None) -> None:
+    def reset_fit_errors(self, sub_job: SubJobInfo | None = None) -> None:
         """Remove the errors of a sub-group; None removes all."""
         if sub_job is None:
             self.job_fit_error = ""
@@ -409,7 +409,7 @@ class Job(_Counts):
             self.fail(self.tasks[uid], error)
         return found
 
-    def pipelined_tasks(self) -> Collection[Task]:
+    def pipelined_tasks(self) -> Collection[TaskInfo]:
         """Return the tasks with a claim on room that is about to be free."""
         return self.by_status[TaskStatus.PIPELINED].values()
 

@@ -19,7 +19,7 @@ from ..decide.ranking import REFUSED, best_of
 from ..decide.snapshot import Snapshot
 from ..decide.trial import Mark, Trial
 from ..dra.catalogue import PORTION
-from ..dra.gang_search import Placement
+from ..dra.gang_search import MemberPlacement
 from ..plugins.node_resources_fit import NodeResourcesFit
 from ..preemption.nominated import Nominations
 from ..quotas.vector import COMMON, Total, of_requests
@@ -30,9 +30,9 @@ from ..state.nodeinfo import NodeInfo, is_ready
 from ..state.podclass import PODS, PodClass
 from ..state.podinfo import PodInfo
 from .fit import FitErrors, first_short, fit_message
-from .model import Job, Task, TaskStatus
+from .model import JobInfo, TaskInfo, TaskStatus
 from .nominated import Nominated
-from .sparing import Spared
+from .sparing import SparedRows
 
 #: The maximum number of portions of a search for devices; no other task can run meanwhile.
 _PORTIONS: Final = 8
@@ -87,13 +87,13 @@ class SessionNodes:
         self._waiting: dict[int, dict[str, int]] = {}
         self._waiting_pods: dict[int, int] = {}
         #: Row -> UID -> task of a job that is there or has a claim there; None until it is first needed.
-        self._tasks: dict[int, dict[str, Task]] | None = None
+        self._tasks: dict[int, dict[str, TaskInfo]] | None = None
         #: The room that is currently kept from tasks.
-        self._spared: Sequence[Spared] = ()
+        self._spared: Sequence[SparedRows] = ()
         #: The resources that jobs request.
         self.asked: Collection[str] = ()
         #: The session's jobs by name.
-        self.jobs: Mapping[str, Job] = {}
+        self.jobs: Mapping[str, JobInfo] = {}
         #: (class, whether capacity was checked) -> why no node is feasible, valid for one version of the snapshot.
         self._kept: dict[tuple[PodClass, bool], FitErrors] = {}
         self._kept_at = -1
@@ -150,7 +150,7 @@ class SessionNodes:
 
     # ---- what the session does
 
-    def tasks_on(self, row: int) -> Collection[Task]:
+    def tasks_on(self, row: int) -> Collection[TaskInfo]:
         """Return the tasks on a row, and those with a claim there."""
         if self._tasks is None:
             self._tasks = {}
@@ -160,7 +160,7 @@ class SessionNodes:
                         self._tasks.setdefault(task.row, {})[task.uid] = task
         return self._tasks.get(row, {}).values()
 
-    def leave(self, task: Task) -> None:
+    def leave(self, task: TaskInfo) -> None:
         """Count the room of a terminating pod as future room.
 
         Pods with host ports or with terms about other pods are left out: these block other pods until the pod is gone.
@@ -168,7 +168,7 @@ class SessionNodes:
         if task.row >= 0 and not task.pod.cls.host_ports and not task.pod.cls.existing:
             self.release(task)
 
-    def place(self, task: Task, view: ClassView | None = None) -> Mark | None:
+    def place(self, task: TaskInfo, view: ClassView | None = None) -> Mark | None:
         """Place a task on its row. Returns the trial's mark from before.
 
         `view` is the view that the decision used. Without it nothing is reserved, as for a claim on room that is still
@@ -186,7 +186,7 @@ class SessionNodes:
         self._nominated.placed.add(task.uid)
         return mark
 
-    def let_go(self, tasks: Iterable[Task]) -> None:
+    def let_go(self, tasks: Iterable[TaskInfo]) -> None:
         """Release the reservations of plugins for tasks that keep their places but are not committed now.
 
         No other task runs on the event loop while there are reservations.
@@ -194,7 +194,7 @@ class SessionNodes:
         for task in tasks:
             self._trial.give_back(task.pod)
 
-    def unplace(self, task: Task, mark: Mark | None = None) -> None:
+    def unplace(self, task: TaskInfo, mark: Mark | None = None) -> None:
         """Undo the placement of a task, which still has the status of the placement.
 
         With `mark`, the result of `place`, the pod's reservations are released too.
@@ -209,7 +209,7 @@ class SessionNodes:
         if task.status is TaskStatus.PIPELINED:
             self._wait(task, 1, -1)
 
-    def release(self, task: Task) -> Mark:
+    def release(self, task: TaskInfo) -> Mark:
         """Count the room of a task, which is about to be free, as future room. Returns the mark from before."""
         mark = self._trial.mark()
         if task.row >= 0:
@@ -217,7 +217,7 @@ class SessionNodes:
             self._wait(task, 1, 1)
         return mark
 
-    def take_back_release(self, task: Task, mark: Mark) -> None:
+    def take_back_release(self, task: TaskInfo, mark: Mark) -> None:
         if task.row < 0:
             return
         if self._trial.mark() == mark + 1:
@@ -226,7 +226,7 @@ class SessionNodes:
             self._trial.place(task.pod, task.row)
         self._wait(task, -1, -1)
 
-    def _wait(self, task: Task, sign: int, pods: int) -> None:
+    def _wait(self, task: TaskInfo, sign: int, pods: int) -> None:
         row = task.row
         number = self._waiting_pods.get(row, 0) + pods
         if not number:
@@ -239,14 +239,14 @@ class SessionNodes:
 
     # ---- what it asks
 
-    def view(self, task: Task) -> ClassView:
+    def view(self, task: TaskInfo) -> ClassView:
         """Return the current view of the nodes for a task."""
         if _asks_devices(task):
             self._devices.budget.left = PORTION
             self._look_again()
         return self._trial.view_of(task.pod)
 
-    def best(self, task: Task, view: ClassView) -> int | None:
+    def best(self, task: TaskInfo, view: ClassView) -> int | None:
         """Return the best row for a task: among those with current room, or else among those with future room."""
         row = self._best(task, view)
         if row is None and _asks_devices(task):
@@ -263,7 +263,7 @@ class SessionNodes:
         return GangPlacing(self._trial, self._snapshot, pods, needed, self._not_now)
 
     def as_found(
-        self, task: Task, found: Placement, allocate: Callable[[Task, int, ClassView], bool]
+        self, task: TaskInfo, found: MemberPlacement, allocate: Callable[[TaskInfo, int, ClassView], bool]
     ) -> bool:
         """Allocate a task as such a search found it. Returns False and changes nothing if this is impossible now."""
         view, row = self.view(task), self.row(found.node.name)
@@ -281,14 +281,14 @@ class SessionNodes:
         if self._devices.again():
             self._trial.follow(before)
 
-    def _best(self, task: Task, view: ClassView) -> int | None:
+    def _best(self, task: TaskInfo, view: ClassView) -> int | None:
         if self._elsewhere:
             row = self._best_beside(task, view, [*self._elsewhere, *self._left_out(task)])
             if row is not None and self.has_room(task, row):
                 return row
         return self._best_beside(task, view, self._left_out(task))
 
-    def _best_beside(self, task: Task, view: ClassView, left_out: Sequence[int]) -> int | None:
+    def _best_beside(self, task: TaskInfo, view: ClassView, left_out: Sequence[int]) -> int | None:
         """Return the best row that is not in `left_out` and whose room does not belong to nominated pods."""
         columns, waiting = self.columns, self._waiting
         taken = [*left_out, *self._nominated.taken(task.pod, view, columns)]
@@ -310,7 +310,7 @@ class SessionNodes:
         now = best_of(view.ranked(columns, [*later, *taken]), 1, 0)
         return now[0] if now else row
 
-    def has_room(self, task: Task, row: int) -> bool:
+    def has_room(self, task: TaskInfo, row: int) -> bool:
         """Return whether a row with future room for the task has current room for it."""
         return self._has_room(task.pod, row)
 
@@ -321,7 +321,7 @@ class SessionNodes:
         now = {resource: -amount for resource, amount in waiting.items()}
         return self._fits(pod, row, now) and _fits_gpus(pod, lambda: self._trial.gpus_now(row))
 
-    def fits_without(self, task: Task, row: int, leaving: Sequence[Task] = ()) -> bool:
+    def fits_without(self, task: TaskInfo, row: int, leaving: Sequence[TaskInfo] = ()) -> bool:
         """Return whether a row has future room for a task after the `leaving` tasks have left as well.
 
         Single GPUs are compared only without `leaving` tasks.
@@ -359,7 +359,7 @@ class SessionNodes:
             found.sort(key=set(self._elsewhere).__contains__)
         return found
 
-    def of_use(self, task: Task) -> Collection[int]:
+    def of_use(self, task: TaskInfo) -> Collection[int]:
         """Return the rows on which the task would have room if enough pods left."""
         columns = self.columns
         rows = self._if_pods_left(self.view(task))
@@ -374,11 +374,11 @@ class SessionNodes:
     def keeps(self) -> bool:
         return bool(self._spared)
 
-    def keep(self, room: Sequence[Spared]) -> None:
+    def keep(self, room: Sequence[SparedRows]) -> None:
         """Keep this room from tasks until the next call."""
         self._spared = room
 
-    def _left_out(self, task: Task) -> Sequence[int]:
+    def _left_out(self, task: TaskInfo) -> Sequence[int]:
         """Return the rows on which the task would use kept room."""
         found: set[int] = set()
         for each in self._spared:
@@ -401,7 +401,7 @@ class SessionNodes:
                 rows = rows[passed]
         return rows
 
-    def why_not(self, task: Task, view: ClassView, *, room: bool = True) -> FitErrors:
+    def why_not(self, task: TaskInfo, view: ClassView, *, room: bool = True) -> FitErrors:
         """Return why no node is feasible. Without `room`, only the number of pods is checked of the nodes' capacity."""
         with_nominated = self._nominated.why_not(task.pod, view, self.columns)
         if with_nominated is not None:
@@ -474,5 +474,5 @@ def _fits_gpus(pod: PodInfo, free: Callable[[], Free]) -> bool:
     return not pod.cls.gpu or fits(free(), pod.cls.gpu)
 
 
-def _asks_devices(task: Task) -> bool:
+def _asks_devices(task: TaskInfo) -> bool:
     return bool(task.pod.claims or task.pod.cls.extended)

@@ -11,11 +11,11 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from ..quotas.book import QuotaBook
-from ..quotas.headroom import Headroom, Taken
+from ..quotas.headroom import Headroom, HeadroomUse
 from ..quotas.queues import QueueInfo
 from ..quotas.vector import Vector
 from .hooks import Hooks
-from .model import Job, Task, TaskStatus
+from .model import JobInfo, TaskInfo, TaskStatus
 
 #: The name of the pseudo-plugin with these hooks.
 QUOTA: Final = "quota"
@@ -28,34 +28,34 @@ class QueueQuota:
     claims it needs no further evictions.
     """
 
-    def __init__(self, book: QuotaBook, leaving: Iterable[Task] = ()) -> None:
+    def __init__(self, book: QuotaBook, leaving: Iterable[TaskInfo] = ()) -> None:
         self._book = book
         self._headroom: Headroom = book.headroom()
         #: The headroom without future room; None while there is no future room.
         self._now: Headroom | None = None
         #: UID -> what was counted for a task that the book does not count yet.
-        self._taken: dict[str, tuple[Taken, Taken | None]] = {}
+        self._taken: dict[str, tuple[HeadroomUse, HeadroomUse | None]] = {}
         for task in leaving if book else ():
             self.deallocated(task)
 
-    def allocatable(self, queue: QueueInfo, task: Task) -> bool:
+    def allocatable(self, queue: QueueInfo, task: TaskInfo) -> bool:
         if not self._book:
             return True
         return self._headroom.shortfall(queue.name, task.request, (task.uid,), task.job.uid) is None
 
-    def allocatable_now(self, queue: QueueInfo, task: Task) -> bool:
+    def allocatable_now(self, queue: QueueInfo, task: TaskInfo) -> bool:
         now = self._now
         return now is None or now.shortfall(queue.name, task.request, (task.uid,), task.job.uid) is None
 
-    def may_hold(self, job: Job, wanted: Vector, uids: Sequence[str]) -> bool:
+    def may_hold(self, job: JobInfo, wanted: Vector, uids: Sequence[str]) -> bool:
         return not self._book or self._headroom.shortfall(job.queue, wanted, uids, job.uid) is None
 
-    def allocated(self, task: Task) -> None:
+    def allocated(self, task: TaskInfo) -> None:
         about = (task.job.queue, task.request, (task.uid,), task.job.uid)
         now = self._now.count(*about) if self._now is not None and task.status in _PLACED else None
         self._taken[task.uid] = self._headroom.count(*about), now
 
-    def deallocated(self, task: Task) -> None:
+    def deallocated(self, task: TaskInfo) -> None:
         taken, now = self._taken.pop(task.uid, (None, None))
         if task.status is TaskStatus.RELEASING:
             self._now = self._now or self._headroom.copy()
@@ -67,7 +67,7 @@ class QueueQuota:
         else:
             self._headroom.give_back(taken)
 
-    def committed(self, task: Task) -> None:
+    def committed(self, task: TaskInfo) -> None:
         """Stop counting a task that the book counts from now on."""
         taken, now = self._taken.pop(task.uid, (None, None))
         if taken is not None:

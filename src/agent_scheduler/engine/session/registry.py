@@ -13,7 +13,7 @@ from .actions.enqueue import enqueue
 from .actions.preempt import preempt
 from .actions.reclaim import reclaim
 from .conf import PluginOption
-from .hooks import Hooks, Plugin
+from .hooks import Hooks, SessionPlugin
 from .plugins.capacity import capacity
 from .plugins.conformance import conformance
 from .plugins.drf import drf
@@ -45,7 +45,7 @@ def _of_nodes(session: Session, option: PluginOption) -> Hooks:
     return Hooks()
 
 
-PLUGINS: Final[Mapping[str, Plugin]] = MappingProxyType(
+PLUGINS: Final[Mapping[str, SessionPlugin]] = MappingProxyType(
     {
         "binpack": _of_nodes,
         "capacity": capacity,

@@ -16,32 +16,34 @@ from agent_scheduler.objects.batch import INQUEUE, ResourceQuota
 
 from ..decide.classview import ClassView
 from ..decide.trial import Mark
-from ..gangs.group import Group
+from ..gangs.group import PodGroupInfo
 from ..preemption.pdbs import PDBs
 from ..quotas.book import QuotaBook
 from ..quotas.demand import JobDemand, QueueDemand
 from ..quotas.queues import QueueInfo
+from ..quotas.turns import TurnKey
 from ..quotas.vector import Vector
+from ..state.asks import turn_of_pod
 from ..state.batchinfo import GroupKey
 from ..state.podinfo import PodInfo
 from ..state.promises import Promises
 from .conf import CLUSTER, QUEUE_ADMISSION_GATES, PluginOption, SessionConf
 from .demand import demand_of
 from .hooks import Hooks
-from .model import Job, Task, TaskStatus
+from .model import JobInfo, TaskInfo, TaskStatus
 from .nodes import SessionNodes
 from .quota import QUOTA, QueueQuota, hooks_of
 from .registry import ACTIONS, PLUGINS
 from .requests import Requests
-from .settled import STRIDE, Settled, has_claims
+from .settled import STRIDE, SettledJob, has_claims
 from .statement import Committer, Evictor
 from .tiers import Tiers
 
 
-class View(Struct, frozen=True, kw_only=True):
+class ClusterView(Struct, frozen=True, kw_only=True):
     """The input of a session: the state of the cluster without its nodes."""
 
-    groups: Iterable[Group]
+    groups: Iterable[PodGroupInfo]
     #: The pods of each group, including ended ones.
     pods: Mapping[GroupKey, Collection[PodInfo]]
     queues: Iterable[QueueInfo]
@@ -60,7 +62,7 @@ class View(Struct, frozen=True, kw_only=True):
     #: Missing or invalid groups that pods name -> the reason, and the pods without a node.
     lost: Mapping[GroupKey, tuple[str, Sequence[PodInfo]]] = {}
     #: The settled jobs of some groups, which are not evaluated again.
-    settled: Mapping[GroupKey, Settled] = {}
+    settled: Mapping[GroupKey, SettledJob] = {}
     #: Why no node may be used, for a reason other than capacity; empty if nodes may be used.
     unready: str = ""
     #: Returns a message why pods that do not fit on the usable nodes need no more nodes; empty if they do. It is None
@@ -68,7 +70,7 @@ class View(Struct, frozen=True, kw_only=True):
     shard_full: Callable[[Sequence[PodInfo]], str] | None = None
 
 
-class Event(NamedTuple):
+class GroupEvent(NamedTuple):
     """An event about a group. `type` is Normal or Warning."""
 
     group: GroupKey
@@ -96,7 +98,7 @@ class Session:
     def __init__(
         self,
         conf: SessionConf,
-        view: View,
+        view: ClusterView,
         nodes: SessionNodes,
         *,
         committer: Committer,
@@ -124,12 +126,12 @@ class Session:
         self.queues: dict[str, QueueInfo] = {queue.name: queue for queue in view.queues}
         self.total: Vector = nodes.total()
         #: `namespace/name` of a group -> its job, for groups whose queue exists.
-        self.jobs: dict[str, Job] = {}
+        self.jobs: dict[str, JobInfo] = {}
         nodes.jobs = self.jobs
         #: The jobs that this session evaluates; the others are settled.
-        self.fresh: list[Job] = []
+        self.fresh: list[JobInfo] = []
         #: The groups whose queue does not exist.
-        self.without_queue: list[Group] = []
+        self.without_queue: list[PodGroupInfo] = []
         #: The queues of waiting settled jobs.
         self.settled_queues: set[str] = set()
         #: The jobs with a task skipped for a reason other than that no node is feasible.
@@ -143,17 +145,17 @@ class Session:
         #: Queue -> the sum of its jobs' demands, for queues with jobs.
         self.queue_demands: dict[str, QueueDemand] = {}
         #: The distinct events.
-        self.events: list[Event] = []
-        self._recorded: set[Event] = set()
+        self.events: list[GroupEvent] = []
+        self._recorded: set[GroupEvent] = set()
         #: Job -> its dominant share of the cluster after the actions; empty without drf.
         self.shares: dict[str, float] = {}
         #: The pods from which the gate of their queue is to be removed, in the order of the decisions.
-        self.gates_removed: dict[str, Task] = {}
+        self.gates_removed: dict[str, TaskInfo] = {}
         self.admits_gated = QUEUE_ADMISSION_GATES in conf.features
         #: Job -> tasks that were passed to the binder.
-        self.bound: dict[str, list[Task]] = {}
+        self.bound: dict[str, list[TaskInfo]] = {}
         #: The evicted tasks, with the reason.
-        self.evicted: list[tuple[Task, str]] = []
+        self.evicted: list[tuple[TaskInfo, str]] = []
         #: The number of members that the binder refused, and of tasks for which victims were selected.
         self.refused = 0
         self.preemptions = 0
@@ -209,7 +211,7 @@ class Session:
         self.tiers = Tiers(opened)
         self._take_hooks()
 
-    def _count(self, name: str, job: Job, demand: JobDemand) -> None:
+    def _count(self, name: str, job: JobInfo, demand: JobDemand) -> None:
         self.jobs[name] = job
         self.demands.append(demand)
         of_queue = self.queue_demands.get(demand.queue)
@@ -232,9 +234,13 @@ class Session:
         """Whether declared limits of queues are checked beside Volcano's plugins, and waiting pods report them."""
         return self._book is not None
 
-    def is_kept_for(self, task: Task) -> bool:
+    def is_kept_for(self, task: TaskInfo) -> bool:
         """Return whether room in its queue is kept for the task, which has no node."""
         return self._book is not None and self._book.is_kept(task.uid)
+
+    def kept_first(self, task: TaskInfo) -> tuple[bool, *tuple[TurnKey, ...]]:
+        """Return the sort key with which tasks with kept room come first, in the order in which the queue keeps it."""
+        return (False, turn_of_pod(task.pod)) if self.is_kept_for(task) else (True,)
 
     @property
     def let_in_late(self) -> bool:
@@ -251,14 +257,14 @@ class Session:
         self.cleanup_reservations = self.tiers.every("cleanup_reservations")
         self._committed = self.tiers.every("committed")
 
-    def _leaving(self) -> Iterator[Task]:
+    def _leaving(self) -> Iterator[TaskInfo]:
         for job in self.fresh:
             yield from (task for task in job.by_status[TaskStatus.RELEASING].values() if task.node_name)
 
-    def _job(self, group: Group, requests: Requests) -> Job:
+    def _job(self, group: PodGroupInfo, requests: Requests) -> JobInfo:
         view, nodes = self.view, self.nodes
         pods = view.pods.get(group.key, ())
-        job = Job(
+        job = JobInfo(
             group,
             priority=view.priorities.get(group.priority_class, view.default_priority),
             roles={pod.batch.role for pod in pods if pod.batch is not None} if group.waiting_roles else (),
@@ -268,7 +274,7 @@ class Session:
             job.phase = INQUEUE
         for pod in pods:
             request, best_effort = requests.of(pod)
-            task = Task(pod, job, request, best_effort=best_effort)
+            task = TaskInfo(pod, job, request, best_effort=best_effort)
             if task.node_name:
                 task.row = nodes.row(task.node_name)
                 if task.status is TaskStatus.RELEASING:
@@ -278,7 +284,7 @@ class Session:
 
     # ---- what statements do, and actions beside them
 
-    def allocate(self, task: Task, row: int, view: ClassView | None = None) -> Mark | None:
+    def allocate(self, task: TaskInfo, row: int, view: ClassView | None = None) -> Mark | None:
         """Place a pending task on a row: as Allocated with the view of the decision, as Pipelined without a view.
 
         Returns None and changes nothing if a plugin cannot reserve what the pod needs there.
@@ -295,7 +301,7 @@ class Session:
             told(task)
         return mark
 
-    def unplace(self, task: Task, mark: Mark | None = None) -> None:
+    def unplace(self, task: TaskInfo, mark: Mark | None = None) -> None:
         """Undo a placement. `mark` is the result of `allocate`."""
         self.nodes.unplace(task, mark)
         task.job.set_status(task, TaskStatus.PENDING)
@@ -303,7 +309,7 @@ class Session:
             told(task)
         task.row, task.node_name = -1, ""
 
-    def bind(self, tasks: Sequence[Task]) -> None:
+    def bind(self, tasks: Sequence[TaskInfo]) -> None:
         """Pass allocated tasks of one job to the binder; those that it refuses become pending again."""
         job = tasks[0].job
         missing = job.minimum - (job.ready + job.best_effort - len(tasks))
@@ -318,7 +324,7 @@ class Session:
                     told(task)
                 self.bound.setdefault(job.uid, []).append(task)
 
-    def evict(self, task: Task, reason: str) -> bool:
+    def evict(self, task: TaskInfo, reason: str) -> bool:
         """Start the eviction of a task's pod. Returns whether it was started."""
         if not self._evictor.evict(task, reason):
             return False
@@ -326,7 +332,7 @@ class Session:
         self.record(task.job, "Normal", "Evict", reason)
         return True
 
-    def admit_gated(self, task: Task) -> None:
+    def admit_gated(self, task: TaskInfo) -> None:
         """Let the queue's gate be removed from a pod, so that a later session can place it."""
         if task.only_queue_gate:
             self.gates_removed[task.uid] = task
@@ -347,8 +353,8 @@ class Session:
                 yield
         self.jobs.clear()
 
-    def record(self, job: Job, kind: str, reason: str, message: str) -> None:
-        event = Event(job.group.key, kind, reason, message)
+    def record(self, job: JobInfo, kind: str, reason: str, message: str) -> None:
+        event = GroupEvent(job.group.key, kind, reason, message)
         if event not in self._recorded:
             self._recorded.add(event)
             self.events.append(event)

@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from ..quotas.demand import JobDemand
 from .conf import SessionConf
-from .model import Job, TaskStatus
+from .model import JobInfo, TaskStatus
 
 if TYPE_CHECKING:
     from .close import GroupResult
@@ -37,14 +37,14 @@ _AT_REST: Final = (
 _HAVING_CLAIMS: Final = (TaskStatus.ALLOCATED, TaskStatus.PIPELINED)
 
 
-class Settled(Struct, frozen=True, kw_only=True):
+class SettledJob(Struct, frozen=True, kw_only=True):
     """A settled job, which no longer changes.
 
     `demand` is what it held and requested at the opening. `share` is None without a plugin that computes shares of
     jobs.
     """
 
-    job: Job
+    job: JobInfo
     demand: JobDemand
     result: GroupResult
     share: float | None
@@ -55,12 +55,12 @@ def settles(conf: SessionConf) -> bool:
     return _MAKING_ROOM.isdisjoint(conf.actions) and conf.option(_BY_TIME) is None
 
 
-def has_claims(job: Job) -> bool:
+def has_claims(job: JobInfo) -> bool:
     """Return whether the job claims room until the session ends; no event reports when that room is free again."""
     return job.in_statuses(_HAVING_CLAIMS) > 0
 
 
-def at_rest(session: Session, job: Job) -> bool:
+def at_rest(session: Session, job: JobInfo) -> bool:
     """Return whether the job may be settled after this session."""
     if job.is_pending or job.in_statuses(_AT_REST) != len(job.tasks):
         return False

@@ -15,10 +15,10 @@ import numpy as np
 from ..quotas.vector import Total, Vector, add_to, at_least
 from ..state.columns import Columns, Rows
 from ..state.podterms import NO_TERMS
-from .model import Task
+from .model import TaskInfo
 
 
-class Spared(NamedTuple):
+class SparedRows(NamedTuple):
     """The needs of waiting jobs on each of these rows.
 
     `scarce` is whether they need devices, volumes or ports (`_is_scarce`), `about_pods` whether they have terms about
@@ -30,7 +30,7 @@ class Spared(NamedTuple):
     scarce: bool
     about_pods: bool
 
-    def hindered_by(self, task: Task, columns: Columns) -> Rows:
+    def hindered_by(self, task: TaskInfo, columns: Columns) -> Rows:
         """Return the rows on which the task would leave the jobs less than they need, or than they find now."""
         if (self.scarce and _is_scarce(task)) or self.about_pods or _says_of_pods(task):
             return self.rows
@@ -43,13 +43,13 @@ class Spared(NamedTuple):
         return self.rows[hindered]
 
 
-class Keeping:
+class SparedNeeds:
     """Collects the needs of jobs, merged by equal sets of rows. Owner: the action that lends."""
 
     def __init__(self) -> None:
-        self._parts: dict[tuple[bytes, bool, bool], Spared] = {}
+        self._parts: dict[tuple[bytes, bool, bool], SparedRows] = {}
 
-    def add(self, rows: Iterable[int], tasks: Sequence[Task]) -> None:
+    def add(self, rows: Iterable[int], tasks: Sequence[TaskInfo]) -> None:
         """Add a job that waits for room for all of these tasks on some of these rows."""
         array = np.array(sorted(rows), dtype=np.intp)
         if not array.size:
@@ -57,20 +57,20 @@ class Keeping:
         total: Total = {}
         for task in tasks:
             add_to(total, task.pod.cls.requests)
-        part = Spared(array, {}, any(map(_is_scarce, tasks)), any(map(_says_of_pods, tasks)))
+        part = SparedRows(array, {}, any(map(_is_scarce, tasks)), any(map(_says_of_pods, tasks)))
         key = (array.tobytes(), part.scarce, part.about_pods)
         known = self._parts.get(key, part)
         self._parts[key] = known._replace(wanted=at_least(known.wanted, total))
 
-    def parts(self) -> Sequence[Spared]:
+    def parts(self) -> Sequence[SparedRows]:
         return [*self._parts.values()]
 
 
-def _is_scarce(task: Task) -> bool:
+def _is_scarce(task: TaskInfo) -> bool:
     """Return whether the task needs devices, volumes or ports, which are not compared in detail here."""
     pod, cls = task.pod, task.pod.cls
     return bool(pod.claims or pod.extended_claim or cls.extended or cls.volumes or cls.host_ports)
 
 
-def _says_of_pods(task: Task) -> bool:
+def _says_of_pods(task: TaskInfo) -> bool:
     return task.pod.cls.terms != NO_TERMS or bool(task.pod.cls.spread)

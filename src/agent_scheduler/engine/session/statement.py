@@ -12,21 +12,21 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from ..decide.classview import ClassView
 from ..decide.trial import Mark
-from .model import Job, Task, TaskStatus
+from .model import JobInfo, TaskInfo, TaskStatus
 
 if TYPE_CHECKING:
     from .session import Session
 
 
-class Kind(Enum):
+class OperationKind(Enum):
     ALLOCATE = "allocate"
     PIPELINE = "pipeline"
     EVICT = "evict"
 
 
 class Operation(NamedTuple):
-    kind: Kind
-    task: Task
+    kind: OperationKind
+    task: TaskInfo
     #: The position of the trial before the operation.
     mark: Mark
     reason: str = ""
@@ -35,7 +35,7 @@ class Operation(NamedTuple):
 
 
 class Committer(Protocol):
-    def commit(self, job: Job, tasks: Sequence[Task], minimum: int) -> Collection[str]:
+    def commit(self, job: JobInfo, tasks: Sequence[TaskInfo], minimum: int) -> Collection[str]:
         """Bind these tasks to their nodes, if at least `minimum` still can be. Returns the UIDs of those that cannot.
 
         The committer owns the reservations of plugins for the others from now on (`Trial.hand_over`).
@@ -43,7 +43,7 @@ class Committer(Protocol):
 
 
 class Evictor(Protocol):
-    def evict(self, task: Task, reason: str) -> bool:
+    def evict(self, task: TaskInfo, reason: str) -> bool:
         """Start the eviction of a task's pod. Returns whether it was started."""
 
 
@@ -56,33 +56,33 @@ class Statement:
         self.session = session
         self.operations: list[Operation] = []
 
-    def allocate(self, task: Task, row: int, view: ClassView) -> bool:
+    def allocate(self, task: TaskInfo, row: int, view: ClassView) -> bool:
         """Place a pending task on a row with room for it, as decided in `view`.
 
         Returns False and changes nothing if a plugin cannot reserve what the pod needs there.
         """
-        return self._place(Kind.ALLOCATE, task, row, view)
+        return self._place(OperationKind.ALLOCATE, task, row, view)
 
-    def pipeline(self, task: Task, row: int, *, evicting: bool = False) -> None:
+    def pipeline(self, task: TaskInfo, row: int, *, evicting: bool = False) -> None:
         """Give a pending task a claim on room that is about to be free; `evicting` if pods are evicted for the task."""
         task.evicting = evicting
-        self._place(Kind.PIPELINE, task, row, None)
+        self._place(OperationKind.PIPELINE, task, row, None)
 
-    def _place(self, kind: Kind, task: Task, row: int, view: ClassView | None) -> bool:
+    def _place(self, kind: OperationKind, task: TaskInfo, row: int, view: ClassView | None) -> bool:
         mark = self.session.allocate(task, row, view)
         if mark is None:
             return False
         self.operations.append(Operation(kind, task, mark))
         return True
 
-    def evict(self, task: Task, reason: str) -> None:
+    def evict(self, task: TaskInfo, reason: str) -> None:
         """Evict a task, so that its room is about to be free."""
         session, status = self.session, task.status
         task.job.set_status(task, TaskStatus.RELEASING)
         mark = session.nodes.release(task)
         for told in session.deallocated:
             told(task)
-        self.operations.append(Operation(Kind.EVICT, task, mark, reason, status))
+        self.operations.append(Operation(OperationKind.EVICT, task, mark, reason, status))
 
     def discard(self) -> None:
         """Undo all steps, the last one first. Each task records what was tried in `last`."""
@@ -90,7 +90,7 @@ class Statement:
             operation = self.operations.pop()
             task = operation.task
             task.last = (task.status, task.node_name, task.evicting)
-            if operation.kind is Kind.EVICT:
+            if operation.kind is OperationKind.EVICT:
                 self._unevict(operation)
             else:
                 self.session.unplace(task, operation.mark)
@@ -113,9 +113,9 @@ class Statement:
         for operation in operations:
             task = operation.task
             task.last = None
-            if operation.kind is Kind.ALLOCATE:
+            if operation.kind is OperationKind.ALLOCATE:
                 binding.append(task)
-            elif operation.kind is Kind.EVICT and not session.evict(task, operation.reason):
+            elif operation.kind is OperationKind.EVICT and not session.evict(task, operation.reason):
                 self._unevict(operation)
         if binding:
             session.bind(binding)

@@ -13,7 +13,7 @@ from ..quotas.vector import Vector
 from ..state.asks import needed
 from .conf import PluginOption
 from .hooks import REJECT, Hooks, Invalid, Victims
-from .model import READY, Job, SubJob, Task, TaskStatus
+from .model import READY, JobInfo, SubJobInfo, TaskInfo, TaskStatus
 
 T = TypeVar("T")
 Hook = TypeVar("Hook", bound=Callable[..., Any])
@@ -56,13 +56,13 @@ class Tiers:
         self._victim_queue_orders = self._flat("victim_queue_order")
         self._job_valid = self._flat("job_valid")
         #: Returns whether a job's gang is complete.
-        self.job_ready: Callable[[Job], bool] = _all(self._flat("job_ready"))
-        self._sub_job_ready: Callable[[SubJob], bool] = _all(self._flat("sub_job_ready"))
+        self.job_ready: Callable[[JobInfo], bool] = _all(self._flat("job_ready"))
+        self._sub_job_ready: Callable[[SubJobInfo], bool] = _all(self._flat("sub_job_ready"))
         #: Returns whether a queue may hold a task in addition.
-        self.allocatable: Callable[[QueueInfo, Task], bool] = _all(self._flat("allocatable"))
-        self.allocatable_now: Callable[[QueueInfo, Task], bool] = _all(self._flat("allocatable_now"))
+        self.allocatable: Callable[[QueueInfo, TaskInfo], bool] = _all(self._flat("allocatable"))
+        self.allocatable_now: Callable[[QueueInfo, TaskInfo], bool] = _all(self._flat("allocatable_now"))
         #: Returns whether a queue stays within its share and limits with a vector more, for tasks of these UIDs.
-        self.may_hold: Callable[[Job, Vector, Sequence[str]], bool] = _all(self._flat("may_hold"))
+        self.may_hold: Callable[[JobInfo, Vector, Sequence[str]], bool] = _all(self._flat("may_hold"))
         self._overused = self._flat("overused")
         self._preemptive = self._flat("preemptive")
         self._enqueued = self._flat("job_enqueued")
@@ -95,14 +95,14 @@ class Tiers:
 
     # ---- orders
 
-    def job_key(self, job: Job) -> tuple[Any, ...]:
+    def job_key(self, job: JobInfo) -> tuple[Any, ...]:
         """Return the sort key of a job: the keys of plugins, then creation time and name."""
         return (*[order(job) for order in self._job_orders], job.created, job.uid)
 
-    def sub_job_key(self, sub_job: SubJob) -> tuple[Any, ...]:
+    def sub_job_key(self, sub_job: SubJobInfo) -> tuple[Any, ...]:
         return (*[order(sub_job) for order in self._sub_job_orders], sub_job.index, sub_job.uid)
 
-    def in_task_order(self, tasks: Iterable[Task]) -> list[Task]:
+    def in_task_order(self, tasks: Iterable[TaskInfo]) -> list[TaskInfo]:
         """Return the tasks sorted by plugins, the number at the end of the name, creation and UID (`CompareTask`)."""
         keyed = [
             ([order(task) for order in self._task_orders], number_of(task.pod.name), task) for task in tasks
@@ -115,7 +115,7 @@ class Tiers:
             keyed.sort(key=cmp_to_key(_compare))
         return [task for _, _, task in keyed]
 
-    def in_pending_order(self, job: Job, tasks: Iterable[Task]) -> list[Task]:
+    def in_pending_order(self, job: JobInfo, tasks: Iterable[TaskInfo]) -> list[TaskInfo]:
         """Return the job's waiting tasks in the order of placement.
 
         First are those that each role needs for its minimum, since the surplus of one role would otherwise use the room
@@ -147,7 +147,7 @@ class Tiers:
 
     # ---- all have to agree
 
-    def invalid(self, job: Job) -> Invalid | None:
+    def invalid(self, job: JobInfo) -> Invalid | None:
         """Return the result of the first plugin that finds the job invalid; None if it is valid."""
         for valid in self._job_valid:
             found: Invalid | None = valid(job)
@@ -155,13 +155,13 @@ class Tiers:
                 return found
         return None
 
-    def sub_job_ready(self, job: Job, sub_job: SubJob | None) -> bool:
+    def sub_job_ready(self, job: JobInfo, sub_job: SubJobInfo | None) -> bool:
         """Return whether a sub-group is ready; without one, whether the job is."""
         if sub_job is None:
             return self.job_ready(job)
         return self._sub_job_ready(sub_job)
 
-    def preemptive(self, queue: QueueInfo, task: Task) -> bool:
+    def preemptive(self, queue: QueueInfo, task: TaskInfo) -> bool:
         return all(allows(queue, task) for allows in self._preemptive)
 
     def overused(self, queue: QueueInfo) -> bool:
@@ -169,22 +169,22 @@ class Tiers:
 
     # ---- by tiers
 
-    def job_pipelined(self, job: Job) -> bool:
+    def job_pipelined(self, job: JobInfo) -> bool:
         return _permitted(self._pipelined, job)
 
-    def sub_job_pipelined(self, job: Job, sub_job: SubJob | None) -> bool:
+    def sub_job_pipelined(self, job: JobInfo, sub_job: SubJobInfo | None) -> bool:
         if sub_job is None:
             return self.job_pipelined(job)
         return _permitted(self._sub_job_pipelined, sub_job)
 
-    def enqueueable(self, job: Job) -> bool:
+    def enqueueable(self, job: JobInfo) -> bool:
         return _permitted(self._enqueueable, job)
 
-    def enqueued(self, job: Job) -> None:
+    def enqueued(self, job: JobInfo) -> None:
         for told in self._enqueued:
             told(job)
 
-    def starving(self, job: Job) -> bool:
+    def starving(self, job: JobInfo) -> bool:
         """Return whether the job starves: the first tier with a vote decides; without any vote it does not."""
         for tier in self._starving:
             if not all(starves(job) for starves in tier):
@@ -193,12 +193,12 @@ class Tiers:
                 return True
         return False
 
-    def preemptable(self, preemptor: Task, tasks: Sequence[Task]) -> list[Task]:
+    def preemptable(self, preemptor: TaskInfo, tasks: Sequence[TaskInfo]) -> list[TaskInfo]:
         return _victims(self._preemptable, preemptor, tasks)
 
     def reclaimable(
-        self, reclaimer: Task, tasks: Sequence[Task], *, beyond_share: bool = False
-    ) -> list[Task]:
+        self, reclaimer: TaskInfo, tasks: Sequence[TaskInfo], *, beyond_share: bool = False
+    ) -> list[TaskInfo]:
         """Return the tasks that may be evicted for the reclaimer.
 
         With `beyond_share`, plugins of shares in all tiers must agree.
@@ -234,13 +234,15 @@ def _permitted(tiers: Sequence[Sequence[Callable[[T], int]]], about: T) -> bool:
     return True
 
 
-def _victims(tiers: Sequence[Sequence[Victims]], preemptor: Task, tasks: Sequence[Task]) -> list[Task]:
+def _victims(
+    tiers: Sequence[Sequence[Victims]], preemptor: TaskInfo, tasks: Sequence[TaskInfo]
+) -> list[TaskInfo]:
     """Return the tasks that all plugins of a tier name, in the first tier that has any.
 
     If a plugin names none, or none of those that the others name, the tier has no result, and the next one decides.
     """
     for tier in tiers:
-        victims: list[Task] | None = None
+        victims: list[TaskInfo] | None = None
         for vote in tier:
             candidates = vote(preemptor, tasks)
             if candidates is None:
@@ -262,7 +264,7 @@ def _victims(tiers: Sequence[Sequence[Victims]], preemptor: Task, tasks: Sequenc
     return []
 
 
-_Keyed = tuple[list[Any], int | None, Task]
+_Keyed = tuple[list[Any], int | None, TaskInfo]
 
 
 def _compare(left: _Keyed, right: _Keyed) -> int:

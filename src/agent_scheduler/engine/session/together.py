@@ -5,13 +5,17 @@ from __future__ import annotations
 from collections.abc import Generator, Sequence
 
 from ..decide.gang_placing import may_help
-from .model import Job, SubJob, Task
+from .model import JobInfo, SubJobInfo, TaskInfo
 from .statement import Statement
 
 
 def place_together(
-    statement: Statement, job: Job, sub_job: SubJob | None, placed: Sequence[Task], left: Sequence[Task]
-) -> Generator[None, None, Sequence[Task]]:
+    statement: Statement,
+    job: JobInfo,
+    sub_job: SubJobInfo | None,
+    placed: Sequence[TaskInfo],
+    left: Sequence[TaskInfo],
+) -> Generator[None, None, Sequence[TaskInfo]]:
     """Search nodes for a gang's members together, in steps. Returns the placed members; empty if there is no solution.
 
     With these members, which are in `statement` then, the job or its sub-group is ready. `placed` are the members that

@@ -12,7 +12,7 @@ from functools import cmp_to_key
 from typing import TYPE_CHECKING, Final
 
 from .lending import has_nominated, lent
-from .model import READY, Job, Task, TaskStatus
+from .model import READY, JobInfo, TaskInfo, TaskStatus
 from .statement import Statement
 
 if TYPE_CHECKING:
@@ -24,12 +24,14 @@ EVICTABLE: Final = (TaskStatus.BOUND, TaskStatus.RUNNING)
 _ON_THEIR_WAY: Final = (TaskStatus.BINDING, TaskStatus.ALLOCATED)
 
 #: Returns whether a task on the node is a candidate.
-Which = Callable[[Task], bool]
+Which = Callable[[TaskInfo], bool]
 #: Returns the candidates that plugins allow to be evicted for the first argument.
-Vote = Callable[[Task, Sequence[Task]], list[Task]]
+Vote = Callable[[TaskInfo, Sequence[TaskInfo]], list[TaskInfo]]
 
 
-def make_room(statement: Statement, task: Task, row: int, *, which: Which, vote: Vote, reason: str) -> bool:
+def make_room(
+    statement: Statement, task: TaskInfo, row: int, *, which: Which, vote: Vote, reason: str
+) -> bool:
     """Evict pods of a node until `task` fits and its queue allows it, and give the task a claim on the room.
 
     The steps are added to `statement`. Returns False and changes nothing if the evictions are not sufficient.
@@ -58,7 +60,7 @@ def make_room(statement: Statement, task: Task, row: int, *, which: Which, vote:
     return True
 
 
-def _may_claim(session: Session, task: Task) -> bool:
+def _may_claim(session: Session, task: TaskInfo) -> bool:
     """Return whether the task's queue may hold it.
 
     If pods were evicted for the job, tasks that were lent room in the queue meanwhile do not count against it.
@@ -70,7 +72,7 @@ def _may_claim(session: Session, task: Task) -> bool:
         return allocatable(queue, task)
 
 
-def takes_free_room(statement: Statement, task: Task) -> bool:
+def takes_free_room(statement: Statement, task: TaskInfo) -> bool:
     """Give the task a claim on room that is free or about to be free, if its queue may hold it.
 
     Returns whether it has one, so that no pod must be evicted. Volcano only tries the best node and evicts pods there.
@@ -84,7 +86,7 @@ def takes_free_room(statement: Statement, task: Task) -> bool:
     return row is not None
 
 
-def rows_for(session: Session, task: Task) -> list[int]:
+def rows_for(session: Session, task: TaskInfo) -> list[int]:
     """Return the rows on which evictions may help, in descending order of scores.
 
     Rows that a plugin rejects for reasons that no eviction changes are left out; capacity is not checked.
@@ -94,11 +96,11 @@ def rows_for(session: Session, task: Task) -> list[int]:
 
 
 def _bundles(
-    session: Session, task: Task, victims: Sequence[Task], *, which: Which, vote: Vote
-) -> Iterable[Sequence[Task]]:
+    session: Session, task: TaskInfo, victims: Sequence[TaskInfo], *, which: Which, vote: Vote
+) -> Iterable[Sequence[TaskInfo]]:
     """Yield the sets of victims that are evicted together, in order."""
     spare = _Spare()
-    breaking: dict[str, Job] = {}
+    breaking: dict[str, JobInfo] = {}
     for victim in in_victim_order(session, task, victims):
         if spare.take(victim):
             yield (victim,)
@@ -119,7 +121,7 @@ class _Spare:
         self._left: dict[str, int] = {}
         self._roles: dict[tuple[str, str], int] = {}
 
-    def take(self, task: Task) -> bool:
+    def take(self, task: TaskInfo) -> bool:
         """Return whether the job keeps its minimums without the task; if so, count it as lost."""
         job = task.job
         left = self._left.setdefault(job.uid, job.ready - job.minimum)
@@ -136,19 +138,19 @@ class _Spare:
         return True
 
 
-def in_victim_order(session: Session, preemptor: Task, victims: Sequence[Task]) -> list[Task]:
+def in_victim_order(session: Session, preemptor: TaskInfo, victims: Sequence[TaskInfo]) -> list[TaskInfo]:
     """Return the victims in the order of eviction.
 
     Queues are in the order of victim queues, the jobs of a queue and the tasks of a job in reverse order.
     """
     tiers, queues = session.tiers, session.queues
     preemptor_queue = queues[preemptor.job.queue]
-    by_job: dict[str, list[Task]] = {}
+    by_job: dict[str, list[TaskInfo]] = {}
     for task in victims:
         by_job.setdefault(task.job.uid, []).append(task)
     keys = {uid: tiers.job_key(tasks[0].job) for uid, tasks in by_job.items()}
 
-    def compare(left: list[Task], right: list[Task]) -> int:
+    def compare(left: list[TaskInfo], right: list[TaskInfo]) -> int:
         one, other = left[0].job, right[0].job
         if one.queue != other.queue:
             first = tiers.victim_queue_first(queues[one.queue], queues[other.queue], preemptor_queue)

@@ -6,7 +6,7 @@ import heapq
 from typing import Any
 
 from ..quotas.queues import QueueInfo
-from .model import Job
+from .model import JobInfo
 from .tiers import Tiers
 
 
@@ -55,15 +55,15 @@ class JobHeap:
 
     def __init__(self, tiers: Tiers) -> None:
         self._key_of = tiers.job_key
-        self._items: list[tuple[tuple[Any, ...], Job]] = []
+        self._items: list[tuple[tuple[Any, ...], JobInfo]] = []
 
     def __bool__(self) -> bool:
         return bool(self._items)
 
-    def push(self, job: Job) -> None:
+    def push(self, job: JobInfo) -> None:
         heapq.heappush(self._items, (self._key_of(job), job))
 
-    def pop(self) -> Job:
+    def pop(self) -> JobInfo:
         return heapq.heappop(self._items)[1]
 
 
@@ -84,5 +84,5 @@ class Worklist:
             self.queues.push(self._infos[queue])
         return jobs
 
-    def add(self, job: Job) -> None:
+    def add(self, job: JobInfo) -> None:
         self.know(job.queue).push(job)

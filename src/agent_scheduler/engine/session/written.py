@@ -21,10 +21,10 @@ from ..quotas.vector import Total, Vector, add_to, plus
 from ..state.asks import needed
 from ..state.batchinfo import GroupKey
 from ..state.podinfo import PodInfo
-from ..verdicts import Verdict, Wait, by_nodes, by_queue, of_own_gates, others_gated, too_few
+from ..verdicts import Verdict, WaitReason, by_nodes, by_queue, of_own_gates, others_gated, too_few
 from .demand import requests_of
 from .lending import may_hold, wanted_next
-from .model import READY, Job, Task, TaskStatus
+from .model import READY, JobInfo, TaskInfo, TaskStatus
 from .settled import STRIDE
 
 if TYPE_CHECKING:
@@ -40,18 +40,18 @@ _VALID: Final = (*READY, TaskStatus.PIPELINED, TaskStatus.PENDING)
 Told = Mapping[GroupKey, str]
 
 
-def of_group(session: Session, job: Job, held: Mapping[str, Verdict], told: Told) -> Verdict | None:
+def of_group(session: Session, job: JobInfo, held: Mapping[str, Verdict], told: Told) -> Verdict | None:
     """Return what a gang waits for; None if it has its minimum or has ended. `held` is a result of `holds`."""
     tiers = session.tiers
     hold = _hold_of(job, held) if job.is_pending else None
-    if hold is not None and hold.wait in (Wait.QUEUE, Wait.QUOTA):
+    if hold is not None and hold.wait in (WaitReason.QUEUE, WaitReason.QUOTA):
         return hold
     if job.phase == COMPLETED or (job.tasks and tiers.job_ready(job)):
         return None
     not_let_in = told.get(job.group.key, "its turn to be let into the queue has not come")
     if not job.tasks and job.is_pending:
         # The pods of a Job are created after its group is admitted.
-        return _hold_of_coming(session, job) or Verdict(Wait.ADMISSION, not_let_in)
+        return _hold_of_coming(session, job) or Verdict(WaitReason.ADMISSION, not_let_in)
     hold = hold or _hold_of(job, held)
     if hold is not None and hold.is_closed:
         return hold
@@ -61,15 +61,17 @@ def of_group(session: Session, job: Job, held: Mapping[str, Verdict], told: Told
     if not job.tasks:
         return too_few(0, 0, "it has no pods")
     if job.waiting and tiers.job_pipelined(job):
-        return Verdict(Wait.RELEASE, f"{job.waiting} of its pods have a claim on room that pods are leaving")
+        return Verdict(
+            WaitReason.RELEASE, f"{job.waiting} of its pods have a claim on room that pods are leaving"
+        )
     if gated := _gated_of(job):
         return others_gated(len(gated), len(job.tasks), sum(task.only_queue_gate for task in gated))
     if hold is not None:
         return hold
-    return Verdict(Wait.ADMISSION, not_let_in) if job.is_pending else _of_nodes(session, job)
+    return Verdict(WaitReason.ADMISSION, not_let_in) if job.is_pending else _of_nodes(session, job)
 
 
-def of_task(task: Task, group: Verdict | None, held: Mapping[str, Verdict], message: str) -> Verdict:
+def of_task(task: TaskInfo, group: Verdict | None, held: Mapping[str, Verdict], message: str) -> Verdict:
     """Return what a task without a node waits for.
 
     `group` is what its gang waits for, `message` the session's message about the task. A task of a later stage of a Job
@@ -85,7 +87,7 @@ def of_task(task: Task, group: Verdict | None, held: Mapping[str, Verdict], mess
     return found
 
 
-def _has_others_first(job: Job) -> bool:
+def _has_others_first(job: JobInfo) -> bool:
     """Return whether any task that runs or may run belongs to an earlier stage than the reserved ones.
 
     Without such a task, those of later stages are not reserved on nodes.
@@ -93,27 +95,27 @@ def _has_others_first(job: Job) -> bool:
     return any(not task.pod.stands_by for status in _VALID for task in job.by_status[status].values())
 
 
-def _of_open(task: Task, group: Verdict | None, held: Mapping[str, Verdict], message: str) -> Verdict:
-    if group is not None and group.wait in (Wait.MEMBERS, Wait.GATES):
+def _of_open(task: TaskInfo, group: Verdict | None, held: Mapping[str, Verdict], message: str) -> Verdict:
+    if group is not None and group.wait in (WaitReason.MEMBERS, WaitReason.GATES):
         return group
     if held and task.uid in held:
         return held[task.uid]
-    if group is not None and group.wait == Wait.QUEUE:
+    if group is not None and group.wait == WaitReason.QUEUE:
         # Members of the minimum are held, so a node would not help this task either.
         return group
     found = task.job.fit_errors.get(task.uid)
-    return Verdict(Wait.NODES, message) if found is None else by_nodes(message, found.plugins)
+    return Verdict(WaitReason.NODES, message) if found is None else by_nodes(message, found.plugins)
 
 
-def _hold_of_coming(session: Session, job: Job) -> Verdict | None:
+def _hold_of_coming(session: Session, job: JobInfo) -> Verdict | None:
     """Return why a group without pods is not admitted to its queue; None if nodes would help."""
     if job.quota_refusal:
-        return Verdict(Wait.QUOTA, job.quota_refusal)
+        return Verdict(WaitReason.QUOTA, job.quota_refusal)
     short = None if session.promises is None else session.promises.shortfall(job.group.key)
     return None if short is None else by_queue(short)
 
 
-def _hold_of(job: Job, held: Mapping[str, Verdict]) -> Verdict | None:
+def _hold_of(job: JobInfo, held: Mapping[str, Verdict]) -> Verdict | None:
     """Return why no node would help the gang: the pods that are not held are fewer than its minimum; else None."""
     if not held:
         return None
@@ -128,7 +130,7 @@ def _hold_of(job: Job, held: Mapping[str, Verdict]) -> Verdict | None:
     return found if short or len(first) < lacking else None
 
 
-def _gated_of(job: Job) -> list[Task]:
+def _gated_of(job: JobInfo) -> list[TaskInfo]:
     """Return the pods with gates, if those without gates are fewer than the minimum; otherwise none."""
     gated = [task for task in job.by_status[TaskStatus.PENDING].values() if task.gated]
     if not gated:
@@ -143,21 +145,21 @@ def _gated_of(job: Job) -> list[Task]:
     return gated if lacks else []
 
 
-def _of_nodes(session: Session, job: Job) -> Verdict:
+def _of_nodes(session: Session, job: JobInfo) -> Verdict:
     refusals = Counter(error.message for error in job.fit_errors.values())
     if not refusals:
         wanted = wanted_next(session, job)
         if session.tiers.every("lending") and wanted and not may_hold(session, job, wanted):
             return Verdict(
-                Wait.NODES, "it needs more than its queue's share of what is in the cluster has left"
+                WaitReason.NODES, "it needs more than its queue's share of what is in the cluster has left"
             )
-        return Verdict(Wait.NODES, "its queue has all that it may have of what is in the cluster")
+        return Verdict(WaitReason.NODES, "its queue has all that it may have of what is in the cluster")
     plugins = frozenset[str]().union(*(error.plugins for error in job.fit_errors.values()))
     return by_nodes(refusals.most_common(1)[0][0], plugins)
 
 
 def wanting_nodes(
-    job: Job, verdict: Verdict | None, held: Container[str], reserved: Container[str]
+    job: JobInfo, verdict: Verdict | None, held: Container[str], reserved: Container[str]
 ) -> list[tuple[str, Vector]]:
     """Return the pods that report that they want nodes: (UID, vector), one for all equal pods.
 
@@ -189,20 +191,20 @@ def holds(
     """
     found: dict[str, Verdict] = {}
     headroom = book.headroom()
-    limited: list[Job] = []
+    limited: list[JobInfo] = []
     unready = session.view.unready
     for number, job in enumerate(session.jobs.values()):
         if not number % STRIDE:
             yield
         if unready:
-            hold = Verdict(Wait.SHARD, f"0/{session.nodes.count} nodes are available: {unready}.")
+            hold = Verdict(WaitReason.SHARD, f"0/{session.nodes.count} nodes are available: {unready}.")
             found.update((task.uid, hold) for task in _waiting(job))
         elif job.quota_refusal:
-            hold = Verdict(Wait.QUOTA, job.quota_refusal)
+            hold = Verdict(WaitReason.QUOTA, job.quota_refusal)
             found.update((task.uid, hold) for task in _waiting(job))
         elif session.queue_fault:
             hold = Verdict(
-                Wait.QUEUE, f"queues take no pods while there is a fault in them: {session.queue_fault}"
+                WaitReason.QUEUE, f"queues take no pods while there is a fault in them: {session.queue_fault}"
             )
             found.update((task.uid, hold) for task in _asking_queues(session, job))
         elif book and _may_wait(job) and headroom.limits(job.queue):
@@ -215,7 +217,7 @@ def holds(
         found.update(_held_by_queue(session, job, headroom))
         yield
     for uid, why in given_back.items():
-        found.setdefault(uid, Verdict(Wait.QUEUE, why))
+        found.setdefault(uid, Verdict(WaitReason.QUEUE, why))
     if session.view.shard_full is not None and not unready:
         for job in session.jobs.values():
             held = _held_by_shard(session, job, found, session.view.shard_full)
@@ -226,7 +228,7 @@ def holds(
 
 
 def _held_by_shard(
-    session: Session, job: Job, held: Mapping[str, Verdict], full: Callable[[Sequence[PodInfo]], str]
+    session: Session, job: JobInfo, held: Mapping[str, Verdict], full: Callable[[Sequence[PodInfo]], str]
 ) -> Mapping[str, Verdict]:
     """Return the tasks that would fit on nodes of other shards."""
     waiting = [
@@ -243,21 +245,21 @@ def _held_by_shard(
             # Without the minimum, no other member of the gang can use a node.
             break
         if why:
-            found.update((task.uid, Verdict(Wait.SHARD_FULL, why)) for task in tasks)
+            found.update((task.uid, Verdict(WaitReason.SHARD_FULL, why)) for task in tasks)
     return found
 
 
-def _may_wait(job: Job) -> bool:
+def _may_wait(job: JobInfo) -> bool:
     """Return whether the job may want room in its queue, for its pods or for pods that do not exist so far."""
     return bool(job.in_statuses(_WAITING)) or job.is_pending or job.is_inqueue
 
 
-def _lacks_members(job: Job) -> bool:
+def _lacks_members(job: JobInfo) -> bool:
     """Return whether the job has too few members to use nodes, so that it must not keep other jobs from them."""
     return len(_waiting(job)) + job.waiting + job.in_statuses(_HAS) < job.minimum
 
 
-def _held_by_queue(session: Session, job: Job, headroom: Headroom) -> Mapping[str, Verdict]:
+def _held_by_queue(session: Session, job: JobInfo, headroom: Headroom) -> Mapping[str, Verdict]:
     waiting = _waiting(job)
     if job.waiting:
         if session.tiers.job_pipelined(job):
@@ -269,7 +271,7 @@ def _held_by_queue(session: Session, job: Job, headroom: Headroom) -> Mapping[st
         # Some are beyond the minimum. Sort, so that they are the same in each session and conditions do not change.
         waiting = session.tiers.in_task_order(waiting)
         # Tasks with kept room need no other room, so they come first.
-        waiting = sorted(waiting, key=lambda task: not session.is_kept_for(task))
+        waiting = sorted(waiting, key=session.kept_first)
     first, others = _needed(job, waiting)
     # A gang that lacks members uses no room that later gangs wait for, except for the room reserved for its members.
     taking = [task for task in first if session.is_kept_for(task)] if _lacks_members(job) else first
@@ -282,7 +284,7 @@ def _held_by_queue(session: Session, job: Job, headroom: Headroom) -> Mapping[st
     return _held_each(job, others, headroom)
 
 
-def _held_each(job: Job, tasks: Iterable[Task], headroom: Headroom) -> Mapping[str, Verdict]:
+def _held_each(job: JobInfo, tasks: Iterable[TaskInfo], headroom: Headroom) -> Mapping[str, Verdict]:
     """Return the tasks without room, where each task is counted before the next one is checked."""
     found = {}
     for task in tasks:
@@ -292,11 +294,11 @@ def _held_each(job: Job, tasks: Iterable[Task], headroom: Headroom) -> Mapping[s
     return found
 
 
-def _waiting(job: Job) -> list[Task]:
+def _waiting(job: JobInfo) -> list[TaskInfo]:
     return [task for status in _WAITING for task in job.by_status[status].values() if not task.gated]
 
 
-def _asking_queues(session: Session, job: Job) -> list[Task]:
+def _asking_queues(session: Session, job: JobInfo) -> list[TaskInfo]:
     """Return the waiting tasks that depend on their queue, for themselves or for the rest of their gang.
 
     A best-effort task of an admitted job with its minimum does not.
@@ -307,7 +309,7 @@ def _asking_queues(session: Session, job: Job) -> list[Task]:
     return [task for task in waiting if not task.best_effort]
 
 
-def _needed(job: Job, waiting: Iterable[Task]) -> tuple[list[Task], list[Task]]:
+def _needed(job: JobInfo, waiting: Iterable[TaskInfo]) -> tuple[list[TaskInfo], list[TaskInfo]]:
     """Split tasks into those that the job needs for its minimum and the rest."""
     return needed(
         waiting,
@@ -321,7 +323,7 @@ def _needed(job: Job, waiting: Iterable[Task]) -> tuple[list[Task], list[Task]]:
 _HAS: Final = tuple(status for status in READY if status is not TaskStatus.ALLOCATED)
 
 
-def _wanted(job: Job, first: Iterable[Task], kept: Iterable[Task]) -> Vector:
+def _wanted(job: JobInfo, first: Iterable[TaskInfo], kept: Iterable[TaskInfo]) -> Vector:
     """Return the requests of the `first` tasks.
 
     Until the group has its minimum, the result is at least the group's `minResources` without what its members hold and

@@ -14,7 +14,7 @@ from msgspec import Struct
 from numpy.typing import NDArray
 
 from .node_columns import CORDONED, FOREIGN, NOT_READY, PRESENT, STATES, NodeColumns, grown
-from .policies import POINTS, Flags, Ints, Nodes, Rows, Rules
+from .policies import POINTS, Flags, Ints, Nodes, Rows, ShardRules
 from .settings import PlanSettings
 from .specs import NO_SHARD
 
@@ -34,7 +34,7 @@ MINIMUM: Final = "minimum"
 LEFTOVER: Final = "leftover"
 
 
-class Turn(Struct, frozen=True, gc=False):
+class ShardTurn(Struct, frozen=True, gc=False):
     """The number of a shard, and the rule by which it takes nodes."""
 
     shard: int
@@ -46,7 +46,7 @@ class _Shard:
 
     __slots__ = ("count", "number", "passes", "points", "room", "rules")
 
-    def __init__(self, number: int, rules: Rules) -> None:
+    def __init__(self, number: int, rules: ShardRules) -> None:
         self.number = number
         self.rules = rules
         #: [row] its score, doubled so that the odd bonus of the current shard decides ties; whether the filters accept
@@ -104,14 +104,17 @@ class Assignment:
         """Prepare the assignment; `numbers` are those of the shards. Call `update` with every row first."""
         self._columns = columns
         self._shards = [
-            _Shard(number, Rules(shard, margin=settings.stickiness.margin))
+            _Shard(number, ShardRules(shard, margin=settings.stickiness.margin))
             for number, shard in zip(numbers, settings.shards, strict=True)
         ]
         leftover = settings.leftover_shard
         self._leftover = None if leftover is None else self._shards[settings.names.index(leftover)]
-        right = [*(Turn(each, CHOSEN) for each in numbers), *(Turn(each, MINIMUM) for each in numbers)]
+        right = [
+            *(ShardTurn(each, CHOSEN) for each in numbers),
+            *(ShardTurn(each, MINIMUM) for each in numbers),
+        ]
         if self._leftover is not None:
-            right.append(Turn(self._leftover.number, LEFTOVER))
+            right.append(ShardTurn(self._leftover.number, LEFTOVER))
         #: The turns by number.
         self.turns = tuple(right)
         self._shard_of = np.array([turn.shard for turn in right], dtype=np.int32)

@@ -25,7 +25,7 @@ _JOINS: Final = {
 }
 
 
-class Change(Struct, frozen=True, gc=False, kw_only=True):
+class ShardChange(Struct, frozen=True, gc=False, kw_only=True):
     """The change of one shard's spec. Names are sorted; nodes to remove may no longer exist."""
 
     shard: str
@@ -33,7 +33,7 @@ class Change(Struct, frozen=True, gc=False, kw_only=True):
     removed: tuple[str, ...]
 
 
-class Move(Struct, frozen=True, gc=False, kw_only=True):
+class NodeMove(Struct, frozen=True, gc=False, kw_only=True):
     """A node whose shard is to change. `source` and `target` are shards, None for none."""
 
     node: str
@@ -43,7 +43,7 @@ class Move(Struct, frozen=True, gc=False, kw_only=True):
     why: str
 
 
-class Plan:
+class ShardPlan:
     """The result of `planning.Planner.plan`.
 
     Its shards are those of the settings in their order, then others of ours whose specs still have nodes, and which are
@@ -111,15 +111,15 @@ class Plan:
         return {shard: self._desired(shard) for shard in self.counts}
 
     @cached_property
-    def changes(self) -> Mapping[str, Change]:
+    def changes(self) -> Mapping[str, ShardChange]:
         """The changes of the shards in `changed`."""
         return {shard: self._change(shard) for shard in self.counts if shard in self.changed}
 
     @cached_property
-    def moves(self) -> tuple[Move, ...]:
+    def moves(self) -> tuple[NodeMove, ...]:
         """The moves, sorted by node name."""
         moves = [
-            Move(
+            NodeMove(
                 node=self._names[row],
                 source=self._shard(self._spec.item(row)),
                 target=self._shard(self._owner.item(row)),
@@ -155,9 +155,9 @@ class Plan:
         removed.extend(row for row in also if self._owner.item(row) != number)
         return [self._names[row] for row in added if row not in also], [self._names[row] for row in removed]
 
-    def _change(self, shard: str) -> Change:
+    def _change(self, shard: str) -> ShardChange:
         added, removed = self._difference(self._numbers[shard])
-        return Change(shard=shard, added=tuple(sorted(added)), removed=tuple(sorted(removed)))
+        return ShardChange(shard=shard, added=tuple(sorted(added)), removed=tuple(sorted(removed)))
 
     def _why(self, row: int) -> str:
         """Return the reason of a move: why the node leaves its shard, if any, and why it joins another."""

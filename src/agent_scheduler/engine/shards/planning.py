@@ -27,7 +27,7 @@ import numpy as np
 
 from .assignment import Assignment
 from .node_columns import NodeColumns, rows_of
-from .plan import Plan
+from .plan import ShardPlan
 from .settings import PlanSettings
 from .specs import NO_SHARD, Specs
 
@@ -47,7 +47,7 @@ class Planner:
         self._foreign: dict[str, frozenset[str]] = {}
         #: Rows whose spec has changed since the last plan.
         self._changed_specs: set[int] = set()
-        self._last: Plan | None = None
+        self._last: ShardPlan | None = None
         self._configure(settings)
 
     @property
@@ -84,7 +84,7 @@ class Planner:
         if before != after:
             self._columns.set_foreign(shard, before - after, after - before)
 
-    def plan(self) -> Plan:
+    def plan(self) -> ShardPlan:
         """Return the desired plan.
 
         Costs the changes since the last call, and a pass over all nodes for each shard if any.
@@ -99,5 +99,5 @@ class Planner:
         if self._last is None or self._fresh or rows.shape[0]:
             self._fresh = False
             self._assignment.update(rows, self._specs.column)
-            self._last = Plan(self._settings, self._columns, self._specs, self._assignment)
+            self._last = ShardPlan(self._settings, self._columns, self._specs, self._assignment)
         return self._last

@@ -128,7 +128,7 @@ def _warmup(mark: Mark) -> Scores:
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class NodeLimits:
     """The limits of the nodes that a shard takes."""
 
     least: int = 0
@@ -147,12 +147,12 @@ class Limits:
         share = math.ceil(round(nodes * self.percent / 100, _DECIMALS))
         return share if self.most is None else min(share, self.most)
 
-    def and_also(self, args: NodeLimitArgs) -> Limits:
+    def and_also(self, args: NodeLimitArgs) -> NodeLimits:
         """Return the strictest of both limits."""
         budget: Amounts = dict(self.budget or {})
         for resource, amount in args.budget.items():
             budget[resource] = min(amount, budget.get(resource, amount))
-        return Limits(
+        return NodeLimits(
             least=max(self.least, args.min_nodes),
             most=min(
                 (each for each in (self.most, args.max_nodes or None) if each is not None), default=None
@@ -168,13 +168,13 @@ Scores = Callable[[Nodes], Floats]
 Passes = Callable[[Nodes, Flags], Flags]
 
 
-class Rules:
+class ShardRules:
     """All policies of one shard."""
 
     def __init__(self, shard: ShardSettings, *, margin: float) -> None:
         self._filters: list[Passes] = []
         self._scorers: list[tuple[float, Scores]] = []
-        self.limits = Limits()
+        self.limits = NodeLimits()
         #: The resources and labels that the policies and the budget read.
         self.resources: set[str] = set()
         self.marks: set[Mark] = set()

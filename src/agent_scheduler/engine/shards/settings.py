@@ -37,11 +37,11 @@ class SettingsError(ValueError):
         self.message = message
 
 
-class Settings(Struct, frozen=True, kw_only=True, rename="camel"):
+class SettingsBase(Struct, frozen=True, kw_only=True, rename="camel"):
     """Base of all settings."""
 
 
-class Range(Settings, frozen=True, kw_only=True):
+class Range(SettingsBase, frozen=True, kw_only=True):
     """The range of a rate, including both ends."""
 
     min: Share = 0.0
@@ -54,7 +54,7 @@ class Range(Settings, frozen=True, kw_only=True):
             )
 
 
-class AllocationRateArgs(Settings, frozen=True, kw_only=True):
+class AllocationRateArgs(SettingsBase, frozen=True, kw_only=True):
     """Selects nodes by requested fractions of their resources.
 
     CPU's range is 0 to 1 by default, and CPU is ignored if only other resources are named. Memory and `resources` are
@@ -99,14 +99,14 @@ class AllocationRateArgs(Settings, frozen=True, kw_only=True):
         return {**found, **self.resources} or {"cpu": Range()}
 
 
-class WarmupArgs(Settings, frozen=True, kw_only=True):
+class WarmupArgs(SettingsBase, frozen=True, kw_only=True):
     """Prefers nodes with this label."""
 
     warmup_label: LabelKey = "node.volcano.sh/warmup"
     warmup_label_value: str = "true"
 
 
-class NodeLimitArgs(Settings, frozen=True, kw_only=True):
+class NodeLimitArgs(SettingsBase, frozen=True, kw_only=True):
     """Limits the number and capacity of nodes.
 
     All but the first two are additions to Volcano's arguments, whose minimum is only logged.
@@ -153,13 +153,13 @@ POLICIES: Final[Mapping[str, type[PolicyArgs]]] = {
 }
 
 
-class PolicySettings(Settings, frozen=True, kw_only=True):
+class PolicySettings(SettingsBase, frozen=True, kw_only=True):
     #: The weight of its score; a policy with 0 does not rank, but still filters and limits.
     weight: Annotated[float, Meta(ge=0, le=1_000_000)] = 1.0
     arguments: PolicyArgs
 
 
-class ShardSettings(Settings, frozen=True, kw_only=True):
+class ShardSettings(SettingsBase, frozen=True, kw_only=True):
     """One shard. Without a policy that filters it accepts every node; without a limit, any number."""
 
     name: str
@@ -168,7 +168,7 @@ class ShardSettings(Settings, frozen=True, kw_only=True):
     policies: tuple[PolicySettings, ...] = ()
 
 
-class Stickiness(Settings, frozen=True, kw_only=True):
+class Stickiness(SettingsBase, frozen=True, kw_only=True):
     """The gain that is required for a node to change its shard."""
 
     #: A node replaces one in the shard only if its score is higher by more than this fraction of the highest possible
@@ -178,7 +178,7 @@ class Stickiness(Settings, frozen=True, kw_only=True):
     margin: Share = 0.05
 
 
-class PlanSettings(Settings, frozen=True, kw_only=True):
+class PlanSettings(SettingsBase, frozen=True, kw_only=True):
     """All settings of a plan. An earlier shard chooses before a later one."""
 
     shards: tuple[ShardSettings, ...]

@@ -15,15 +15,15 @@ _DECIMAL = sorted(((power, suffix) for suffix, power in DECIMAL.items()), revers
 _BINARY = sorted(((power, suffix) for suffix, power in BINARY.items()), reverse=True)
 
 
-class Amount(NamedTuple):
+class ParsedAmount(NamedTuple):
     nano: int
     text: str
 
 
-def amount(quantity: Quantity) -> Amount:
+def amount(quantity: Quantity) -> ParsedAmount:
     """Parse a quantity. Raises `QuantityError`."""
     text = quantity if isinstance(quantity, str) else repr(quantity)
-    return Amount(parse(text).nano, text)
+    return ParsedAmount(parse(text).nano, text)
 
 
 def units(nano: int) -> int:
@@ -31,9 +31,9 @@ def units(nano: int) -> int:
     return -(-nano // UNIT) if nano >= 0 else nano // UNIT
 
 
-def written_like(nano: int, model: Amount) -> Amount:
+def written_like(nano: int, model: ParsedAmount) -> ParsedAmount:
     """Return an amount in the format of `model`."""
-    return Amount(nano, _text(nano, parse(model.text).format))
+    return ParsedAmount(nano, _text(nano, parse(model.text).format))
 
 
 def _text(nano: int, form: str) -> str:

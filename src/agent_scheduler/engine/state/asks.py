@@ -7,7 +7,7 @@ from typing import NamedTuple, TypeVar
 
 from agent_scheduler.objects.batch import SCHEDULED, PodGroupCondition
 
-from ..quotas.turns import Turn, number_of, turn
+from ..quotas.turns import TurnKey, number_of, turn
 from ..quotas.vector import EMPTY, Total, Vector, add_to, rest, take_from
 from .batchinfo import GroupKey
 from .podinfo import PodInfo
@@ -28,7 +28,7 @@ class Ask(NamedTuple):
     queue: str
     wanted: Vector
     members: Collection[PodInfo]
-    turn: Turn
+    turn: TurnKey
     complete: bool = True
     voted: bool = True
     lacks: Vector = EMPTY
@@ -59,11 +59,11 @@ def role_of(pod: PodInfo) -> str:
     return pod.batch.role if pod.batch is not None else ""
 
 
-def turn_of_pod(pod: PodInfo) -> Turn:
+def turn_of_pod(pod: PodInfo) -> TurnKey:
     return turn(pod.priority, pod.created, pod.name, pod.uid)
 
 
-def turn_in_gang(pod: PodInfo) -> tuple[int, bool, int, Turn]:
+def turn_in_gang(pod: PodInfo) -> tuple[int, bool, int, TurnKey]:
     """Return the sort key of members of one gang in sessions: by priority, number in the pod's name, then turn."""
     said = pod.batch.priority if pod.batch is not None else None
     number = number_of(pod.name)
@@ -77,7 +77,7 @@ def turn_of_group(
     name: str,
     uid: str,
     conditions: Iterable[PodGroupCondition] | None,
-) -> Turn:
+) -> TurnKey:
     """Return the turn of a group: that of its first member with the group's priority, or its own if it is older.
 
     A group that once had its minimum counts as created at that time. Otherwise it would come before all groups and

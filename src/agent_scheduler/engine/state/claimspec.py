@@ -15,7 +15,7 @@ from msgspec import Raw
 from agent_scheduler.objects import dra
 from apimachinery.quantity import QuantityError
 
-from .amounts import Amount, amount
+from .amounts import ParsedAmount, amount
 from .podspec import decode_part
 
 _spec = msgspec.json.Decoder(dra.ResourceClaimSpec)
@@ -24,7 +24,7 @@ ALL = "All"
 EXACT_COUNT = "ExactCount"
 
 
-class Toleration(NamedTuple):
+class DeviceTolerationInfo(NamedTuple):
     key: str
     operator: str
     value: str
@@ -44,14 +44,14 @@ class Option(NamedTuple):
     number: int
     takes_all: bool = False
     admin: bool = False
-    tolerations: tuple[Toleration, ...] = ()
+    tolerations: tuple[DeviceTolerationInfo, ...] = ()
     #: Tolerations as written, for results.
     written_tolerations: tuple[Any, ...] = ()
     #: (name of a capacity, requested amount).
-    capacity: tuple[tuple[str, Amount], ...] = ()
+    capacity: tuple[tuple[str, ParsedAmount], ...] = ()
 
 
-class Request(NamedTuple):
+class DeviceRequestInfo(NamedTuple):
     name: str
     #: One option, or several alternatives of which the first available one is used.
     options: tuple[Option, ...]
@@ -66,7 +66,7 @@ class Constraint(NamedTuple):
     requests: frozenset[str]
 
 
-class Configuration(NamedTuple):
+class ClaimConfig(NamedTuple):
     requests: tuple[str, ...]
     #: The JSON of its `opaque`.
     opaque: bytes
@@ -76,9 +76,9 @@ class Configuration(NamedTuple):
 class ClaimSpec:
     """A compiled spec; equal only to itself. `error` describes an invalid part, in kube-scheduler's wording if any."""
 
-    requests: tuple[Request, ...]
+    requests: tuple[DeviceRequestInfo, ...]
     constraints: tuple[Constraint, ...] = ()
-    configuration: tuple[Configuration, ...] = ()
+    configuration: tuple[ClaimConfig, ...] = ()
     error: str = ""
 
     @property
@@ -109,7 +109,7 @@ def _read(data: bytes) -> ClaimSpec:
             tuple(_request(each) for each in wire.devices.requests or ()),
             tuple(_constraint(index, each) for index, each in enumerate(wire.devices.constraints or ())),
             tuple(
-                Configuration(tuple(each.requests or ()), bytes(each.opaque))
+                ClaimConfig(tuple(each.requests or ()), bytes(each.opaque))
                 for each in wire.devices.config or ()
             ),
         )
@@ -117,12 +117,12 @@ def _read(data: bytes) -> ClaimSpec:
         return ClaimSpec((), error=str(error))
 
 
-def _request(wire: dra.DeviceRequest) -> Request:
+def _request(wire: dra.DeviceRequest) -> DeviceRequestInfo:
     if wire.exactly is not None:
         option = _option(wire.exactly, wire.name, wire.name, admin=bool(wire.exactly.admin_access))
-        return Request(wire.name, (option,), False)
+        return DeviceRequestInfo(wire.name, (option,), False)
     if wire.first_available:
-        return Request(
+        return DeviceRequestInfo(
             wire.name,
             tuple(_option(each, each.name, f"{wire.name}/{each.name}") for each in wire.first_available),
             True,
@@ -160,7 +160,9 @@ def _option(
         number=max(wire.count or 1, 1),
         admin=admin,
         tolerations=tuple(
-            Toleration(each.key or "", each.operator or "Equal", each.value or "", each.effect or "")
+            DeviceTolerationInfo(
+                each.key or "", each.operator or "Equal", each.value or "", each.effect or ""
+            )
             for each in wire.tolerations or ()
         ),
         written_tolerations=tuple(msgspec.to_builtins(each) for each in wire.tolerations or ()),

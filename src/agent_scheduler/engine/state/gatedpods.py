@@ -38,7 +38,7 @@ class _Chosen(NamedTuple):
     others_follow: bool
 
 
-class Choice(NamedTuple):
+class GatedMembers(NamedTuple):
     """The order in which members of a gang are admitted.
 
     `needed` are the members for the minimum, gated ones and those without a gate that hold no room, `others` the gated
@@ -50,7 +50,7 @@ class Choice(NamedTuple):
     at_least: Vector = EMPTY
 
 
-class Held(NamedTuple):
+class GateStatus(NamedTuple):
     """The explanation of a gated pod.
 
     `why` is the reason why it is not admitted, empty if it is about to be. `together` are the pods that would be
@@ -64,12 +64,12 @@ class Held(NamedTuple):
 
 
 #: Receives a gang, its gated members and the UIDs of admitted pods. Returns None if the gang lacks members.
-Choose = Callable[[GroupKey, Collection[PodInfo], Collection[str]], Choice | None]
+Choose = Callable[[GroupKey, Collection[PodInfo], Collection[str]], GatedMembers | None]
 
 
-def _alone(_key: GroupKey, members: Collection[PodInfo], _has: Collection[str]) -> Choice:
+def _alone(_key: GroupKey, members: Collection[PodInfo], _has: Collection[str]) -> GatedMembers:
     """Return a choice by which each pod is admitted by itself, if gangs are unknown."""
-    return Choice((), sorted(members, key=turn_of_pod))
+    return GatedMembers((), sorted(members, key=turn_of_pod))
 
 
 class GatedPods:
@@ -275,7 +275,7 @@ class GatedPods:
         if choice is None:
             if self.asks_queues and key.name not in members and usage.promises.is_unseen(key):
                 # The podgroup controller creates the group before it names it, but the watches are independent.
-                self._keep_turn(key, Choice([*members.values()]), complete=False)
+                self._keep_turn(key, GatedMembers([*members.values()]), complete=False)
             return
         if self.asks_queues and usage.promises.keeps_out(key):
             self._keep_turn(key, choice)
@@ -317,7 +317,7 @@ class GatedPods:
             else:
                 self.let_past((name,))
 
-    def _keep_turn(self, key: GroupKey, choice: Choice, *, complete: bool = True) -> None:
+    def _keep_turn(self, key: GroupKey, choice: GatedMembers, *, complete: bool = True) -> None:
         """Keep the position in line of a group that is not admitted to its queue."""
         first = choice.needed or choice.others[:1]
         if first and (queue := self._usage.queue_of(first[0])):
@@ -378,7 +378,7 @@ class GatedPods:
     def __contains__(self, uid: str) -> bool:
         return uid in self.held or uid in self.reserved or uid in self.given_back
 
-    def explain(self, pod: PodInfo) -> Held | None:
+    def explain(self, pod: PodInfo) -> GateStatus | None:
         """Explain why a held pod is not admitted; None for any other pod."""
         if pod.uid not in self.held:
             return None
@@ -389,19 +389,19 @@ class GatedPods:
             short = usage.promises.shortfall(key)
             others = usage.promises.before(key, queue if short is None else short.queue)
             beside = sorted(each.key for each in self._gangs[key].values() if each.uid != pod.uid)
-            return Held(
+            return GateStatus(
                 queue,
                 "" if short is None else str(short),
                 tuple(beside),
                 tuple(map(self._called, others)),
             )
         if not names:
-            return Held(queue, self._why_not_in_line(key), (), ())
+            return GateStatus(queue, self._why_not_in_line(key), (), ())
         name = names[0]
         short = take_all(usage.book.headroom(), usage.waiting.wanted(name))
         before = usage.waiting.before(name, usage.book, queue if short is None else short.queue)
         together = sorted(self.held[uid].key for uid in self._chosen[name].uids if uid != pod.uid)
-        return Held(
+        return GateStatus(
             queue, "" if short is None else str(short), tuple(together), tuple(map(self._called, before))
         )
 

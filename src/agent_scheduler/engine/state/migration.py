@@ -49,7 +49,7 @@ class InTree(NamedTuple):
 
 
 def in_tree_volume(
-    source: storage.PodVolume | storage.VolumeSpec, labels: Mapping[str, str] | None = None
+    source: storage.PodVolume | storage.PersistentVolumeSpec, labels: Mapping[str, str] | None = None
 ) -> InTree | None:
     """Return the in-tree volume of `source`, if any. A PersistentVolume's `labels` have the zones of a GCE disk."""
     found: tuple[str, str | None] | None = None
@@ -105,7 +105,7 @@ def driver_affinity(
         del renamed[zone]
         zones = sorted({part.strip() for part in labels.get(zone, "").split(SEPARATOR)} - {""})
         if zones:
-            among = wire.Requirement(key, "In", zones)
+            among = wire.SelectorRequirement(key, "In", zones)
             terms = [
                 msgspec.structs.replace(term, match_expressions=[*(term.match_expressions or ()), among])
                 for term in terms or [wire.NodeSelectorTerm()]

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from agent_scheduler.objects.wire import NodeSelector, NodeSelectorTerm, Requirement
+from agent_scheduler.objects.wire import NodeSelector, NodeSelectorTerm, SelectorRequirement
 
 from .columns import NODE_NAME, Bools, Columns, Ints, Rows
 from .interns import Interns
@@ -46,7 +46,7 @@ def match_term(term: NodeSelectorTerm, nodes: Columns, rows: Rows) -> Bools:
     return mask
 
 
-def _match(requirement: Requirement, nodes: Columns, values: Ints) -> Bools:
+def _match(requirement: SelectorRequirement, nodes: Columns, values: Ints) -> Bools:
     operator = requirement.operator
     has: Bools = values != 0
     if operator == "Exists":

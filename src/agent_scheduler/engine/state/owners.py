@@ -37,7 +37,7 @@ _CONTROLLERS: Final = {
 }
 
 
-class Controller(NamedTuple):
+class ControllerRef(NamedTuple):
     """The controller that owns a pod, in the pod's namespace."""
 
     kind: OwnerKind
@@ -53,12 +53,12 @@ class Siblings(NamedTuple):
     itself: bool
 
 
-def controller_of(references: Sequence[wire.OwnerReference]) -> Controller | None:
+def controller_of(references: Sequence[wire.OwnerReference]) -> ControllerRef | None:
     """Return the controller among the owners, if its kind is one of those with a known selector."""
     for each in references:
         if each.controller:
             kind = _CONTROLLERS.get((each.api_version, each.kind))
-            return None if kind is None else Controller(kind, each.name)
+            return None if kind is None else ControllerRef(kind, each.name)
     return None
 
 

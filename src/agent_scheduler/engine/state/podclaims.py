@@ -1,7 +1,7 @@
 """The resource claims of pods, as values that decisions depend on; the state of devices is elsewhere.
 
-A `Demand` does not identify claims without an allocation. So the pods of one template, each with its own claim, have
-the same `Demand` and the same class. `dra.demand` builds it.
+A `ClaimDemand` does not identify claims without an allocation. So the pods of one template, each with its own claim,
+have the same `ClaimDemand` and the same class. `dra.demand` builds it.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class AllocatedClaim(NamedTuple):
 
 
 @dataclass(slots=True, weakref_slot=True, eq=False, repr=False)
-class Demand:
+class ClaimDemand:
     """The claims of a pod. Equal only to itself, but equal contents are the same object (`dra.demand.demand`)."""
 
     #: In the order of the pod's spec; `allocate` returns its results in this order.

@@ -23,7 +23,7 @@ from agent_scheduler.objects import wire
 from .gpus import RESOURCE as GPU
 from .labelselector import Labels
 from .owners import Siblings
-from .podclaims import Demand
+from .podclaims import ClaimDemand
 from .podterms import (
     NO_TERMS,
     ExistingTerm,
@@ -50,7 +50,7 @@ class Images(NamedTuple):
 NO_IMAGES: Final = Images((), ())
 
 #: The inputs of decisions on a class besides its spec: matching terms of existing pods, siblings, and resource claims.
-Context = tuple[tuple[ExistingTerm, ...], Siblings | None, Demand | None]
+Context = tuple[tuple[ExistingTerm, ...], Siblings | None, ClaimDemand | None]
 
 
 @dataclass(slots=True, weakref_slot=True, kw_only=True, eq=False, repr=False)
@@ -85,7 +85,7 @@ class PodClass:
     #: Its claims and disks; None if all its volumes are available on every node.
     volumes: PodVolumes | None = None
     #: The current demand of its resource claims; None if it has none, and in a class without context.
-    claims: Demand | None = None
+    claims: ClaimDemand | None = None
     #: Whether volumes or devices may have to be reserved for it on a node.
     reserves: bool = field(init=False)
     #: Whether it requests extended resources, which devices may provide.
@@ -118,7 +118,7 @@ class PodClass:
         self,
         matching_terms: tuple[ExistingTerm, ...],
         siblings: Siblings | None = None,
-        claims: Demand | None = None,
+        claims: ClaimDemand | None = None,
     ) -> PodClass:
         """Return this class in another context. Equal arguments return the same object while it is referenced."""
         if self.spread:

@@ -64,7 +64,7 @@ _NO_STATUS = wire.PodStatus()
 _NO_LABELS: Labels = {}
 
 
-class Given(NamedTuple):
+class KubeletAllocation(NamedTuple):
     """The resources that the kubelet has allocated, and whether a requested resize is infeasible.
 
     `whole` is the allocation of the pod as a whole, if the spec has resources at pod level.
@@ -76,7 +76,7 @@ class Given(NamedTuple):
     infeasible: bool
 
 
-class Owner(NamedTuple):
+class SpecOwner(NamedTuple):
     """The pod that a spec belongs to."""
 
     namespace: str
@@ -85,7 +85,7 @@ class Owner(NamedTuple):
     labels: Labels
 
 
-NOBODY = Owner("", "", "", {})
+NOBODY = SpecOwner("", "", "", {})
 
 
 def is_infeasible(status: wire.PodStatus) -> bool:
@@ -96,12 +96,14 @@ def is_infeasible(status: wire.PodStatus) -> bool:
     return False
 
 
-def given_by(spec: wire.PodSpec, status: wire.PodStatus) -> Given | None:
+def given_by(spec: wire.PodSpec, status: wire.PodStatus) -> KubeletAllocation | None:
     """Return the allocated resources of a pod; None if no kubelet has allocated any."""
     whole = (status.resources, status.allocated_resources) if spec.resources and status.resources else None
     if not (status.container_statuses or status.init_container_statuses or whole):
         return None
-    return Given(status.container_statuses, status.init_container_statuses, whole, is_infeasible(status))
+    return KubeletAllocation(
+        status.container_statuses, status.init_container_statuses, whole, is_infeasible(status)
+    )
 
 
 def speaks_of_pods(spec: wire.PodSpec) -> bool:
@@ -116,9 +118,9 @@ def speaks_of_pods(spec: wire.PodSpec) -> bool:
 
 def spec_fingerprint(
     spec: wire.PodSpec,
-    given: Given | None,
+    given: KubeletAllocation | None,
     volumes: bytes,
-    owner: Owner,
+    owner: SpecOwner,
     node_name: str,
     images: Hashable,
 ) -> tuple[Hashable, ...]:
@@ -210,7 +212,7 @@ class PodClasses:
         before. This runs for each version of each pod; arguments are positional because keywords cost more.
         """
         if problem:
-            return self._class(spec, status, Owner(namespace, name, uid, labels), node_name, problem)
+            return self._class(spec, status, SpecOwner(namespace, name, uid, labels), node_name, problem)
         given = given_by(spec, status)
         volumes = self._volumes.matters(bytes(spec.volumes)) if spec.volumes else b""
         # These are a superset of the fields that a class depends on, except for volumes and, if the spec has terms
@@ -220,7 +222,7 @@ class PodClasses:
             last = self._last_class()
             if last is not None:
                 return last
-        owner = Owner(namespace, name, uid, labels)
+        owner = SpecOwner(namespace, name, uid, labels)
         images = self._images(spec, volumes) if self.images_for else None
         fingerprint = spec_fingerprint(spec, given, volumes, owner, node_name, images)
         found = self._by_fingerprint.get(fingerprint)
@@ -235,7 +237,7 @@ class PodClasses:
         return found
 
     def _class(
-        self, spec: wire.PodSpec, status: wire.PodStatus, owner: Owner, node_name: str, problem: str
+        self, spec: wire.PodSpec, status: wire.PodStatus, owner: SpecOwner, node_name: str, problem: str
     ) -> PodClass:
         ports: list[HostPort] = []
         problems = [problem] if problem else []
@@ -302,7 +304,7 @@ def _host_ports(container: wire.Container, place: str, problems: list[str]) -> l
     ]
 
 
-def _volumes(spec: wire.PodSpec, owner: Owner, problems: list[str]) -> PodVolumes | None:
+def _volumes(spec: wire.PodSpec, owner: SpecOwner, problems: list[str]) -> PodVolumes | None:
     try:
         return pod_volumes(spec.volumes, namespace=owner.namespace, name=owner.name, uid=owner.uid)
     except SpecError as error:
@@ -310,7 +312,7 @@ def _volumes(spec: wire.PodSpec, owner: Owner, problems: list[str]) -> PodVolume
         return None
 
 
-def _compiled(spec: wire.PodSpec, owner: Owner, error: str) -> dict[str, Any]:
+def _compiled(spec: wire.PodSpec, owner: SpecOwner, error: str) -> dict[str, Any]:
     """Return the fields of a class that are parsed from `spec`, up to the first invalid one.
 
     The field `error` is that problem, or `error` if that is not empty.

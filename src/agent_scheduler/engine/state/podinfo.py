@@ -17,7 +17,7 @@ from agent_scheduler.objects.salvage import salvage
 from .batchinfo import BATCH_LABELS, BatchInfo, GroupKey, batch_info
 from .extended import ExtendedNeeds, needs_of
 from .gpus import Indices, indices_in
-from .owners import Controller, controller_of
+from .owners import ControllerRef, controller_of
 from .podclaims import PodClaim, PodRef
 from .podclass import PodClass
 from .podclasses import PodClasses
@@ -56,7 +56,7 @@ class PodInfo(msgspec.Struct, frozen=True, gc=False, eq=False):
     #: The condition in the API server; None if there is none.
     condition: Condition | None
     created: str
-    controller: Controller | None = None
+    controller: ControllerRef | None = None
     #: Whether other pods may be evicted for it.
     preempts: bool = True
     #: Whether it was selected to be evicted for another pod.

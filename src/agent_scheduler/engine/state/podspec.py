@@ -104,7 +104,11 @@ def check_node_affinity(affinity: wire.NodeAffinity | None, place: str, *, sound
 
 
 def check_requirement(
-    requirement: wire.Requirement, place: str, operators: tuple[str, ...], *, sound_values: bool = True
+    requirement: wire.SelectorRequirement,
+    place: str,
+    operators: tuple[str, ...],
+    *,
+    sound_values: bool = True,
 ) -> None:
     """Raise `SpecError` if the requirement is invalid. `sound_values` is as in `check_node_affinity`."""
     operator, values = requirement.operator, requirement.values or []
@@ -147,7 +151,7 @@ def _faults_of_value(operator: str, value: str) -> Iterator[str]:
 
 
 #: A requirement that no node satisfies.
-_NEVER: Final = [wire.Requirement("", "In")]
+_NEVER: Final = [wire.SelectorRequirement("", "In")]
 
 
 def with_void_terms(affinity: wire.NodeAffinity | None) -> wire.NodeAffinity | None:

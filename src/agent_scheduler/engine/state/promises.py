@@ -1,16 +1,17 @@
-"""PodGroups of Volcano's that are let into their queue, and the room of the queue that is promised to each.
+"""Admission of Volcano PodGroups to their queues, and the room of the queue that is promised to each.
 
-A group is let in when what its queue and those above it declare has room for all that the group needs to run: its
-`minResources`, or what its minimum of members asks for if that is more. It waits for that in the same line as gated
-pods and pods of the fast path (`engine.quotas.waiting`). From then on the room is nobody else's: it is counted in the
-queue as promised until members of the group hold it, past their gate or on a node. So whoever is let in is let past the
-gate, and nobody else is.
+A group is admitted when its queue and the queue's ancestors have room for all that the group needs to run, by their
+declared limits: its `minResources`, or the requests of its minimum of members if these are larger. It waits for this in
+the same line as gated pods and pods of the fast path (`engine.quotas.waiting`). From then on no other pod may use the
+room: it counts in the queue as promised until members of the group hold it, admitted past their gate or on a node. So
+the gates of an admitted group's members are removed, and those of other groups are not.
 
-A group in phase Inqueue that an earlier process, or another one, has let in has its promise from when it is seen. One
-that says QueueFull is promised nothing: it was let in because others may be evicted for it, and waits for its room.
+A group in phase Inqueue that an earlier or another process has admitted gets its promise when it is observed. A group
+that reports QueueFull gets none: it was admitted because pods may be evicted for it, and it waits for its room.
 
-A group that was let in and lacks members gives way after a time to others who wait for the room. From then on it comes
-last: until it has its members, and for an hour at most, it is let in only where nobody else who waits wants the room.
+An admitted group that lacks members yields after some time to others that wait for the room. From then on it comes
+last: until it has its members, and for at most an hour, it is admitted only if no other waiting pod or group needs the
+room.
 """
 
 from __future__ import annotations
@@ -31,14 +32,14 @@ from .podinfo import PodInfo
 if TYPE_CHECKING:
     from .queueusage import QueueUsage
 
-#: Phases of groups that keep what they were promised while some of their roles wait for others.
+#: Phases in which groups keep their promise while some of their roles wait for others.
 _BEGUN: Final = (RUNNING, UNKNOWN)
-#: Seconds for which a group that has given way comes last, unless it has its members before.
+#: Maximum seconds for which a group that has yielded comes last; it ends earlier when the group has its members.
 _LAST_FOR: Final = 3600.0
 
 
 def _line_name(key: GroupKey) -> str:
-    """Under which a group waits to be let in. Its gated members wait under the group's own."""
+    """Return the name under which a group waits for admission; its gated members wait under `key.text`."""
     return f"PodGroup {key.text}"
 
 
@@ -51,55 +52,56 @@ def _has_gated(members: Iterable[PodInfo]) -> bool:
 
 
 class Promises:
-    """Owner of which groups are let in, and of who waits for that. Told by `Groups` of each PodGroup, by the queues'
-    usage of each member that takes room, and by sessions of who asks.
+    """Owner of the admitted groups and of the groups that wait for admission.
 
-    Invariants: a group is let in, waits in line, or neither; both, and is promised nothing, if others may be evicted
-    for it. While queues are counted and groups are asked for, what is left of each promise stands in the book under the
-    name of its group, as promised, if its queue takes pods.
+    `Groups` calls it for each PodGroup, `QueueUsage` for each member that uses room, and sessions for the groups that
+    request admission. Invariants: a group is admitted, waits in line, or neither; it does both, without a promise, if
+    pods may be evicted for it. While queues are counted and groups are admitted by sessions, the rest of each promise
+    has an entry in the book under the name of its group, if its queue accepts pods.
     """
 
     def __init__(self, usage: QueueUsage) -> None:
         self._usage = usage
-        #: Called with a group that is let in by others making room.
+        #: Called with a group that is admitted because its queue got room.
         self.on_let_in: Callable[[GroupKey], object] = lambda key: None
-        #: Whether groups ask to be let in: sessions have the action enqueue.
+        #: Whether groups need admission, that is, sessions have the action enqueue.
         self.asks = False
         self._promises: dict[GroupKey, Promise] = {}
-        #: By the name under which it waits.
+        #: Name under which a group waits -> its request.
         self._asking: dict[str, Ask] = {}
-        #: UID -> the group from whose promise the pod has taken its room.
+        #: UID -> the group whose promise the pod has used.
         self._spender: dict[str, GroupKey] = {}
-        #: Groups that are not let in and do not stand in line: something else than their queue keeps them out, by the
-        #: last session, or they gave way.
+        #: Groups that are not admitted and not in line: the last session rejected them for another reason than their
+        #: queue, or they have yielded.
         self._kept_out: set[GroupKey] = set()
-        #: By the last session, what groups lack in their queues that do not stand in line, since they are let in or ask
-        #: for nothing; without those that come last.
+        #: The shortfalls of the last session for groups that are not in line, because they are admitted or request
+        #: nothing; without groups that come last.
         self.lacking: list[Shortfall] = []
-        #: By the last session and by queue, what pods without a node want there and in queues below it, for which no
-        #: room is kept.
+        #: Queue -> what pods without a node and without kept room want in it and its children, by the last session.
         self.wanted: Mapping[str, Vector] = {}
-        #: Whether groups have given way since the last session began.
+        #: Whether groups have yielded since the last session began.
         self._gave_way = False
-        #: Whether they had given way before it: then it lets in none that comes last, as it is to place those for whom
-        #: they did.
+        #: Whether groups had yielded before the last session. If so, it admits no group that comes last, since it must
+        #: first place the pods for which they yielded.
         self._places_others = False
-        #: Groups that come last, and when they gave way.
+        #: Group that comes last -> the time at which it yielded.
         self._gave_way_at: dict[GroupKey, float] = {}
-        #: What those of them ask for that the last session has not let in.
+        #: The requests of groups that come last and that the last session has not admitted.
         self._last: dict[GroupKey, Ask] = {}
-        #: Of each PodGroup: its UID, and its phase as last seen.
+        #: PodGroup -> its UID, and its phase as last seen.
         self._seen: dict[GroupKey, tuple[str, str]] = {}
 
     def ask_for_groups(self, asks: bool, groups: Iterable[tuple[PodGroup, Collection[PodInfo]]]) -> None:
-        """Whether sessions let groups in from now on. `groups`: all that there are, with their members."""
+        """Set whether sessions admit groups from now on. `groups` are all existing ones with their members."""
         if asks != self.asks:
             self.asks = asks
             self.read_anew(groups)
 
     def read_anew(self, groups: Iterable[tuple[PodGroup, Collection[PodInfo]]]) -> None:
-        """Promise what the phases of these groups, all that there are, say that earlier processes have promised. Of
-        those that were seen one by one, members may have come since."""
+        """Restore the promises of earlier processes from the phases of all groups.
+
+        This replaces promises of groups that were observed one by one, whose members may have been created later.
+        """
         self._seen.clear()
         for key in [*self._promises, *(each.key for each in self._asking.values())]:
             self._end(key)
@@ -111,7 +113,7 @@ class Promises:
     # ---- objects
 
     def see(self, group: PodGroup, members: Collection[PodInfo]) -> None:
-        """The PodGroup was added or changed."""
+        """Handle an added or changed PodGroup."""
         if not self.asks:
             return
         metadata, phase = group.metadata, group.status.phase
@@ -121,12 +123,12 @@ class Promises:
         if before is None:
             self._kept_out.discard(key)
             if not self.is_let_in(key):
-                # Its turn was kept for those of its members that were there.
+                # The position in line was kept for the members that existed before the group was observed.
                 self._end(key)
         queue = group.spec.queue or self._usage.default_queue
         promise = self._promises.get(key)
         if before is not None and before[0] != metadata.uid:
-            # Another one of the same name.
+            # The group was deleted and created again.
             self.end(key)
             before = promise = None
         elif promise is not None and promise.queue != queue:
@@ -137,7 +139,7 @@ class Promises:
             return
         begun = phase in _BEGUN and bool(group.waiting_roles)
         if begun:
-            # It keeps for its stages what a new process would find.
+            # The group keeps for its stages what a new process would find.
             self._end(key)
             self._adopt(key, group, queue, members)
             self._usage.call()
@@ -145,11 +147,11 @@ class Promises:
             if promise is None:
                 self._adopt(key, group, queue, members)
         elif before is not None and (before[1] == INQUEUE or phase not in NOT_LET_IN):
-            # Somebody says otherwise of it, or it runs: it asks no more.
+            # Another client has changed its phase, or the group runs, so it no longer requests admission.
             self.end(key)
 
     def gone(self, key: GroupKey) -> None:
-        """There is no such PodGroup any more."""
+        """Remove a deleted PodGroup."""
         self._seen.pop(key, None)
         self._gave_way_at.pop(key, None)
         self._last.pop(key, None)
@@ -157,7 +159,7 @@ class Promises:
         self.end(key)
 
     def abandoned(self, key: GroupKey) -> None:
-        """The group has lost the last of its members: it asks anew, and others who wait have theirs."""
+        """End the promise of a group that has lost its last member, so that it requests admission again."""
         if key in self._promises:
             self.end(key)
 
@@ -165,18 +167,19 @@ class Promises:
         try:
             wanted = of_resources(group.spec.min_resources)
         except QuantityError:
-            # Sessions say so, and let it in no more.
+            # Sessions report the invalid group and do not admit it.
             return
         begun, says = group.status.phase in _BEGUN, group.spec.min_resources is not None
         if not begun and (says or any(pod.batch and pod.batch.gate_managed for pod in members)):
             wanted = at_least(wanted, self._of_minimum(group, members))
         self._stop_asking(key)
-        # What its PriorityClass says is for sessions to know.
+        # The value of its PriorityClass is known only in sessions.
         priority = max((pod.priority for pod in members), default=0)
         metadata = group.metadata
         created = metadata.creation_timestamp or ""
         own = turn_of_group(members, priority, created, key.name, metadata.uid, group.status.conditions)
-        # One that has begun has had its minimum, and asks no more; of another one the next session says what it needs.
+        # A group that has begun has had its minimum and requests nothing more. For others, the next session determines
+        # what they need.
         ask = Ask(key, queue, wanted, members, own, complete=begun)
         lacked = rest(wanted, self._held(members))
         if not begun and _says_queue_full(group) and not _has_gated(members) and not is_empty(lacked):
@@ -186,7 +189,7 @@ class Promises:
         self._promises[key].is_settled = begun
 
     def _of_minimum(self, group: PodGroup, members: Iterable[PodInfo]) -> Vector:
-        """What the minimum of members asks for, of the group and of its roles: those first that hold room already."""
+        """Return the requests of the minimum of members, in total and by role; members with room come first."""
         there = [pod for pod in members if not pod.finished]
         there.sort(key=lambda pod: (not self._of(pod), turn_in_gang(pod)))
         first, _ = needed(
@@ -207,8 +210,11 @@ class Promises:
         return promise is not None and promise.is_let_in
 
     def begin(self, asks: Iterable[Ask]) -> None:
-        """Groups are about to ask. Those who wait already, or are about to, come before them. What an earlier process
-        has let in was promised what it needs, as far as anybody can tell."""
+        """Prepare for the requests of a session's groups.
+
+        Pods and groups that wait already are served first. Promises that were restored with an estimate are set to what
+        the group needs.
+        """
         self._places_others, self._gave_way = self._gave_way, False
         for ask in asks:
             promise = self._promises.get(ask.key)
@@ -219,15 +225,15 @@ class Promises:
         self._usage.call()
 
     def ask(self, ask: Ask, may_go: Vector = EMPTY) -> None:
-        """Let the group in if its queue has room for what it needs, or else have it wait for that. After `begin`.
+        """Admit the group if its queue has room for what it needs; otherwise it waits for this. Call `begin` before.
 
-        A group that is let in keeps what it was promised, and is promised what it needs besides, while its queue has
-        room for that. Otherwise it gives back all that its members do not hold, and waits for it: two groups that keep
-        half of what they need would wait for one another. `may_go`: what pods of its queue hold that may be evicted for
-        a group without gated pods: it is let in, and has its room in its turn, or as they leave.
+        An admitted group keeps its promise, and is promised what it needs in addition while its queue has room for it.
+        Otherwise it returns all that its members do not hold, and waits for it: two groups that keep half of what they
+        need would wait for each other. `may_go` is the usage of pods of its queue that may be evicted. With this room,
+        a group without gated pods is admitted without a promise, and gets its room in its turn or when the pods leave.
 
-        One that comes last does not stand in line. It is let in if its queue has room for it beside all who wait for
-        nodes: those who stand in line find no room at present.
+        A group that comes last does not wait in line. It is admitted if its queue has room for it beside all pods that
+        wait for nodes; the pods and groups in line have no room at present.
         """
         self._kept_out.discard(ask.key)
         self._last.pop(ask.key, None)
@@ -235,11 +241,11 @@ class Promises:
             self._gave_way_at.pop(ask.key, None)
         promise = self._promises.get(ask.key)
         if promise is not None and not promise.is_let_in:
-            # Its turn was kept for what was known of it then.
+            # Its position in line was kept for an earlier estimate of its needs.
             self._end(ask.key)
         elif promise is not None and not self._adjust(ask, promise):
             return
-        # For whoever stands in line there is no room now: to let in one that fits passes over nobody.
+        # The pods and groups in line have no room now, so admitting a group that fits overtakes none of them.
         headroom = self._usage.book.headroom()
         wanted = rest(ask.wanted, self._held(ask.members))
         if ask.key in self._gave_way_at and (self._places_others or not self._has_room_beside_all(ask)):
@@ -257,13 +263,16 @@ class Promises:
                 self._stand(ask, wanted)
 
     def _let_in_without_room(self, ask: Ask, wanted: Vector) -> None:
-        """The group is promised nothing, and waits for its room. Others may be evicted for it meanwhile."""
+        """Admit a group without a promise; it waits for its room, and pods may be evicted for it meanwhile."""
         self._promise(ask._replace(wanted=EMPTY))
         self._stand(ask, wanted)
 
     def _has_room_beside_all(self, ask: Ask) -> bool:
-        """Whether there is room for what the group needs beside those who want a node and have no room yet, and nobody
-        lacks what it would take: by the next session that one may have a node there."""
+        """Return whether there is room for the group beside all pods that want nodes and have no room so far.
+
+        It is also False if a pod or group outside of the line lacks just this room, since the next session may place
+        it.
+        """
         wanted = rest(ask.wanted, self._held(ask.members))
         if self._is_lacking(ask.queue, wanted):
             return False
@@ -273,7 +282,7 @@ class Promises:
         return is_empty(wanted) or headroom.shortfall(ask.queue, wanted) is None
 
     def _is_lacking(self, queue: str, room: Vector) -> bool:
-        """Whether so much of this queue is all that somebody lacks who does not stand in line."""
+        """Return whether this room of the queue is all that a pod or group outside of the line lacks."""
         reaches = self._usage.book.reaches
         return any(
             each.missing
@@ -283,8 +292,10 @@ class Promises:
         )
 
     def keep_turn(self, ask: Ask) -> None:
-        """A group with gated members is not let in: those whose turn is after its own are not to have the room for
-        which a session would let it in."""
+        """Keep the position in line of a group with gated members that is not admitted.
+
+        Otherwise pods and groups after it might use the room for which a session would admit it.
+        """
         if ask.key in self._promises or ask.key in self._kept_out:
             return
         ask = ask._replace(voted=False)
@@ -293,12 +304,12 @@ class Promises:
         wanted = rest(ask.wanted, self._held(ask.members))
         if is_empty(wanted) or (known is not None and known.voted):
             return
-        # Others whose turn is before may not stand in line yet: who has the room is decided when all do.
+        # Others with an earlier turn may not be in line so far, so the room is assigned when all are.
         self._stand(ask, wanted)
         self._usage.book.fallen.add(ask.queue)
 
     def end_turn(self, key: GroupKey) -> None:
-        """The group has no gated members for which its turn is kept. A session may have it wait all the same."""
+        """End the kept position of a group that has no gated members any longer; a session may let it wait again."""
         promise, asking = self._promises.get(key), self._asking.get(_line_name(key))
         if (promise is not None and not promise.is_let_in) or (asking is not None and not asking.voted):
             self.end(key)
@@ -309,11 +320,11 @@ class Promises:
         self._asking[name] = ask._replace(lacks=wanted)
         usage.waiting.add(name, {ask.queue: wanted}, ask.turn._replace(uid=name))
         if known is None or known.queue != ask.queue:
-            # Its gated members are told what they wait for.
+            # Its gated members report what they wait for.
             usage.gated.group_changed(ask.key)
 
     def _adjust(self, ask: Ask, promise: Promise) -> bool:
-        """Whether a group that is let in is to ask anew."""
+        """Update the promise of an admitted group. Returns whether the group must request admission again."""
         promise.complete = ask.complete
         left = rest(ask.wanted, self._held(ask.members))
         headroom = self._usage.book.headroom()
@@ -332,15 +343,17 @@ class Promises:
         self._count(ask.key, promise)
 
     def withdraw(self, key: GroupKey) -> None:
-        """A group that asked, or was let in, is not to be: something else than its queue keeps it out."""
+        """End the request or admission of a group that is rejected for another reason than its queue."""
         self._kept_out.add(key)
         self._last.pop(key, None)
         self.end(key)
 
     def give_way(self, now: float, patience: float) -> bool:
-        """Groups that lack members, or whose members are held by gates of others, give back what they were promised,
-        once that has been so for `patience`, if somebody else who waits would have room then. Returns whether a session
-        is due: a group has given way, or one that comes last may be let in."""
+        """Let groups yield that have lacked members, or ungated members, for `patience` seconds at time `now`.
+
+        They return their promise if another waiting pod or group then has room. Returns whether a session is due: a
+        group has yielded, or one that comes last may be admitted.
+        """
         ended = []
         for key, promise in self._promises.items():
             if promise.complete or not self._left(promise):
@@ -362,7 +375,7 @@ class Promises:
         return gave or bool(may_ask)
 
     def _give_way(self, keys: Sequence[GroupKey], now: float) -> bool:
-        """As many of these groups give way, in their order, as it takes for somebody to have room."""
+        """Let as many of these groups yield, in their order, as are needed for another pod or group to have room."""
         usage = self._usage
         headroom = usage.book.headroom()
         for number, key in enumerate(keys, 1):
@@ -379,31 +392,33 @@ class Promises:
         return False
 
     def settle(self, key: GroupKey, phase: str, *, roles_wait: bool) -> None:
-        """What a session has decided of a group that was let in."""
+        """End the promise of an admitted group if the phase that a session decided requires it."""
         if self.is_let_in(key) and phase != INQUEUE and not (phase in _BEGUN and roles_wait):
             self.end(key)
 
     @property
     def ceded(self) -> Collection[GroupKey]:
-        """Groups that come last: others do not give way for them."""
+        """The groups that come last; other groups do not yield for them."""
         return self._gave_way_at.keys()
 
     def asks_for(self, key: GroupKey) -> bool:
-        """Whether the group waits in line to be let in."""
+        """Return whether the group waits in line for admission."""
         return _line_name(key) in self._asking
 
     def has_answered(self, key: GroupKey) -> bool:
-        """Whether the group asked, and is not let in."""
+        """Return whether the group has requested admission and was not admitted."""
         return self.asks_for(key) or key in self._kept_out
 
     def called(self, name: str) -> str:
-        """What people call what waits under this name."""
+        """Return the name in messages of the group that waits under `name`."""
         ask = self._asking.get(name)
         return name if ask is None else ask.key.text
 
     def shortfall(self, key: GroupKey) -> Shortfall | None:
-        """What a group that waits to be let in lacks, or one that was let in as more is kept in its queue than that
-        declares; None for others, and for one before which others come."""
+        """Return what a waiting group lacks, or an admitted one whose queue keeps more room than its limit.
+
+        Returns None for other groups, and for a waiting group that only waits for its turn.
+        """
         name, promise, headroom = _line_name(key), self._promises.get(key), self._usage.book.headroom()
         if name in self._asking:
             ((queue, wanted),) = self._usage.waiting.wanted(name).items()
@@ -413,13 +428,13 @@ class Promises:
         return headroom.shortfall(promise.queue, promise.left(), (), key.text)
 
     def before(self, key: GroupKey, queue: str) -> list[str]:
-        """Who comes before a group that waits to be let in, of those that wait for `queue`."""
+        """Return the names before a waiting group, of those that wait for `queue`."""
         return self._usage.waiting.before(_line_name(key), self._usage.book, queue)
 
     # ---- the line
 
     def waits_as(self, name: str) -> bool:
-        """Whether a group waits under this name."""
+        """Return whether a group waits under this name."""
         return name in self._asking
 
     def let_in(self, names: Iterable[str]) -> list[str]:
@@ -442,13 +457,14 @@ class Promises:
         return queues
 
     def step_aside(self) -> list[Ask]:
-        """All leave the line, and are to `come_again`."""
+        """Remove all groups from the line. Returns their requests for `come_again`."""
         asks = list(self._asking.values())
         for ask in asks:
             self._stop_asking(ask.key)
         return asks
 
     def come_again(self, asks: Iterable[Ask]) -> None:
+        """Return groups to the line after `step_aside`."""
         for ask in asks:
             self._stand(ask, rest(ask.wanted, self._held(ask.members)))
             self._usage.book.fallen.add(ask.queue)
@@ -456,13 +472,13 @@ class Promises:
     # ---- promises
 
     def end(self, key: GroupKey) -> None:
-        """The group is promised nothing any more, and does not wait."""
+        """End the promise and the request of a group."""
         was_let_in, left = key in self._promises, self.left(key)
         self._end(key)
         if was_let_in:
             self._usage.call()
         if left:
-            # Pods that wait in no line may have it.
+            # Pods that are not in line may use the room.
             self._usage.on_unreserved()
 
     def _end(self, key: GroupKey) -> None:
@@ -492,8 +508,10 @@ class Promises:
         self._usage.gated.group_changed(key)
 
     def _of(self, pod: PodInfo) -> Vector:
-        """Return what the pod has used of its group's promise: what it holds in its queue, or held when it ran, or
-        before its reservation ended."""
+        """Return what the pod has used of its group's promise.
+
+        It is what the pod holds in its queue, or held when it ran or before its reservation ended.
+        """
         entry = self._usage.book.entry(pod.uid)
         if entry is not None:
             return entry.vector
@@ -501,8 +519,10 @@ class Promises:
         return self._usage.vector(pod) if held else EMPTY
 
     def _held(self, members: Iterable[PodInfo]) -> Vector:
-        """Return the part of a group's needs for which its queue needs no more room. A member whose reservation ended
-        needs room again."""
+        """Return the part of a group's needs for which its queue needs no more room.
+
+        A member whose reservation ended needs room again.
+        """
         total: Total = {}
         for pod in members:
             if pod.uid not in self._usage.gated.given_back or self._usage.book.entry(pod.uid) is not None:
@@ -515,41 +535,44 @@ class Promises:
             return
         left = self._left(promise)
         if left:
+            before = usage.book.entry(key.text)
             usage.book.set(key.text, promise.queue, left, Standing.PROMISED, promise.turn)
+            if before is None or before.queue != promise.queue or not is_empty(rest(left, before.vector)):
+                usage.holds_more(promise.queue)
         else:
             usage.book.remove(key.text)
 
     def count_all(self) -> None:
-        """The book is counted anew."""
+        """Add all promises to an empty book."""
         for key, promise in self._promises.items():
             self._count(key, promise)
 
     def left(self, key: GroupKey) -> Vector:
-        """What is promised to the group, and none of its members holds."""
+        """Return the part of the group's promise that no member holds."""
         promise = self._promises.get(key)
         return EMPTY if promise is None else self._left(promise)
 
     def _left(self, promise: Promise) -> Vector:
-        """What is kept of it: nothing while its queue takes no pods."""
+        """Return the rest of a promise for which room is kept: nothing while its queue accepts no pods."""
         return promise.left() if self._usage.keeps_room(promise.queue) else EMPTY
 
     def queue_of(self, key: GroupKey) -> str:
-        """The queue that a group was let into; empty if it was into none."""
+        """Return the queue to which a group is admitted; empty if it is not."""
         return self._promises[key].queue if self.is_let_in(key) else ""
 
     def is_unseen(self, key: GroupKey) -> bool:
-        """Whether there is no such group, as far as it is known, where groups are let in."""
+        """Return whether groups need admission and this Volcano PodGroup has not been observed."""
         return self.asks and not key.native and key not in self._seen
 
     def keeps_out(self, key: GroupKey) -> bool:
-        """Whether gated members of the group wait for it to be let in."""
+        """Return whether gated members of the group must wait for its admission."""
         seen = self._seen.get(key) if self.asks else None
         return seen is not None and not self.is_let_in(key) and seen[1] in (*NOT_LET_IN, INQUEUE)
 
     # ---- members
 
     def spend(self, pod: PodInfo, vector: Vector) -> None:
-        """The book counts a pod."""
+        """Count a pod's room as used from the promise of its group."""
         key = pod.batch.group if pod.batch is not None else None
         before = self._spender.get(pod.uid)
         if before is not None and before != key:
@@ -560,11 +583,11 @@ class Promises:
             self._count(key, promise)
 
     def restore(self, uid: str) -> None:
-        """The book counts the pod no more, and it has not run, or is no member any more."""
+        """Return a pod's room to the promise: it is no longer counted and has not run, or has left the gang."""
         key = self._spender.pop(uid, None)
         if key is not None and self._promises[key].restore(uid):
             self._count(key, self._promises[key])
 
     def promises(self) -> Iterable[tuple[GroupKey, str, Vector]]:
-        """Each group for which room is kept, its queue, and how much is left of it."""
+        """Return each group with a promise, its queue, and the rest for which room is kept."""
         return [(key, promise.queue, self._left(promise)) for key, promise in self._promises.items()]

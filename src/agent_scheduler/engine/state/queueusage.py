@@ -1,8 +1,9 @@
-"""Which queue a pod counts in, and what queues hold of the pods that are placed.
+"""The usage of queues: determines the queue of each pod, counts pods in the book, and wakes pods when there is room.
 
-Its group says it (Volcano's PodGroup), or the pod itself (`scheduling.volcano.sh/queue-name`), or its namespace by the
-same annotation. A pod of which nobody says anything is in the batch scheduler's default queue if it is that one's, and
-else in none and counts nowhere. As long as there is no Queue object nothing is counted.
+The queue of a pod is that of its group (a Volcano PodGroup), or that of its annotation
+`scheduling.volcano.sh/queue-name`, or that of the same annotation on its namespace. Without any of these, a pod of the
+batch scheduler is in the default queue, and any other pod is in no queue and not counted. While no Queue object exists,
+nothing is counted.
 """
 
 from __future__ import annotations
@@ -15,9 +16,9 @@ from ..quotas.book import QuotaBook
 from ..quotas.entries import Standing
 from ..quotas.queues import queue_info
 from ..quotas.shortfall import Shortfall
-from ..quotas.standings import State
+from ..quotas.standings import QuotaState
 from ..quotas.vector import Total, Vector, add_to, of_requests, take_from
-from ..quotas.waiting import WaitingPods, Wanted
+from ..quotas.waiting import QuotaWaitingPods, Wanted
 from .asks import turn_of_pod
 from .batchinfo import GroupKey
 from .gatedpods import GatedPods
@@ -25,72 +26,72 @@ from .keptroom import KeptRoom
 from .podclass import PodClass
 from .podinfo import Placement, PodInfo
 from .promises import Promises
-from .wantingpods import Together, WantingPods
+from .wantingpods import WantingGang, WantingPods
 
-#: Classes of which the vector is kept.
+#: The maximum number of classes whose vector is cached.
 _KEPT = 1024
 
 
 class QueueUsage:
-    """Owner of the quota book and of the pods that wait for a queue. Told by the ledger of each placement.
+    """Owner of the quota book and of the pods that wait for a queue. The ledger calls it for each placement.
 
-    Invariant, while there are queues: a placed pod of a queue stands in the book, assumed or bound as its placement is;
-    of the others those that can be placed do if they were let past the gate of their queue, or stand by where an
-    earlier process kept room for them. Besides, what is promised to groups stands there.
+    Invariant, while there are queues: a placed pod of a queue has an entry in the book, assumed or bound like its
+    placement. Of the other pods that can be placed, those have an entry that were admitted past the gate of their
+    queue, and those for which an earlier process or an eviction keeps room. Promises to groups have entries too.
     """
 
     def __init__(self, placements: Mapping[str, Placement]) -> None:
-        """`placements`: all that there are, by UID."""
+        """Count the placements in `placements`, a live map by UID."""
         self._placements = placements
-        #: Called with pods that may try again, since more fits into their queues: as many as fit beside one another.
+        #: Called with pods that may try again because their queues have room: as many as fit together.
         self.on_room: Callable[[Sequence[str]], object] = lambda uids: None
-        #: The same, of pods of sessions that say that they want nodes, and would not be taken by their queue any more.
+        #: Called with pods of sessions that report `Unschedulable` and whose queue no longer has room for them.
         self.on_not_taken: Callable[[Collection[str]], object] = lambda uids: None
-        #: Called when queues have room of which no event of a pod tells: one without a node has given back what was
-        #: reserved for it, or a group what is left of what it was promised, or pods are in another queue by what is
-        #: said of their group or namespace.
+        #: Called when queues have room that no event of a pod reports: a pod's reservation was released, the rest of a
+        #: group's promise ended, or pods changed their queue with their group or namespace.
         self.on_unreserved: Callable[[], object] = lambda: None
-        #: Called when what placed pods hold in queues may be another than before.
+        #: Called when the usage of queues by placed pods may have changed.
         self.on_held: Callable[[], object] = lambda: None
         #: Called when `active` has changed.
         self.on_active: Callable[[], object] = lambda: None
-        #: Names by which pods ask for the batch scheduler, and the queue of those of its pods that name none.
+        #: The names of the batch scheduler, and the queue of its pods that name none.
         self.batch_schedulers: Collection[str] = ()
         self.default_queue = DEFAULT_QUEUE
         self.book = QuotaBook()
-        self.waiting = WaitingPods()
+        self.waiting = QuotaWaitingPods()
         self.gated = GatedPods(self)
         self.promises = Promises(self)
         self.kept = KeptRoom(self)
         #: Namespace -> the queue of its pods that name none.
         self._namespaces: dict[str, str] = {}
-        #: Group of Volcano's -> the queue that it names, of those that are known.
+        #: Known Volcano PodGroup -> the queue that it names.
         self._groups: dict[GroupKey, str] = {}
-        #: Groups of Volcano that have not been observed yet and that pods with room in their queue name by now. The
+        #: Volcano PodGroups that were not observed so far and that pods with room in their queue name already. The
         #: podgroup controller creates a group before it names it in a pod, but another watch delivers it.
         self._expected: set[GroupKey] = set()
-        #: Groups of Kubernetes' own that are known.
+        #: The known Kubernetes PodGroups.
         self._native: set[GroupKey] = set()
         self._vectors: dict[PodClass, Vector] = {}
-        #: Pods that were called since more fitted into their queues, and neither were placed nor failed since. Each had
-        #: the room counted as its own that it was called for.
+        #: UID -> queue of pods that were woken because their queue had room, and that neither were placed nor failed
+        #: since. The room for which a pod was woken is counted for it.
         self._called: dict[str, str] = {}
-        #: Pods that are counted as reserved in a queue that holds more than it may, and wait for that to end: UIDs in
-        #: the order in which they came.
+        #: UIDs of pods that are reserved in a queue beyond its limit and wait until it is no longer exceeded, in the
+        #: order of addition.
         self._over: dict[str, None] = {}
         self.wanting = WantingPods(self)
-        #: Rises whenever a queue holds more than before.
+        #: Increases whenever the usage of a queue increases.
         self.taken = 0
-        #: Of placed pods that are not the batch scheduler's: UID -> queue and vector, and queue -> their sum.
+        #: UID -> (queue, vector) of placed pods of other schedulers than the batch scheduler.
         self._others: dict[str, tuple[str, Vector]] = {}
+        #: Queue -> the sum of `_others`.
         self._held_by_others: dict[str, Total] = {}
-        #: Whether there is any queue: else nobody need be asked or told.
+        #: Whether any queue exists; if not, nothing is counted.
         self.active = False
 
     # ---- objects
 
     def set_queue(self, queue: Queue) -> list[str]:
-        """A queue was added or changed. Returns what cannot be read of it."""
+        """Add or change a queue. Returns the problems of its invalid fields."""
         problems: list[str] = []
         before = self.book.info(queue.name)
         self.book.set_queue(queue_info(queue, problems))
@@ -110,9 +111,8 @@ class QueueUsage:
         self._say_anew(name)
 
     def _say_anew(self, queue: str) -> None:
-        """Have those tried again that wait for the queue: it has come, gone, opened or closed, and they say of it what
-        is not true any more."""
-        # Groups, in whose names there is a slash, and pods behind their gate stay in line: they are let in by it.
+        """Wake pods that wait for the queue, which was created, deleted, opened or closed, so that they report it."""
+        # Groups, whose names contain a slash, and gated pods stay in line, which admits them.
         told = [uid for uid in self.waiting.in_line(queue) if "/" not in uid and not self.gated.waits_as(uid)]
         for uid in told:
             self.waiting.remove(uid)
@@ -120,7 +120,7 @@ class QueueUsage:
             self.on_room(told)
 
     def _queues_changed(self, *, recount: bool) -> None:
-        """`recount`: a queue may take pods that it did not take before, or the other way round."""
+        """Update all state that depends on queues; `recount` if a queue may have begun or stopped to accept pods."""
         was_active, self.active = self.active, bool(self.book)
         if self.active and not was_active:
             self.wanting.look_at_all_again()
@@ -144,7 +144,7 @@ class QueueUsage:
         self.call()
 
     def set_namespace(self, name: str, queue: str) -> bool:
-        """The queue that a namespace names; empty: none, or there is no such namespace. Whether it is another."""
+        """Set the queue that a namespace names; empty for none or a deleted namespace. Returns whether it changed."""
         if self._namespaces.get(name, "") == queue:
             return False
         if queue:
@@ -155,8 +155,10 @@ class QueueUsage:
         return True
 
     def set_group(self, key: GroupKey, queue: str | None, members: Collection[str]) -> None:
-        """The queue that a PodGroup of Volcano's names, empty for none, and the UIDs of its members; None: there is no
-        such PodGroup any more."""
+        """Set the queue that a Volcano PodGroup names, with the UIDs of its members.
+
+        `queue` is empty if the group names none, None if the group is deleted.
+        """
         if self._groups.get(key) == queue:
             return
         if queue is None:
@@ -167,7 +169,7 @@ class QueueUsage:
         self._recount(self._placements[uid] for uid in members if uid in self._placements)
 
     def set_native_group(self, key: GroupKey, *, exists: bool) -> None:
-        """Whether there is this group of Kubernetes' own."""
+        """Set whether a Kubernetes PodGroup exists."""
         if exists == (key in self._native):
             return
         if exists:
@@ -182,7 +184,7 @@ class QueueUsage:
             self.on_unreserved()
 
     def _recount(self, placements: Iterable[Placement]) -> None:
-        """These pods may be in another queue than before, and so may any that waits."""
+        """Count these placements and all waiting pods again, since their queues may have changed."""
         if self.active:
             self.wanting.look_at_all_again()
             for placement in list(placements):
@@ -193,19 +195,21 @@ class QueueUsage:
             self.on_unreserved()
             self._ask_who_wants_nodes()
 
-    def wants_node(self, pod: PodInfo, *, nominated: bool, together: Together | None = None) -> None:
-        """No node would take it, and its queue would. `nominated`: others are leaving one for it. `together`: with whom
-        it wants one."""
+    def wants_node(self, pod: PodInfo, *, nominated: bool, together: WantingGang | None = None) -> None:
+        """Record that no node is feasible for a pod while its queue has room for it.
+
+        `nominated` is whether victims are leaving a node for it, `together` the members that want nodes with it.
+        """
         if self.concerns(pod):
             self.wanting.set(pod, nominated=nominated, together=together)
 
     def _ask_who_wants_nodes(self) -> None:
-        """Have those tried again of which it is not true any more that their queue would take them."""
+        """Wake pods that report `Unschedulable` although their queue no longer has room for them."""
         if self.active:
             self._not_taken(self.wanting.refused())
 
-    def _holds_more(self, queue: str) -> None:
-        """The same, where the queue holds more than before."""
+    def holds_more(self, queue: str) -> None:
+        """Wake pods that report `Unschedulable` and lost their room because the usage of `queue` has increased."""
         self.taken += 1
         self._not_taken(self.wanting.refused_since(queue))
 
@@ -236,12 +240,15 @@ class QueueUsage:
     # ---- placements
 
     def placed(self, placement: Placement) -> None:
-        """It is new, or something about it has changed."""
+        """Count a new or changed placement."""
         if self._count(placement):
             self.call()
 
     def _count(self, placement: Placement) -> bool:
-        """Whether more may fit into a queue: the pod was in another one, or took more, or was called for another."""
+        """Count a placement. Returns whether more may fit into a queue.
+
+        This is the case if the pod was in another queue, used more before, or was woken for another queue.
+        """
         pod, uid = placement.pod, placement.uid
         queue = self.queue_of(pod) if isinstance(pod, PodInfo) else ""
         frees = self._no_more_called(uid, queue)
@@ -259,19 +266,21 @@ class QueueUsage:
         other = isinstance(pod, PodInfo) and pod.scheduler_name not in self.batch_schedulers
         self._set_other(uid, (queue, vector) if queue and other else None)
         is_counted_so = before is not None and (before.queue, before.vector) == (queue, vector)
-        # One that was admitted counts before it is assumed; and what is placed counts for all, what is reserved only
-        # for those that it was reserved after.
+        # An admitted member of a session counts before it is assumed. A placed pod counts for all other pods, a
+        # reserved one only for those that come after it.
         if queue and (
             placement.assumed or before is None or before.standing is Standing.RESERVED or not is_counted_so
         ):
-            self._holds_more(queue)
+            self.holds_more(queue)
         if not is_counted_so or before is None or before.standing is not Standing.BOUND:
             self.on_held()
         return frees or (before is not None and not is_counted_so)
 
     def _no_more_called(self, uid: str, queue: str) -> bool:
-        """The pod has what it was called for, or waits again. Whether others may have that, as it is in `queue` by
-        now, and was called for another."""
+        """End the wake-up of a pod that was placed in `queue` or waits again.
+
+        Returns whether other pods may have the room, because the pod was woken for another queue than `queue`.
+        """
         called = self._called.pop(uid, queue)
         if called != queue:
             self.book.fallen.add(called)
@@ -289,8 +298,10 @@ class QueueUsage:
             add_to(self._held_by_others.setdefault(new[0], {}), new[1])
 
     def seen(self, pod: PodInfo) -> None:
-        """A pod that waits is new, or may have changed: perhaps it names another queue than the one that it waits for,
-        or in which it has room reserved."""
+        """Update a new or changed pod without a node.
+
+        It may name another queue than the one that it waits for or in which it has reserved room.
+        """
         fallen = len(self.book.fallen)
         self._expect_group(pod)
         if pod.batch is not None and pod.batch.gate_managed:
@@ -305,7 +316,7 @@ class QueueUsage:
             return
         queue = self.queue_of(pod)
         if wanted_one_in and wanted_one_in != queue:
-            # It says that its queue would take it, and is in another one by now.
+            # The pod reports that its former queue had room, but it is in another queue now.
             self._not_taken([pod.uid])
         if self._called.get(pod.uid, queue) != queue:
             self._no_more_called(pod.uid, queue)
@@ -326,7 +337,7 @@ class QueueUsage:
             self._expected.add(group)
 
     def removed(self, uid: str) -> None:
-        """It is placed no more. One that was let past the gate of its queue keeps its room until it has `left`."""
+        """Stop counting a placement. A pod that was admitted past its gate stays reserved until `left` is called."""
         pod = self.gated.keeping.get(uid)
         if pod is None:
             self.uncount(uid)
@@ -337,8 +348,10 @@ class QueueUsage:
         self.on_held()
 
     def uncount(self, uid: str) -> None:
-        """The pod counts no more. Where it was bound it has run, and its group is promised nothing for it again; nor is
-        it for one that has given its room back."""
+        """Remove the entry of a pod, and return its part to the promise of its group.
+
+        The promise gets nothing back for a bound pod, which has run, and for a pod whose reservation was released.
+        """
         entry = self.book.entry(uid)
         self.book.remove(uid)
         if entry is not None and entry.standing is not Standing.BOUND and uid not in self.gated.given_back:
@@ -347,18 +360,18 @@ class QueueUsage:
     # ---- stages
 
     def stand_by(self, pod: PodInfo) -> None:
-        """Count a pod whose stage has not come as long as its status nominates a node, until it is placed."""
+        """Count a pod of a reserved stage while its status nominates a node, until it is placed."""
         if self.kept.see(pod, is_placed=pod.uid in self._placements):
             self._not_kept([pod.uid])
 
     def claim(self, pods: Iterable[PodInfo]) -> None:
-        """Others are leaving nodes for these pods of the batch scheduler, and for no others of its."""
+        """Set the pods of the batch scheduler for which victims are leaving nodes."""
         over = self.kept.claim(pods, self._placements)
         if over:
             self._not_kept(over)
 
     def _not_kept(self, uids: Iterable[str]) -> None:
-        """These pods have what is reserved for them behind their gate, and nothing else."""
+        """Stop counting pods whose room is no longer kept, unless they are reserved or placed."""
         for uid in uids:
             if uid not in self.gated.keeping and uid not in self._placements:
                 self.uncount(uid)
@@ -368,7 +381,7 @@ class QueueUsage:
     # ---- gates
 
     def reserve(self, pod: PodInfo) -> None:
-        """Count a pod that was let past the gate of its queue, if it is not placed."""
+        """Count a pod that was admitted past the gate of its queue, if it is not placed."""
         queue = self.keeping_queue(pod)
         if not (self.active and self.gated.asks_queues) or pod.uid in self._placements:
             return
@@ -380,14 +393,14 @@ class QueueUsage:
             self.uncount(pod.uid)
         self.wanting.look_again(pod.uid)
         if queue and (before is None or (before.queue, before.vector) != (queue, self.vector(pod))):
-            self._holds_more(queue)
+            self.holds_more(queue)
         if pod.uid in self.waiting:
-            # Its own room is counted now, and would never be free for it.
+            # The pod's own room is counted now, so it would never find room for itself in line.
             self.waiting.remove(pod.uid)
             self._over[pod.uid] = None
 
     def unreserve(self, uid: str) -> None:
-        """The pod counts no more, unless it is placed or its room is kept for another reason."""
+        """Stop counting a pod, unless it is placed or its room is kept for another reason."""
         if uid not in self._placements:
             if not self.kept.count(uid):
                 self.uncount(uid)
@@ -396,32 +409,32 @@ class QueueUsage:
             self.on_unreserved()
 
     def wait_for(self, name: str, wanted: Wanted, first: PodInfo) -> None:
-        """What waits under this name does so for these queues until so much fits, in the turn of `first`."""
+        """Let the pods under this name wait for `wanted` in their queues, with the turn of the pod `first`."""
         self.waiting.add(name, wanted, turn_of_pod(first)._replace(uid=name))
         self.book.fallen.update(wanted)
 
     # ---- questions
 
-    def state_of(self, pod: PodInfo) -> State:
-        """How far the pod has come with room of its queue."""
+    def state_of(self, pod: PodInfo) -> QuotaState:
+        """Return the state of the pod in the account of queues."""
         uid = pod.uid
         if uid in self._placements or uid in self.kept.pods:
-            return State.STANDS_BY if pod.stands_by else State.PLACED
+            return QuotaState.STANDS_BY if pod.stands_by else QuotaState.PLACED
         if uid in self.gated.held:
-            return State.GATED
+            return QuotaState.GATED
         if uid in self.gated.reserved and self.keeping_queue(pod) == self.queue_of(pod):
-            return State.LET_IN
-        return State.GIVEN_BACK if uid in self.gated else State.WAITS
+            return QuotaState.LET_IN
+        return QuotaState.GIVEN_BACK if uid in self.gated else QuotaState.WAITS
 
-    def state_of_group(self, key: GroupKey) -> State:
-        return State.PROMISED if self.promises.is_let_in(key) else State.WAITS
+    def state_of_group(self, key: GroupKey) -> QuotaState:
+        return QuotaState.PROMISED if self.promises.is_let_in(key) else QuotaState.WAITS
 
     def others(self) -> dict[str, Vector]:
-        """By queue, what placed pods hold in it that are not the batch scheduler's."""
+        """Return the usage of queues by placed pods of other schedulers than the batch scheduler."""
         return {queue: dict(held) for queue, held in self._held_by_others.items() if any(held.values())}
 
     def queue_of(self, pod: PodInfo) -> str:
-        """Empty for a pod in no queue."""
+        """Return the queue of a pod; empty for a pod in no queue."""
         said, of_batch = pod.batch, pod.scheduler_name in self.batch_schedulers
         if said is not None:
             group = said.group
@@ -429,23 +442,27 @@ class QueueUsage:
             if of_group is not None:
                 return of_group or self.default_queue
             if of_batch and group is not None and group.native:
-                # Such a group names no queue, and is in one as a whole.
+                # A Kubernetes PodGroup names no queue, and all of it must be in one queue.
                 return self.default_queue
             if said.queue:
                 return said.queue
         return self._namespaces.get(pod.namespace) or (self.default_queue if of_batch else "")
 
     def keeping_queue(self, pod: PodInfo) -> str:
-        """The queue that keeps room for the pod while it has no node. Empty for a pod in none, and for one that cannot
-        be placed: its queue takes no pods, or less than this pod asks for even where it is empty, or the group is not
-        there without which nobody places it."""
+        """Return the queue that keeps room for the pod while it has no node; empty if none does.
+
+        No queue does for a pod that cannot be placed: its queue accepts no pods or is too small for it even when empty,
+        or its group does not exist.
+        """
         queue = self.queue_of(pod)
         is_placeable = self.keeps_room(queue) and self.book.could_hold(queue, self.vector(pod))
         return queue if is_placeable and self._has_group(pod) else ""
 
     def keeps_room(self, queue: str) -> bool:
-        """Whether room of the queue is kept for pods and groups that are to come: one that is closed, or not there,
-        places none of them, and queues beside it would be short of that room for nothing."""
+        """Return whether room of the queue may be kept for pods and groups without nodes, that is, whether it is open.
+
+        A closed or missing queue places no pods, so the room would be kept from its siblings in vain.
+        """
         info = self.book.info(queue)
         return info is not None and info.open
 
@@ -462,7 +479,10 @@ class QueueUsage:
         return self.active and bool(self.queue_of(pod))
 
     def full(self, pod: PodInfo) -> Shortfall | None:
-        """Why the pod's queue, or one above it, cannot hold it now. Then it waits until `on_room` names it."""
+        """Return why the pod's queue, or an ancestor, has no room for it; None if all have.
+
+        Without room, the pod waits until `on_room` is called with it.
+        """
         queue = self.queue_of(pod)
         vector = self._vector(pod.cls)
         short = self.book.shortfall(queue, vector, pod.uid, _group_of(pod)) if queue else None
@@ -482,13 +502,15 @@ class QueueUsage:
         return short
 
     def is_held(self, uid: str) -> bool:
-        """Whether the pod was refused by its queue, and not called since."""
+        """Return whether the pod's queue has refused it and it was not woken since."""
         return uid in self.waiting or uid in self._over
 
     def gang_full(self, pods: Sequence[PodInfo], minimum: int) -> Shortfall | None:
-        """Why queues cannot hold `minimum` of these pods beside one another, all if they are fewer, as others may have
-        gates, taken in their order: what they lack for the first ones. Then each of them waits until there is room for
-        that many."""
+        """Return why queues have no room for `minimum` of these pods together; None if they have.
+
+        If there are fewer pods, because others have gates, all of them count. The shortfall is that of the first ones,
+        in their order. Without room, each of the pods waits until there is room for that many.
+        """
         if not self.active:
             return None
         minimum = min(minimum, len(pods))
@@ -515,7 +537,10 @@ class QueueUsage:
         return next(short for short in shorts if short is not None)
 
     def admit(self, pod: PodInfo) -> str:
-        """Counts a pod as assumed that is about to be. Why its queue cannot hold it, for people; empty if it does."""
+        """Count a pod that is about to be assumed.
+
+        Returns a message if its queue has no room for it; then it is not counted. Returns "" otherwise.
+        """
         queue = self.queue_of(pod)
         if not self.active or not queue:
             return ""
@@ -528,11 +553,11 @@ class QueueUsage:
         return ""
 
     def withdraw(self, pod: PodInfo) -> None:
-        """A pod that was admitted is not assumed after all. As it was before, it may be reserved."""
+        """Undo `admit` for a pod that is not assumed; it may be reserved as before."""
         self.removed(pod.uid)
 
     def vector(self, pod: PodInfo) -> Vector:
-        """What the pod counts as."""
+        """Return the requests of the pod as a vector."""
         return self._vector(pod.cls)
 
     def _vector(self, cls: PodClass) -> Vector:
@@ -546,10 +571,14 @@ class QueueUsage:
     # ---- waking
 
     def call(self) -> None:
-        """Let on those that wait for room which there is now. Pods without a gate that are called are to be placed, or
-        `unplaced` or `left` is to be called for them; the others are let past theirs."""
+        """Wake the pods and groups that wait for room which is available now.
+
+        Gated pods are admitted, groups are promised their room. The other pods must be placed, or `unplaced` or `left`
+        must be called for them.
+        """
         fallen = self.book.fallen
-        # Gated pods of which it is decided anew are in no line, and others would have their turn: `admit` calls again.
+        # While members of gangs are chosen again, they are in no line, so others would have their turn. `admit` calls
+        # this again.
         if fallen and not self.gated.is_due:
             found = self.waiting.fitting(self.book, fallen) if self.waiting else []
             fallen.clear()
@@ -571,14 +600,14 @@ class QueueUsage:
                 self.call()
 
     def unplaced(self, uid: str) -> None:
-        """The pod has no node after all: others may have the room that it was called for."""
+        """End the wake-up of a pod that found no node, so that other pods may have the room."""
         queue = self._called.pop(uid, "")
         if queue:
             self.book.fallen.add(queue)
             self.call()
 
     def left(self, uid: str) -> None:
-        """The pod waits for nothing any more."""
+        """Remove a pod that no longer waits."""
         self._over.pop(uid, None)
         self.wanting.drop(uid)
         self.gated.drop(uid)
@@ -589,5 +618,5 @@ class QueueUsage:
 
 
 def _group_of(pod: PodInfo) -> str:
-    """By what the book names what is promised to the pod's group; empty for a pod in none."""
+    """Return the name of the promise to the pod's group in the book; empty for a pod without a group."""
     return pod.batch.group.text if pod.batch is not None and pod.batch.group is not None else ""

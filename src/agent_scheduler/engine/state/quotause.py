@@ -39,7 +39,7 @@ _resources = msgspec.json.Decoder(wire.Resources | None)
 _affinity = msgspec.json.Decoder(wire.Affinity | None)
 
 
-class Scoped(msgspec.Struct, frozen=True, gc=False):
+class ScopeFacts(msgspec.Struct, frozen=True, gc=False):
     """The properties of a pod that scopes of quotas depend on."""
 
     #: Whether `activeDeadlineSeconds` is set.
@@ -90,7 +90,7 @@ class Scoped(msgspec.Struct, frozen=True, gc=False):
 class QuotaUse(msgspec.Struct, frozen=True):
     """The usage of one pod, or of several pods with equal scopes."""
 
-    scoped: Scoped
+    scoped: ScopeFacts
     amounts: Nanos
 
 
@@ -115,7 +115,7 @@ def quota_parts(text: str) -> tuple[QuotaUse, ...]:
         return ()
     return tuple(
         QuotaUse(
-            Scoped(
+            ScopeFacts(
                 terminating="Terminating" in part.scopes,
                 best_effort="BestEffort" in part.scopes,
                 priority_class=part.priority_class_name,
@@ -182,7 +182,7 @@ def _use(
         crosses = crosses_namespaces(_affinity.decode(affinity)) if affinity else False
     except (QuantityError, msgspec.MsgspecError):
         amounts, crosses = {}, False
-    scoped = Scoped(
+    scoped = ScopeFacts(
         terminating=terminating,
         best_effort=not asks_for_quality(amounts),
         priority_class=priority_class,

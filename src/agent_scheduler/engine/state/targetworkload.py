@@ -33,7 +33,7 @@ CHANGED: Final = 0.1
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class TargetPodKind:
     """Pods with equal requests and equal requirements for nodes. Compared by these."""
 
     #: Amounts in the ledger's units, without the resource `PODS`.
@@ -69,10 +69,10 @@ class Kind:
 
 def kind_of(
     requests: Mapping[str, int], labels: Mapping[str, str], selector: NodeSelector | None = None
-) -> Kind:
+) -> TargetPodKind:
     asked = tuple(sorted((name, amount) for name, amount in requests.items() if name != PODS))
     written = b"" if selector is None else msgspec.json.encode(selector)
-    return Kind(asked, tuple(sorted(labels.items())), selector, written)
+    return TargetPodKind(asked, tuple(sorted(labels.items())), selector, written)
 
 
 class TargetWorkload:
@@ -83,15 +83,15 @@ class TargetWorkload:
         self.wanted = False
         self.version = 0
         #: (kind, its share of all pods), the most frequent first.
-        self.kinds: tuple[tuple[Kind, float], ...] = ()
+        self.kinds: tuple[tuple[TargetPodKind, float], ...] = ()
         #: The values computed from `kinds`, by key; see `derive`.
         self.derived: dict[Hashable, Any] = {}
         #: The shares of all counted kinds at the last update of `kinds`.
-        self._drawn: dict[Kind, float] = {}
-        self._counts: dict[Kind, int] = {}
+        self._drawn: dict[TargetPodKind, float] = {}
+        self._counts: dict[TargetPodKind, int] = {}
         self._total = 0
         self._look_at = 1
-        self._of_class: WeakKeyDictionary[PodClass, Kind] = WeakKeyDictionary()
+        self._of_class: WeakKeyDictionary[PodClass, TargetPodKind] = WeakKeyDictionary()
 
     def derive(self, key: Hashable, work_out: Callable[[], T]) -> T:
         """Return what `work_out` computes from `kinds`; cached under `key` until they change."""
@@ -137,11 +137,11 @@ class TargetWorkload:
             self.derived.clear()
             self.version += 1
 
-    def _keep(self, counts: Iterable[tuple[Kind, int]]) -> None:
+    def _keep(self, counts: Iterable[tuple[TargetPodKind, int]]) -> None:
         self._counts = dict(counts)
         self._total = sum(self._counts.values())
 
 
-def _frequency(entry: tuple[Kind, float]) -> tuple[float, tuple[object, ...]]:
+def _frequency(entry: tuple[TargetPodKind, float]) -> tuple[float, tuple[object, ...]]:
     kind, count = entry
     return -count, kind.order

@@ -14,7 +14,7 @@ from .inline import Disk
 from .podvolumes import ClaimKey, PodVolumes
 
 
-class Placed(NamedTuple):
+class PlacedVolumes(NamedTuple):
     node_name: str
     volumes: PodVolumes
 
@@ -24,7 +24,7 @@ class VolumeUse:
 
     def __init__(self) -> None:
         self.version = 0
-        self._placed: dict[str, Placed] = {}
+        self._placed: dict[str, PlacedVolumes] = {}
         self._on: dict[str, dict[str, PodVolumes]] = {}
         #: Node -> `version` when its pods last changed.
         self._stamps: dict[str, int] = {}
@@ -37,7 +37,7 @@ class VolumeUse:
 
     def set(self, uid: str, node_name: str, volumes: PodVolumes) -> None:
         """Record a pod that is bound or assumed on a node; an earlier record is replaced."""
-        placed = Placed(node_name, volumes)
+        placed = PlacedVolumes(node_name, volumes)
         if self._placed.get(uid) == placed:
             return
         self.remove(uid)
@@ -85,11 +85,11 @@ class VolumeUse:
         """Return an upper bound of the volumes on a node: shared volumes count once per pod."""
         return self._counts.get(node_name, 0)
 
-    def users(self, claim: ClaimKey) -> Mapping[str, Placed]:
+    def users(self, claim: ClaimKey) -> Mapping[str, PlacedVolumes]:
         """Return the placements of the pods that use a claim, by UID."""
         return {uid: self._placed[uid] for uid in self._users.get(claim, ())}
 
-    def disk_users(self, disk: Disk) -> Iterable[tuple[str, Placed]]:
+    def disk_users(self, disk: Disk) -> Iterable[tuple[str, PlacedVolumes]]:
         """Return the pods that reference the disk directly, or a disk of the same name in another Ceph cluster."""
         return [(uid, self._placed[uid]) for uid in self._disk_users.get((disk.kind, disk.name), ())]
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from .queueusage import QueueUsage
 
 
-class _Kind(NamedTuple):
+class _WantingKind(NamedTuple):
     """Pods with equal requirements for a queue.
 
     A queue refuses all or none of the pods of a kind without reserved room. Of pods with reserved room, it refuses
@@ -30,7 +30,7 @@ class _Kind(NamedTuple):
     reserved: bool
 
 
-class Together(NamedTuple):
+class WantingGang(NamedTuple):
     """Members of a gang that want nodes together.
 
     `uids` are the members, `wanted` the required room by queue in addition to their reserved room. Without this room,
@@ -51,11 +51,11 @@ class WantingPods:
         self._usage = usage
         self._pods: dict[str, PodInfo] = {}
         #: UID -> the members that want nodes together, for members of a gang without its minimum.
-        self._together: dict[str, Together] = {}
-        self._kind_of: dict[str, _Kind] = {}
-        self._kinds: dict[_Kind, dict[str, None]] = {}
+        self._together: dict[str, WantingGang] = {}
+        self._kind_of: dict[str, _WantingKind] = {}
+        self._kinds: dict[_WantingKind, dict[str, None]] = {}
 
-    def set(self, pod: PodInfo, *, nominated: bool, together: Together | None = None) -> None:
+    def set(self, pod: PodInfo, *, nominated: bool, together: WantingGang | None = None) -> None:
         """Add a pod, or replace it.
 
         A `nominated` pod waits for its victims to leave. No autoscaler adds a node for it, and it keeps its nomination
@@ -68,7 +68,7 @@ class WantingPods:
         if not nominated:
             self._put(pod)
 
-    def together(self, pods: Sequence[PodInfo], minimum: int) -> Together | None:
+    def together(self, pods: Sequence[PodInfo], minimum: int) -> WantingGang | None:
         """Return the members that want nodes together; None if the gang has its minimum.
 
         `minimum` is the number of `pods` that the gang still needs.
@@ -80,7 +80,7 @@ class WantingPods:
         for pod in pods[:minimum]:
             if pod.uid not in usage.gated.keeping:
                 add_to(wanted.setdefault(usage.queue_of(pod), {}), usage.vector(pod))
-        return Together(tuple(pod.uid for pod in pods), wanted)
+        return WantingGang(tuple(pod.uid for pod in pods), wanted)
 
     def drop(self, uid: str) -> None:
         """Remove a pod; an unknown one is ignored."""
@@ -106,7 +106,7 @@ class WantingPods:
         usage = self._usage
         queue = usage.queue_of(pod)
         wanted = tuple(sorted(self._wanted(pod, queue).items()))
-        kind = _Kind(queue, wanted, pod.uid in usage.gated.keeping)
+        kind = _WantingKind(queue, wanted, pod.uid in usage.gated.keeping)
         self._kind_of[pod.uid] = kind
         self._kinds.setdefault(kind, {})[pod.uid] = None
 

@@ -23,7 +23,7 @@ V = TypeVar("V")
 
 
 @dataclass(slots=True, eq=False)
-class Assumed(Generic[V]):
+class AssumedValue(Generic[V]):
     """A value and its holders.
 
     `written` is the version of the object with it; -1 until the API server has answered.
@@ -41,7 +41,7 @@ class AssumeCache(Generic[K, V]):
     """
 
     def __init__(self) -> None:
-        self._assumed: dict[K, Assumed[V]] = {}
+        self._assumed: dict[K, AssumedValue[V]] = {}
         self._held: dict[str, dict[K, None]] = {}
 
     def __len__(self) -> int:
@@ -71,7 +71,7 @@ class AssumeCache(Generic[K, V]):
         found = self._assumed.get(key)
         new = found is None
         if found is None:
-            found = self._assumed[key] = Assumed(value)
+            found = self._assumed[key] = AssumedValue(value)
         assert found.value == value, "an object is assumed for one thing at a time"
         found.holders.add(holder)
         self._held.setdefault(holder, {})[key] = None

@@ -23,7 +23,7 @@ VolumeId = tuple[str, str]
 ByDriver = Mapping[str, AbstractSet[str]]
 
 
-class _Kept(NamedTuple):
+class _CachedVolumes(NamedTuple):
     stamps: tuple[int, tuple[int, int]]
     found: ByDriver
 
@@ -34,7 +34,7 @@ class Attached:
     def __init__(self, catalogue: Catalogue, use: VolumeUse) -> None:
         self.catalogue = catalogue
         self.use = use
-        self._kept: dict[str, _Kept] = {}
+        self._kept: dict[str, _CachedVolumes] = {}
         #: Claim or volume -> the nodes whose results depend on it. Removed when it changes or is deleted.
         self._read_for: dict[ClaimKey | str, set[str]] = {}
         self._seen = catalogue.touches
@@ -72,7 +72,7 @@ class Attached:
             # Most results are of deleted nodes.
             self._kept.clear()
         found = self._sorted(node_name, pods)
-        self._kept[node_name] = _Kept(stamps, found)
+        self._kept[node_name] = _CachedVolumes(stamps, found)
         return found
 
     def _read(self, key: ClaimKey | str, node_name: str) -> None:

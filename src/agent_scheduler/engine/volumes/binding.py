@@ -33,7 +33,7 @@ NOT_ENOUGH_SPACE: Final = "node(s) did not have enough free storage"
 PV_NOT_EXIST: Final = "node(s) unavailable due to one or more pvc(s) bound to non-existent pv(s)"
 
 
-class Plan(NamedTuple):
+class VolumePlan(NamedTuple):
     """The requirements of a pod on any node. Valid for one version of the `Catalogue`."""
 
     #: The volume of each bound claim; None for one that does not exist.
@@ -63,7 +63,7 @@ class Judgement(NamedTuple):
         return ~refused
 
 
-def plan(volumes: PodVolumes, catalogue: Catalogue) -> Plan | Unresolvable | None:
+def plan(volumes: PodVolumes, catalogue: Catalogue) -> VolumePlan | Unresolvable | None:
     """Return the requirements of a pod's claims; None for a pod without claims."""
     if not volumes.claims:
         return None
@@ -77,14 +77,14 @@ def plan(volumes: PodVolumes, catalogue: Catalogue) -> Plan | Unresolvable | Non
             choosing.append(claim)
         else:
             selected.append((claim, node_name))
-    return Plan(
+    return VolumePlan(
         tuple(catalogue.volumes.get(claim.volume_name) for claim in claims.bound_claims),
         tuple(selected),
         claims_to_bind(choosing, catalogue),
     )
 
 
-def judge(plan: Plan, catalogue: Catalogue, nodes: Columns, rows: Rows) -> Judgement:
+def judge(plan: VolumePlan, catalogue: Catalogue, nodes: Columns, rows: Rows) -> Judgement:
     none = np.zeros(rows.shape[0], dtype=np.bool_)
     found = Judgement(none, none.copy(), none.copy(), none.copy())
     _judge_bound(plan, catalogue, nodes, rows, found)
@@ -92,18 +92,20 @@ def judge(plan: Plan, catalogue: Catalogue, nodes: Columns, rows: Rows) -> Judge
     return found
 
 
-def feasible(plan: Plan, catalogue: Catalogue, nodes: Columns, rows: Rows) -> Bools:
+def feasible(plan: VolumePlan, catalogue: Catalogue, nodes: Columns, rows: Rows) -> Bools:
     return judge(plan, catalogue, nodes, rows).feasible
 
 
-def reasons(plan: Plan, catalogue: Catalogue, nodes: Columns, rows: Rows) -> Mapping[str, int]:
+def reasons(plan: VolumePlan, catalogue: Catalogue, nodes: Columns, rows: Rows) -> Mapping[str, int]:
     """Return the number of `rows` for each reason; a row with two reasons counts for both."""
     found = judge(plan, catalogue, nodes, rows)
     words = zip((NODE_CONFLICT, BIND_CONFLICT, NOT_ENOUGH_SPACE, PV_NOT_EXIST), found, strict=True)
     return {reason: count for reason, mask in words if (count := int(mask.sum()))}
 
 
-def _judge_bound(plan: Plan, catalogue: Catalogue, nodes: Columns, rows: Rows, found: Judgement) -> None:
+def _judge_bound(
+    plan: VolumePlan, catalogue: Catalogue, nodes: Columns, rows: Rows, found: Judgement
+) -> None:
     """Judge the bound claims. The first claim in the spec with an unreachable volume determines the reason."""
     still = np.ones(rows.shape[0], dtype=np.bool_)
     for volume in plan.bound:
@@ -128,7 +130,9 @@ def _reached(volume: VolumeInfo, catalogue: Catalogue, nodes: Columns, rows: Row
     return np.where(there, reached(volume.migrated_reach, nodes, rows), here)
 
 
-def _judge_waiting(plan: Plan, catalogue: Catalogue, nodes: Columns, rows: Rows, found: Judgement) -> None:
+def _judge_waiting(
+    plan: VolumePlan, catalogue: Catalogue, nodes: Columns, rows: Rows, found: Judgement
+) -> None:
     if plan.all_bound:
         return
     still = np.ones(rows.shape[0], dtype=np.bool_)

@@ -186,7 +186,10 @@ def class_info(each: storage.StorageClass) -> ClassInfo:
     if each.allowed_topologies:
         terms = [
             wire.NodeSelectorTerm(
-                [wire.Requirement(part.key, "In", part.values) for part in term.match_label_expressions]
+                [
+                    wire.SelectorRequirement(part.key, "In", part.values)
+                    for part in term.match_label_expressions
+                ]
             )
             for term in each.allowed_topologies
             # A term without expressions, or that no value satisfies, allows nothing.
@@ -268,7 +271,7 @@ def _selector(selector: wire.LabelSelector | None, place: str) -> LabelSelector 
 def _label_reach(selector: LabelSelector) -> Reach:
     """Convert a label selector; a node selector has all its operators."""
     requirements = [
-        wire.Requirement(key, operator, sorted(values) or None)
+        wire.SelectorRequirement(key, operator, sorted(values) or None)
         for key, operator, values in selector.requirements
     ]
     return reach_of(wire.NodeSelector([wire.NodeSelectorTerm(requirements)]))

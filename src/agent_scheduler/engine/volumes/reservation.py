@@ -19,7 +19,7 @@ from ..state.nodeinfo import NodeInfo
 from ..state.nodeselection import reaches
 from ..state.podvolumes import ClaimKey, PodVolumes
 from ..state.records import version_number
-from .binding import BIND_CONFLICT, NODE_CONFLICT, PV_NOT_EXIST, Plan, plan
+from .binding import BIND_CONFLICT, NODE_CONFLICT, PV_NOT_EXIST, VolumePlan, plan
 from .catalogue import Catalogue
 from .claims import Unresolvable
 from .matching import find_matching_volumes
@@ -61,7 +61,7 @@ class ReservedVolumes(NamedTuple):
         return not (self.static_bindings or self.dynamic_provisions)
 
 
-class Write(NamedTuple):
+class ObjectPatch(NamedTuple):
     """A JSON merge patch of one object: `resource` is the API's plural, `namespace` empty for volumes."""
 
     resource: str
@@ -75,7 +75,7 @@ class Progress(enum.Enum):
     WAIT = enum.auto()
 
 
-class Failed(NamedTuple):
+class ReservationFailed(NamedTuple):
     """The attempt has failed; `reason` is for people."""
 
     reason: str
@@ -109,7 +109,9 @@ def unreserve(catalogue: Catalogue, holder: str) -> list[VolumeInfo | ClaimInfo]
     return catalogue.release(holder)
 
 
-def _take(found: Plan, catalogue: Catalogue, node: NodeInfo, holder: str) -> ReservedVolumes | Unresolvable:
+def _take(
+    found: VolumePlan, catalogue: Catalogue, node: NodeInfo, holder: str
+) -> ReservedVolumes | Unresolvable:
     """Take volumes. Stops at the first claim without one; earlier ones stay taken."""
     chosen = find_matching_volumes(found.claims_to_bind, node)
     bindings, provisions = [], []
@@ -129,7 +131,7 @@ def _take(found: Plan, catalogue: Catalogue, node: NodeInfo, holder: str) -> Res
 # ---- writes
 
 
-def due(reservation: ReservedVolumes, catalogue: Catalogue) -> tuple[Write, ...]:
+def due(reservation: ReservedVolumes, catalogue: Catalogue) -> tuple[ObjectPatch, ...]:
     """Return the writes that are still to be made, without those that another pod with the same claim has made."""
     writes = []
     for binding in reservation.static_bindings:
@@ -146,7 +148,7 @@ def due(reservation: ReservedVolumes, catalogue: Catalogue) -> tuple[Write, ...]
     return tuple(writes)
 
 
-def written(write: Write, catalogue: Catalogue, resource_version: str) -> None:
+def written(write: ObjectPatch, catalogue: Catalogue, resource_version: str) -> None:
     """Record that the API server has accepted a write; the object has this version now."""
     version = version_number(resource_version)
     if write.resource == VOLUMES:
@@ -155,7 +157,7 @@ def written(write: Write, catalogue: Catalogue, resource_version: str) -> None:
         catalogue.selected.written((write.namespace, write.name), version)
 
 
-def _bind_volume(volume: VolumeInfo, claim: ClaimInfo) -> Write:
+def _bind_volume(volume: VolumeInfo, claim: ClaimInfo) -> ObjectPatch:
     metadata: dict[str, object] = {"uid": volume.uid, "resourceVersion": volume.resource_version}
     if volume.claim_ref is None and not volume.by_controller:
         # Informs the volume controller that neither names the other in its spec.
@@ -169,16 +171,16 @@ def _bind_volume(volume: VolumeInfo, claim: ClaimInfo) -> Write:
         "resourceVersion": claim.resource_version,
     }
     body = _encode({"metadata": metadata, "spec": {"claimRef": reference}})
-    return Write(VOLUMES, "", volume.name, body)
+    return ObjectPatch(VOLUMES, "", volume.name, body)
 
 
-def _select_node(claim: ClaimInfo, node_name: str) -> Write:
+def _select_node(claim: ClaimInfo, node_name: str) -> ObjectPatch:
     metadata = {
         "uid": claim.uid,
         "resourceVersion": claim.resource_version,
         "annotations": {SELECTED_NODE: node_name},
     }
-    return Write(CLAIMS, claim.namespace, claim.name, _encode({"metadata": metadata}))
+    return ObjectPatch(CLAIMS, claim.namespace, claim.name, _encode({"metadata": metadata}))
 
 
 # ---- waiting
@@ -186,16 +188,16 @@ def _select_node(claim: ClaimInfo, node_name: str) -> Write:
 
 def check_bindings(
     reservation: ReservedVolumes, catalogue: Catalogue, node: NodeInfo | None, *, pod_exists: bool = True
-) -> Progress | Failed:
+) -> Progress | ReservationFailed:
     """Return the progress of binding the pod's claims, once all due writes are made.
 
     Reads the state from the watch, not assumptions: a write that the watch has yet to report means WAIT.
     """
     if node is None:
         name = reservation.node_name
-        return Failed(f'failed to get node "{name}": node "{name}" not found')
+        return ReservationFailed(f'failed to get node "{name}": node "{name}" not found')
     if not pod_exists:
-        return Failed("pod does not exist any more")
+        return ReservationFailed("pod does not exist any more")
     for binding in reservation.static_bindings:
         found = _bound(binding, catalogue, node)
         if found is not Progress.DONE:
@@ -207,38 +209,42 @@ def check_bindings(
     return Progress.DONE
 
 
-def _bound(binding: BindingInfo, catalogue: Catalogue, node: NodeInfo) -> Progress | Failed:
+def _bound(binding: BindingInfo, catalogue: Catalogue, node: NodeInfo) -> Progress | ReservationFailed:
     volume = catalogue.volumes.get(binding.volume)
     if volume is None:
-        return Failed(f'failed to check binding: could not find v1.PersistentVolume "{binding.volume}"')
+        return ReservationFailed(
+            f'failed to check binding: could not find v1.PersistentVolume "{binding.volume}"'
+        )
     claim = _same_claim(binding, catalogue)
     if claim is None:
-        return Failed(f"failed to check binding: {_no_claim(binding.claim)}")
+        return ReservationFailed(f"failed to check binding: {_no_claim(binding.claim)}")
     if catalogue.taken.get(volume.name) is not None:
         return Progress.WAIT
     if not reaches(catalogue.reach(volume, node.name), node):
         return _unreachable(volume, node)
     ref = volume.claim_ref
     if ref is None or not ref.uid:
-        return Failed(f'ClaimRef got reset for pv "{volume.name}"')
+        return ReservationFailed(f'ClaimRef got reset for pv "{volume.name}"')
     if ref.uid != claim.uid:
-        return Failed(f'pv "{volume.name}" was bound to another claim')
+        return ReservationFailed(f'pv "{volume.name}" was bound to another claim')
     return _settled(claim, catalogue, node)
 
 
-def _provisioned(provision: DynamicProvision, catalogue: Catalogue, node: NodeInfo) -> Progress | Failed:
+def _provisioned(
+    provision: DynamicProvision, catalogue: Catalogue, node: NodeInfo
+) -> Progress | ReservationFailed:
     claim = _same_claim(provision, catalogue)
     if claim is None:
-        return Failed(f"failed to check provisioning pvc: {_no_claim(provision.claim)}")
+        return ReservationFailed(f"failed to check provisioning pvc: {_no_claim(provision.claim)}")
     if catalogue.selected.get(claim.key) is not None:
         return Progress.WAIT
     if claim.selected_node != node.name:
         # A provisioner that fails removes the annotation, so that another node can be chosen.
-        return Failed(f'provisioning failed for PVC "{claim.name}"')
+        return ReservationFailed(f'provisioning failed for PVC "{claim.name}"')
     return _settled(claim, catalogue, node)
 
 
-def _settled(claim: ClaimInfo, catalogue: Catalogue, node: NodeInfo) -> Progress | Failed:
+def _settled(claim: ClaimInfo, catalogue: Catalogue, node: NodeInfo) -> Progress | ReservationFailed:
     """Return whether the volume controller has finished with the claim, and its volume is reachable."""
     if not claim.volume_name:
         return Progress.WAIT
@@ -260,7 +266,7 @@ def _no_claim(key: ClaimKey) -> str:
     return f'could not find v1.PersistentVolumeClaim "{key[0]}/{key[1]}"'
 
 
-def _unreachable(volume: VolumeInfo, node: NodeInfo) -> Failed:
-    return Failed(
+def _unreachable(volume: VolumeInfo, node: NodeInfo) -> ReservationFailed:
+    return ReservationFailed(
         f'pv "{volume.name}" node affinity doesn\'t match node "{node.name}": no matching NodeSelectorTerms',
     )

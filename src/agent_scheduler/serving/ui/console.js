@@ -323,7 +323,7 @@ function tellGangs(gangs) {
                element("td", `${gang.has} of ${gang.members}, ${gang.needs} needed`));
     const tasks = element("td", undefined, { class: "tasks" });
     for (const [name, has, there, needs, waits] of gang.roles) {
-      const text = waits && !there ? `${name}: waiting for its turn` : `${name}: ${has} of ${there}, ${needs} needed`;
+      const text = waits && !there ? `${name}: waiting for other tasks` : `${name}: ${has} of ${there}, ${needs} needed`;
       tasks.append(element("span", text, { class: waits ? "task waits" : "task" }));
     }
     row.append(tasks, element("td", gang.why || "–", { class: "why" }));

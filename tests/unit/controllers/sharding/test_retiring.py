@@ -8,13 +8,13 @@ import pytest
 from msgspec.structs import replace
 
 from agent_scheduler.controllers.sharding.retiring import HOLDERLESS, SETTLED, Retirement
-from agent_scheduler.controllers.sharding.store import Shard
+from agent_scheduler.controllers.sharding.store import ShardInfo
 from embedded_kubernetes.errors import ApiError
 from embedded_kubernetes.requests import Disturbance
 from tests.support.embedded import EmbeddedCluster, embedded_cluster
 from tests.unit.shards.test_holders import Watcher
 
-USED = Shard(name="other", uid="u", resource_version="1", ours=True, desired=frozenset(), used=True)
+USED = ShardInfo(name="other", uid="u", resource_version="1", ours=True, desired=frozenset(), used=True)
 UNUSED = replace(USED, used=False)
 
 
@@ -27,7 +27,7 @@ class Leaving(Watcher):
         self.retirement = Retirement(self.holders, clock=lambda: self.now)
         self.retirement.only([USED])
 
-    async def may_go(self, shard: Shard, *, after: float = 0.0) -> bool:
+    async def may_go(self, shard: ShardInfo, *, after: float = 0.0) -> bool:
         self.now += after
         return await self.retirement.may_go(shard)
 

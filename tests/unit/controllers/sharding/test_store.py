@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from agent_scheduler.controllers.sharding.store import Shard, ShardStore
+from agent_scheduler.controllers.sharding.store import ShardInfo, ShardStore
 
 
-def shard(version: int, *nodes: str, uid: str = "one") -> Shard:
-    return Shard(
+def shard(version: int, *nodes: str, uid: str = "one") -> ShardInfo:
+    return ShardInfo(
         name="a", uid=uid, resource_version=str(version), ours=True, desired=frozenset(nodes), used=False
     )
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from agent_scheduler.controllers.sharding.store import OWNER_LABEL, Shard, ShardStore, shard_of
+from agent_scheduler.controllers.sharding.store import OWNER_LABEL, ShardInfo, ShardStore, shard_of
 from agent_scheduler.controllers.sharding.watching import read_shard
-from agent_scheduler.controllers.sharding.writes import Result, Step, Writer, next_step
+from agent_scheduler.controllers.sharding.writes import ShardWrite, ShardWriter, WriteOutcome, next_step
 from agent_scheduler.kube.retry import Timing
 from agent_scheduler.kube.transport import Headers, OutcomeUnknown, Response
 from agent_scheduler.objects.shard import NODE_SHARDS
@@ -31,7 +31,7 @@ class World(Through):
         #: What happens before a request is sent again.
         self.meanwhile: Callable[[], Awaitable[object]] | None = None
         timing = Timing(clock=lambda: self.now, sleep=self.sleep)
-        self.writer = Writer(self, self.store, fence=60.0, timing=timing)
+        self.writer = ShardWriter(self, self.store, fence=60.0, timing=timing)
 
     async def sleep(self, seconds: float) -> None:
         self.now += seconds
@@ -53,15 +53,15 @@ class World(Through):
             return answer
         raise OutcomeUnknown(f"{method}: no answer")
 
-    async def put(self, name: str, *nodes: str) -> Result:
+    async def put(self, name: str, *nodes: str) -> WriteOutcome:
         return (await self.writer.put(name, frozenset(nodes))).result
 
-    async def read(self, name: str = "s") -> Shard:
+    async def read(self, name: str = "s") -> ShardInfo:
         answer = await self.cluster.call("GET", f"{NODE_SHARDS}/{name}")
         assert answer.status == 200
         return shard_of(read_shard(answer.body))
 
-    async def known(self) -> Shard:
+    async def known(self) -> ShardInfo:
         """What is known of the shard `s`, which is what the API server has."""
         found = self.store.get("s")
         assert found is not None and found == await self.read()
@@ -86,11 +86,11 @@ async def it() -> AsyncIterator[World]:
 
 
 async def test_a_shard_is_made_changed_and_deleted_and_the_book_knows_at_once(it: World) -> None:
-    assert await it.put("s", "b", "a") is Result.CREATED
+    assert await it.put("s", "b", "a") is WriteOutcome.CREATED
     made = await it.known()
     assert (made.ours, made.desired) == (True, {"a", "b"})
-    assert await it.put("s", "c") is Result.UPDATED
-    assert (await it.writer.delete(await it.known())).result is Result.DELETED
+    assert await it.put("s", "c") is WriteOutcome.UPDATED
+    assert (await it.writer.delete(await it.known())).result is WriteOutcome.DELETED
     assert it.store.get("s") is None
 
 
@@ -103,15 +103,15 @@ async def test_names_are_written_in_their_order(it: World) -> None:
 async def test_a_write_that_was_overtaken_is_refused_and_shows_what_is_there(it: World) -> None:
     await it.put("s", "a")
     await it.cluster.patch(f"{NODE_SHARDS}/s", {"spec": {"nodesDesired": ["x"]}})
-    assert await it.put("s", "b") is Result.CONFLICT
+    assert await it.put("s", "b") is WriteOutcome.CONFLICT
     await it.known()
-    assert await it.put("s", "b") is Result.UPDATED
+    assert await it.put("s", "b") is WriteOutcome.UPDATED
     assert (await it.read()).desired == {"b"}
 
 
 async def test_a_shard_that_somebody_else_made_first_is_seen_and_not_written(it: World) -> None:
     await it.cluster.add(NODE_SHARDS, shard_manifest("s", ["x"], ours=False))
-    assert await it.put("s", "a") is Result.CONFLICT
+    assert await it.put("s", "a") is WriteOutcome.CONFLICT
     found = await it.known()
     assert (found.ours, found.desired) == (False, {"x"})
 
@@ -121,7 +121,7 @@ async def test_a_shard_whose_label_was_taken_off_is_not_written(it: World) -> No
     await it.given_away()
     # Seen by nobody yet, and then known.
     for _ in range(2):
-        assert await it.put("s", "b") is Result.CONFLICT
+        assert await it.put("s", "b") is WriteOutcome.CONFLICT
     assert (await it.read()).desired == {"a"}
 
 
@@ -129,19 +129,19 @@ async def test_a_shard_that_has_changed_is_not_deleted(it: World) -> None:
     await it.put("s")
     seen = await it.known()
     await it.used("n")
-    assert (await it.writer.delete(seen)).result is Result.CONFLICT
+    assert (await it.writer.delete(seen)).result is WriteOutcome.CONFLICT
     now = await it.known()
     assert now.used
-    assert (await it.writer.delete(now)).result is Result.DELETED
+    assert (await it.writer.delete(now)).result is WriteOutcome.DELETED
     # Gone already is as good.
-    assert (await it.writer.delete(now)).result is Result.DELETED
+    assert (await it.writer.delete(now)).result is WriteOutcome.DELETED
 
 
 async def test_a_deletion_without_an_answer_is_left_for_later(it: World) -> None:
     await it.put("s")
     seen = await it.known()
     it.lost["DELETE"] = False
-    assert (await it.writer.delete(seen)).result is Result.FAILED
+    assert (await it.writer.delete(seen)).result is WriteOutcome.FAILED
     assert it.store.get("s") == seen
 
 
@@ -150,7 +150,7 @@ async def test_a_write_whose_answer_is_lost_is_looked_for_and_repeated(it: World
     await it.put("s", "a")
     it.meanwhile = it.answers
     it.lost["PATCH"] = carried_out
-    assert await it.put("s", "b") is Result.UPDATED
+    assert await it.put("s", "b") is WriteOutcome.UPDATED
     assert (await it.known()).desired == {"b"}
 
 
@@ -163,7 +163,7 @@ async def test_what_others_changed_before_a_lost_answer_was_looked_for_is_learnt
 
     it.meanwhile = meanwhile
     it.lost["PATCH"] = True
-    assert await it.put("s", "b") is Result.UPDATED
+    assert await it.put("s", "b") is WriteOutcome.UPDATED
     assert (await it.known()).used
 
 
@@ -177,7 +177,7 @@ async def test_a_shard_given_away_before_a_lost_answer_was_looked_for_is_not_wri
     it.meanwhile = meanwhile
     it.lost["PATCH"] = True
     for _ in range(2):
-        assert await it.put("s", "b") is Result.CONFLICT
+        assert await it.put("s", "b") is WriteOutcome.CONFLICT
     assert not (await it.known()).ours
 
 
@@ -187,10 +187,10 @@ async def test_nodes_of_a_write_that_may_be_carried_out_go_to_nobody_else(it: Wo
         await it.put("s")
     it.lost.update({method: False, "GET": False})
     written = await it.writer.put("s", frozenset({"n"}))
-    assert written.result is Result.FAILED
+    assert written.result is WriteOutcome.FAILED
     assert written.problem == "it did not succeed within 30 s"
     held = {shard.name: shard.desired for shard in it.store}
-    assert next_step({"other": frozenset({"n"})}, held, it.doubted) == Step("other", frozenset(), False)
+    assert next_step({"other": frozenset({"n"})}, held, it.doubted) == ShardWrite("other", frozenset(), False)
     # Nor do they if what was asked for next got no answer, either.
     await it.put("s", "m")
     assert it.doubted == {"s": {"n", "m"}}
@@ -209,7 +209,7 @@ async def test_nodes_of_a_write_without_answer_are_for_others_after_a_while(it: 
     if method == "PATCH":
         await it.put("s")
     it.lost.update({method: False, "GET": False})
-    assert await it.put("s", "n") is Result.FAILED
+    assert await it.put("s", "n") is WriteOutcome.FAILED
     it.now += 59.0
     assert it.doubted == {"s": {"n"}}
     it.now += 1.5
@@ -227,7 +227,7 @@ async def test_nodes_of_a_write_to_a_shard_that_another_has_taken_meanwhile_are_
 
     it.meanwhile = taken
     it.lost.update({"PATCH": False, "GET": False})
-    assert await it.put("s", "n") is Result.FAILED
+    assert await it.put("s", "n") is WriteOutcome.FAILED
     assert it.doubted == {}
 
 
@@ -238,18 +238,18 @@ async def test_nodes_of_a_shard_that_may_be_made_go_to_nobody_though_the_next_is
 
     it.meanwhile = meanwhile
     it.lost["POST"] = False
-    assert await it.put("s", "n") is Result.FAILED
+    assert await it.put("s", "n") is WriteOutcome.FAILED
     assert it.doubted == {"s": {"n"}}
     # Refused at once: nothing of it can come.
-    assert await it.put("t", "m") is Result.FAILED
+    assert await it.put("t", "m") is WriteOutcome.FAILED
     assert it.doubted == {"s": {"n"}}
 
 
 async def test_a_shard_may_come_again_while_a_request_to_make_it_may_be_carried_out(it: World) -> None:
     it.meanwhile = it.answers
     it.lost["POST"] = False
-    assert await it.put("s", "n") is Result.CREATED
-    assert await it.put("t", "m") is Result.CREATED
+    assert await it.put("s", "n") is WriteOutcome.CREATED
+    assert await it.put("t", "m") is WriteOutcome.CREATED
     assert (it.writer.may_come_again("s"), it.writer.may_come_again("t")) == (True, False)
     it.now += 60.0
     assert not it.writer.may_come_again("s")
@@ -273,15 +273,15 @@ async def test_what_only_an_answer_has_told_of_is_looked_at_until_the_watch_tell
 async def test_without_the_kind_a_write_says_so(it: World) -> None:
     await it.cluster.delete(f"{CRDS}/nodeshards.shard.volcano.sh")
     written = await it.writer.put("s", frozenset({"n"}))
-    assert (written.result, written.is_absent) == (Result.FAILED, True)
+    assert (written.result, written.is_absent) == (WriteOutcome.FAILED, True)
 
 
 async def test_a_shard_that_was_deleted_meanwhile_is_forgotten_and_the_kind_is_there(it: World) -> None:
     await it.put("s", "a")
     await it.cluster.delete(f"{NODE_SHARDS}/s")
     written = await it.writer.put("s", frozenset({"b"}))
-    assert (written.result, written.is_absent, it.store.get("s")) == (Result.CONFLICT, False, None)
-    assert await it.put("s", "b") is Result.CREATED
+    assert (written.result, written.is_absent, it.store.get("s")) == (WriteOutcome.CONFLICT, False, None)
+    assert await it.put("s", "b") is WriteOutcome.CREATED
 
 
 async def test_a_new_status_is_no_news(it: World) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent_scheduler.controllers.sharding.writes import Step, next_step
+from agent_scheduler.controllers.sharding.writes import ShardWrite, next_step
 
 NODES = [f"n{number}" for number in range(6)]
 NAMES = ["a", "b", "c"]
@@ -25,19 +25,19 @@ divisions = st.lists(st.sampled_from(["", *NAMES]), min_size=len(NODES), max_siz
 def test_a_node_is_taken_from_one_shard_before_another_gets_it() -> None:
     wanted = {"a": frozenset({"n1", "n2"}), "b": frozenset({"n3"})}
     held = {"a": frozenset({"n1"}), "b": frozenset({"n2", "n3"})}
-    assert next_step(wanted, held) == Step("b", frozenset({"n3"}), True)
+    assert next_step(wanted, held) == ShardWrite("b", frozenset({"n3"}), True)
     held["b"] = frozenset({"n3"})
-    assert next_step(wanted, held) == Step("a", frozenset({"n1", "n2"}), True)
+    assert next_step(wanted, held) == ShardWrite("a", frozenset({"n1", "n2"}), True)
 
 
 def test_shards_that_swap_nodes_first_let_go_of_them() -> None:
     wanted = {"a": frozenset({"n2"}), "b": frozenset({"n1"})}
     held = {"a": frozenset({"n1"}), "b": frozenset({"n2"})}
-    assert next_step(wanted, held) == Step("a", frozenset(), False)
+    assert next_step(wanted, held) == ShardWrite("a", frozenset(), False)
 
 
 def test_a_shard_that_is_missing_is_made_even_if_it_is_empty() -> None:
-    assert next_step({"a": frozenset()}, {}) == Step("a", frozenset(), True)
+    assert next_step({"a": frozenset()}, {}) == ShardWrite("a", frozenset(), True)
     assert next_step({"a": frozenset()}, {"a": frozenset()}) is None
 
 

@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from agent_scheduler.engine.decide.decide import CandidateNode, CandidateNodes, ConflictPolicy, Verdict, judge
+from agent_scheduler.engine.decide.decide import (
+    CandidateNode,
+    CandidateNodes,
+    ConflictPolicy,
+    JudgeResult,
+    judge,
+)
 from agent_scheduler.engine.state.podinfo import PodInfo
 from tests.support.engine import World, node
 from tests.support.terms import beside, pod_term
@@ -22,7 +28,7 @@ class Race:
         assert isinstance(decision, CandidateNodes)
         return decision.candidates
 
-    def judge(self, pod: PodInfo, candidates: tuple[CandidateNode, ...]) -> Verdict:
+    def judge(self, pod: PodInfo, candidates: tuple[CandidateNode, ...]) -> JudgeResult:
         return judge(self.world.ledger, candidates, self.world.views.of(pod.cls).filters, self.policy)
 
     def bind(self, pod: PodInfo, candidates: tuple[CandidateNode, ...]) -> str | None:

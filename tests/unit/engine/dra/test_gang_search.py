@@ -13,7 +13,7 @@ from agent_scheduler.engine.dra import gang_search
 from agent_scheduler.engine.dra.allocator import allocate
 from agent_scheduler.engine.dra.catalogue import Devices
 from agent_scheduler.engine.dra.demand import demand
-from agent_scheduler.engine.dra.gang_search import GangSearch, Wanting
+from agent_scheduler.engine.dra.gang_search import GangMember, GangSearch
 from agent_scheduler.engine.state.nodeinfo import NodeInfo
 from agent_scheduler.engine.state.podclaims import PodClaim
 from tests.decisions.devices.engine import DeviceEngine
@@ -51,7 +51,7 @@ def searched(devices: Devices, places: Somewhere, *members: Sequence[str], neede
     wanting = []
     for names in members:
         wants = demand([PodClaim(f"{place}", key(name)) for place, name in enumerate(names)], devices)
-        wanting.append(Wanting(wants, wants, tuple(map(key, names))))
+        wanting.append(GangMember(wants, wants, tuple(map(key, names))))
     search = GangSearch(wanting, needed or len(members), devices, places)
     while not search.run(50):
         assert not places.placed

@@ -20,7 +20,7 @@ from agent_scheduler.engine.dra.catalogue import Devices
 from agent_scheduler.engine.dra.demand import PodClaim, PodRef, demand, demand_of
 from agent_scheduler.engine.dra.extended import claim_for, met_by_devices, requests_for
 from agent_scheduler.engine.dra.extended_claim import manifest, name_of
-from agent_scheduler.engine.dra.records import EXTENDED_RESOURCE_CLAIM, ClaimInfo, read_claim
+from agent_scheduler.engine.dra.records import EXTENDED_RESOURCE_CLAIM, ResourceClaimInfo, read_claim
 from agent_scheduler.engine.dra.reservation import (
     Due,
     Lost,
@@ -33,7 +33,7 @@ from agent_scheduler.engine.dra.reservation import (
 from agent_scheduler.engine.state.batchinfo import GroupKey
 from agent_scheduler.engine.state.extended import ContainerNeed, ExtendedNeeds, needs_of
 from agent_scheduler.engine.state.ledger import Ledger
-from agent_scheduler.engine.state.podclaims import Demand
+from agent_scheduler.engine.state.podclaims import ClaimDemand
 from agent_scheduler.engine.state.podclasses import PodClasses
 from agent_scheduler.engine.state.podinfo import PodInfo
 from agent_scheduler.objects import wire
@@ -251,7 +251,7 @@ def ref(pod: PodInfo) -> PodRef:
     return PodRef(pod.namespace, pod.name, pod.uid)
 
 
-def wanting(pod: PodInfo, devices: Devices) -> Demand:
+def wanting(pod: PodInfo, devices: Devices) -> ClaimDemand:
     found = demand_of(pod, devices)
     assert found is not None
     return found
@@ -261,7 +261,7 @@ def reserved(pod: PodInfo, devices: Devices) -> ReservedClaims | CannotAllocate:
     return reserve(pod.claims, wanting(pod, devices), devices, N0, ref(pod))
 
 
-def made(pod: PodInfo, name: str = "c", version: int = 1) -> ClaimInfo:
+def made(pod: PodInfo, name: str = "c", version: int = 1) -> ResourceClaimInfo:
     """The claim that an attempt on n0 made for the pod."""
     devices = gpus("a")
     found = reserved(pod, devices)

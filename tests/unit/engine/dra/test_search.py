@@ -20,7 +20,7 @@ from agent_scheduler.engine.dra.allocator import (
 )
 from agent_scheduler.engine.dra.catalogue import PORTION, Devices, SearchBudget
 from agent_scheduler.engine.dra.demand import demand
-from agent_scheduler.engine.state.podclaims import Demand, PodClaim
+from agent_scheduler.engine.state.podclaims import ClaimDemand, PodClaim
 from tests.decisions.devices.engine import NAMESPACE, DeviceEngine
 from tests.decisions.devices.validity import Obj, problems
 from tests.support.devices import (
@@ -43,7 +43,7 @@ from tests.support.examples import examples
 from tests.unit.engine.dra.clusters import Drawn, clusters, everything, is_small
 
 
-def demand_of(engine: DeviceEngine, claims: tuple[Obj, ...]) -> Demand:
+def demand_of(engine: DeviceEngine, claims: tuple[Obj, ...]) -> ClaimDemand:
     names = [claim["metadata"]["name"] for claim in claims]
     return demand([PodClaim(name, (NAMESPACE, name)) for name in names], engine.devices)
 

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from agent_scheduler.engine.gangs.group import (
-    Group,
+    PodGroupInfo,
     effective_minimum,
     of_native,
     of_pod,
@@ -23,7 +23,7 @@ from tests.support import objects
 from tests.support.engine import World
 
 
-def pod_group(waiting: str = "", **spec: Any) -> Group:
+def pod_group(waiting: str = "", **spec: Any) -> PodGroupInfo:
     """`waiting`: the roles whose members are created later."""
     body = objects.pod_group("g", namespace="ns", uid="u", annotations={batch.WAITING_ROLES: waiting}, **spec)
     return of_pod_group(msgspec.convert(body, batch.PodGroup))

@@ -14,7 +14,7 @@ from agent_scheduler.engine.quotas.entries import Standing
 from agent_scheduler.engine.quotas.queues import QueueInfo, QueueTree
 from agent_scheduler.engine.quotas.turns import turn
 from agent_scheduler.engine.quotas.vector import Vector, add_to
-from agent_scheduler.engine.quotas.waiting import WaitingPods
+from agent_scheduler.engine.quotas.waiting import QuotaWaitingPods
 from tests.support.engine import queue_of
 
 pytestmark = pytest.mark.promise("S28")
@@ -210,9 +210,9 @@ def limits_of(**limits: int) -> QuotaBook:
     return found
 
 
-def waiting(*pods: tuple[str, str, int, int]) -> WaitingPods:
+def waiting(*pods: tuple[str, str, int, int]) -> QuotaWaitingPods:
     """UID, queue, cpu, priority; created in this order."""
-    found = WaitingPods()
+    found = QuotaWaitingPods()
     for number, (uid, queue, cpu, priority) in enumerate(pods):
         found.add(uid, {queue: {"cpu": cpu}}, turn(priority, f"{number:03}", uid, uid))
     return found
@@ -276,7 +276,7 @@ changes = st.lists(
 def test_those_that_may_try_again_fit_and_nobody_before_them_was_passed_over(
     changes: list[tuple[int, str, int, int, bool]], limit: int, above: int
 ) -> None:
-    quotas, found = limits_of(p=above, a=limit, b=limit, c=limit), WaitingPods()
+    quotas, found = limits_of(p=above, a=limit, b=limit, c=limit), QuotaWaitingPods()
     kept: dict[str, tuple[int, str, str, int]] = {}
     for number, queue, cpu, priority, stays in changes:
         uid = str(number)

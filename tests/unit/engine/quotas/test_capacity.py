@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent_scheduler.engine.quotas.capacity import CapacityAccounts, Reclaiming
+from agent_scheduler.engine.quotas.capacity import CapacityAccounts, CapacityReclaiming
 from agent_scheduler.engine.quotas.demand import JobDemand
 from agent_scheduler.engine.quotas.queues import QueueInfo, QueueTree
 from agent_scheduler.engine.quotas.vector import UNLIMITED, Vector, add_to
@@ -260,20 +260,20 @@ def test_of_two_queues_of_a_branch_that_deserve_nothing_neither_takes_from_the_o
         held={"y": 1000},
         level=level,
     )
-    assert Reclaiming(accounts, reclaimer, cpu(500)).may_go("y", cpu(1000)) is may_go
+    assert CapacityReclaiming(accounts, reclaimer, cpu(500)).may_go("y", cpu(1000)) is may_go
 
 
 def test_tasks_may_go_from_a_queue_until_it_holds_what_it_deserves() -> None:
     accounts = opened(queue_of("a", deserved=2000), queue_of("v", deserved=1000), held={"a": 1, "v": 2500})
-    asked = Reclaiming(accounts, "a", cpu(2000))
+    asked = CapacityReclaiming(accounts, "a", cpu(2000))
     assert [asked.may_go("v", cpu(1000)) for _ in range(3)] == [True, True, False]
 
 
 def test_a_guarantee_is_not_reclaimed_and_neither_is_what_the_reclaimer_cannot_use() -> None:
     accounts = opened(queue_of("a"), queue_of("v", guarantee=1000), held={"a": 1, "v": 1500})
-    assert not Reclaiming(accounts, "a", cpu(1)).may_go("v", cpu(501))
-    assert Reclaiming(accounts, "a", cpu(1)).may_go("v", cpu(500))
-    assert not Reclaiming(accounts, "a", {"memory": 1, "pods": 1}).may_go("v", cpu(500))
+    assert not CapacityReclaiming(accounts, "a", cpu(1)).may_go("v", cpu(501))
+    assert CapacityReclaiming(accounts, "a", cpu(1)).may_go("v", cpu(500))
+    assert not CapacityReclaiming(accounts, "a", {"memory": 1, "pods": 1}).may_go("v", cpu(500))
 
 
 def test_with_ancestors_judged_a_branch_keeps_what_it_deserves() -> None:
@@ -284,8 +284,8 @@ def test_with_ancestors_judged_a_branch_keeps_what_it_deserves() -> None:
         queue_of("a1", "a", deserved=1000),
     )
     jobs = (holding("p1", 3000), holding("a1", 1))
-    assert Reclaiming(nested(*queues, jobs=jobs), "a1", cpu(1)).may_go("p1", cpu(1000))
-    assert not Reclaiming(nested(*queues, jobs=jobs, level=1), "a1", cpu(1)).may_go("p1", cpu(1000))
+    assert CapacityReclaiming(nested(*queues, jobs=jobs), "a1", cpu(1)).may_go("p1", cpu(1000))
+    assert not CapacityReclaiming(nested(*queues, jobs=jobs, level=1), "a1", cpu(1)).may_go("p1", cpu(1000))
 
 
 @pytest.mark.parametrize(
@@ -316,7 +316,7 @@ def test_victims_of_several_queues_of_a_branch_count_in_all_that_is_judged_above
     )
     jobs = (*(holding(name, 2000) for name in "xyz"), holding("w", 3000), holding("a1", 1))
     accounts = nested(*queues, jobs=jobs, level=level)
-    asked = Reclaiming(accounts, reclaimer, cpu(9000))
+    asked = CapacityReclaiming(accounts, reclaimer, cpu(9000))
     victims = [name for name in "xyzw" if name != reclaimer]
     assert [name for name in victims if asked.may_go(name, cpu(1000))] == may_go
 

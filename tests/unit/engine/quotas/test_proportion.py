@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent_scheduler.engine.quotas.demand import JobDemand
-from agent_scheduler.engine.quotas.proportion import ProportionAccounts, Reclaiming
+from agent_scheduler.engine.quotas.proportion import ProportionAccounts, ProportionReclaiming
 from agent_scheduler.engine.quotas.queues import QueueInfo, QueueTree
 from tests.support.engine import queue_of
 
@@ -69,7 +69,7 @@ def test_tasks_are_allocated_up_to_what_is_deserved_in_open_queues() -> None:
 
 def test_tasks_may_go_from_a_queue_until_it_holds_what_it_deserves() -> None:
     accounts = opened(queue_of("a"), queue_of("b"), a=(8000, 9000), b=(0, 9000))
-    asked = Reclaiming(accounts)
+    asked = ProportionReclaiming(accounts)
     assert [asked.may_go("a", {"cpu": 1500}) for _ in range(3)] == [True, True, False]
 
 
@@ -93,7 +93,7 @@ def test_a_queue_without_jobs_holds_and_asks_for_nothing() -> None:
 def test_a_higher_priority_comes_before_a_smaller_share() -> None:
     accounts = opened(queue_of("a", priority=1), queue_of("b"), a=(6000, 1), b=(0, 9000))
     assert accounts.compare("a", "b") < 0 < accounts.compare("b", "a")
-    assert not Reclaiming(accounts).may_go("nobody", {"cpu": 1})
+    assert not ProportionReclaiming(accounts).may_go("nobody", {"cpu": 1})
 
 
 amounts = st.integers(0, 20) | st.integers(0, 50_000)

@@ -10,18 +10,18 @@ import msgspec
 from agent_scheduler.engine.decide.decide import ClassViews
 from agent_scheduler.engine.decide.snapshot import Snapshot
 from agent_scheduler.engine.decide.trial import Trial
-from agent_scheduler.engine.gangs.group import Group, of_pod_group
+from agent_scheduler.engine.gangs.group import PodGroupInfo, of_pod_group
 from agent_scheduler.engine.preemption.nominated import Nominations
 from agent_scheduler.engine.queueing.nominator import Nominator
 from agent_scheduler.engine.quotas.book import QuotaBook
 from agent_scheduler.engine.quotas.entries import Standing
 from agent_scheduler.engine.quotas.vector import of_requests
-from agent_scheduler.engine.session.close import Result, close
+from agent_scheduler.engine.session.close import SessionResult, close
 from agent_scheduler.engine.session.conf import PluginOption, SessionConf
-from agent_scheduler.engine.session.model import Job, Task
+from agent_scheduler.engine.session.model import JobInfo, TaskInfo
 from agent_scheduler.engine.session.nodes import SessionNodes
 from agent_scheduler.engine.session.profile import profile_of
-from agent_scheduler.engine.session.session import Session, View
+from agent_scheduler.engine.session.session import ClusterView, Session
 from agent_scheduler.engine.shards.claims import Membership, ShardingMode, Shared
 from agent_scheduler.engine.state.batchinfo import GroupKey
 from agent_scheduler.engine.state.nodeinfo import NodeInfo
@@ -58,14 +58,14 @@ class Everything:
         self.evictions: list[tuple[str, str]] = []
         self.book: QuotaBook | None = None
 
-    def commit(self, job: Job, tasks: Sequence[Task], minimum: int) -> Collection[str]:
+    def commit(self, job: JobInfo, tasks: Sequence[TaskInfo], minimum: int) -> Collection[str]:
         self.commits.append((job.name, [task.pod.name for task in tasks], minimum))
         for task in tasks:
             if self.book is not None and task.pod.name not in self.refused:
                 self.book.set(task.uid, job.queue, task.request, Standing.ASSUMED)
         return {task.uid for task in tasks if task.pod.name in self.refused}
 
-    def evict(self, task: Task, reason: str) -> bool:
+    def evict(self, task: TaskInfo, reason: str) -> bool:
         self.evictions.append((task.pod.name, reason))
         return task.pod.name not in self.refused
 
@@ -86,7 +86,7 @@ class Scene(World):
 
     def __init__(self, *nodes: NodeInfo) -> None:
         World.__init__(self, *nodes)
-        self.groups: list[Group] = []
+        self.groups: list[PodGroupInfo] = []
         self.members: dict[GroupKey, list[PodInfo]] = {}
         self.queues = [queue_of("root"), queue_of("default", "root")]
         self.cluster = Everything()
@@ -100,7 +100,7 @@ class Scene(World):
         self.nominator.add(pod, node)
         return pod
 
-    def group(self, name: str, *, phase: str = "Pending", **spec: Any) -> Group:
+    def group(self, name: str, *, phase: str = "Pending", **spec: Any) -> PodGroupInfo:
         minutes, seconds = divmod(len(self.groups), 60)
         about = {"minMember": 1, "created": f"2026-01-01T00:{minutes:02}:{seconds:02}Z", **spec}
         body = objects.pod_group(name, namespace="default", phase=phase, **about)
@@ -180,7 +180,7 @@ class Scene(World):
             profile = within(self.shared.membership, {SCHEDULER: profile})[SCHEDULER]
         views = {SCHEDULER: ClassViews(profile, snapshot)}
         trial = Trial(self.ledger, snapshot, views, NoWrites())
-        view = View(groups=self.groups, pods=self.members, queues=self.queues, **self.more)
+        view = ClusterView(groups=self.groups, pods=self.members, queues=self.queues, **self.more)
         return Session(
             how,
             view,
@@ -200,7 +200,7 @@ class Scene(World):
 
     def run(
         self, how: SessionConf | None = None, *, now: str = "", book: QuotaBook | None = None
-    ) -> tuple[Session, Result]:
+    ) -> tuple[Session, SessionResult]:
         self.cluster.book = book
         session = self.session(how, now=now, book=book)
         for _ in session.run():
@@ -275,14 +275,14 @@ def evicted(session: Session) -> list[str]:
     return [task.pod.name for task, _ in session.evicted]
 
 
-def tasks_of(session: Session, group: str) -> list[Task]:
+def tasks_of(session: Session, group: str) -> list[TaskInfo]:
     return list(session.jobs[f"default/{group}"].tasks.values())
 
 
-def told(result: Result) -> dict[str, tuple[str, str]]:
+def told(result: SessionResult) -> dict[str, tuple[str, str]]:
     """Pod -> reason and message of the condition that is to be written."""
     return {each.pod.name: (each.reason, each.message) for each in result.pods}
 
 
-def status_of(result: Result, group: str) -> batch.PodGroupStatus:
+def status_of(result: SessionResult, group: str) -> batch.PodGroupStatus:
     return next(each.status for each in result.groups if each.group.key.name == group)

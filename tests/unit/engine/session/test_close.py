@@ -9,9 +9,9 @@ import msgspec
 import pytest
 
 from agent_scheduler.engine.quotas.book import QuotaBook
-from agent_scheduler.engine.session.close import Result, close
+from agent_scheduler.engine.session.close import SessionResult, close
 from agent_scheduler.engine.session.conf import PluginOption, SessionConf
-from agent_scheduler.engine.session.model import Job, Task
+from agent_scheduler.engine.session.model import JobInfo, TaskInfo
 from agent_scheduler.engine.session.session import Session
 from agent_scheduler.engine.state.batchinfo import GroupKey
 from agent_scheduler.objects.batch import QUEUE_ALLOCATION_GATE, TASK_SPEC, PodGroupCondition, PodGroupStatus
@@ -20,7 +20,7 @@ from tests.support.engine import queue_of
 from .scene import GATED, Part, Scene, bound, conf, finished, has, runs, sized, status_of, told, waits
 
 
-def again(scene: Scene, result: Result) -> None:
+def again(scene: Scene, result: SessionResult) -> None:
     """What was written is what the next session finds."""
     for index, group in enumerate(scene.groups):
         scene.groups[index] = msgspec.structs.replace(group, status=status_of(result, group.key.name))
@@ -258,7 +258,7 @@ def four_nodes(*parts: Part) -> Scene:
     return sized(2, 2, 2, 2).holding(*parts)
 
 
-def rested(scene: Scene, how: SessionConf = SHARES) -> Result:
+def rested(scene: Scene, how: SessionConf = SHARES) -> SessionResult:
     """What the session after one says of which all has been written."""
     for _ in range(2):
         _, result = scene.run(how, book=QuotaBook())
@@ -266,7 +266,7 @@ def rested(scene: Scene, how: SessionConf = SHARES) -> Result:
     return result
 
 
-def names(result: Result) -> set[str]:
+def names(result: SessionResult) -> set[str]:
     return {key.name for key in result.settled}
 
 
@@ -385,11 +385,11 @@ def test_a_session_that_is_over_goes_without_a_collection() -> None:
         # The jobs that stand, the one that is new, and of the session before it the one that was new there.
         session, _ = scene.run(SHARES, book=QuotaBook())
         later, _ = scene.run(SHARES, book=QuotaBook())
-        assert left(Session) == 2 and left(Task) == left(Job) == 3
+        assert left(Session) == 2 and left(TaskInfo) == left(JobInfo) == 3
         for _ in session.retire(later):
             pass
         del session
-        assert left(Session) == 1 and left(Task) == left(Job) == 2
+        assert left(Session) == 1 and left(TaskInfo) == left(JobInfo) == 2
     finally:
         gc.enable()
     assert set(later.jobs) == {"default/waits", "default/other"} and later.jobs["default/waits"].tasks

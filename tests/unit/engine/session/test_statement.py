@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent_scheduler.engine.session.conf import SessionConf
-from agent_scheduler.engine.session.model import Job, Task, TaskStatus
+from agent_scheduler.engine.session.model import JobInfo, TaskInfo, TaskStatus
 from agent_scheduler.engine.session.session import Session
 from agent_scheduler.engine.session.statement import Statement
 
@@ -31,7 +31,7 @@ def scene_with_pods() -> Scene:
 
 def opening(
     how: SessionConf | None = None, scene: Scene | None = None
-) -> tuple[Session, Job, Task, list[Task]]:
+) -> tuple[Session, JobInfo, TaskInfo, list[TaskInfo]]:
     """A session that is open, its job, a task that runs and those that wait."""
     session = opened((scene or scene_with_pods()).session(how))
     job = session.jobs["default/g"]
@@ -43,7 +43,7 @@ def opening(
     )
 
 
-def state_of(session: Session, job: Job) -> dict[str, Any]:
+def state_of(session: Session, job: JobInfo) -> dict[str, Any]:
     columns = session.nodes.columns
     return {
         "taken": list(columns.taken),

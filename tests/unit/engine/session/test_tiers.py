@@ -14,7 +14,7 @@ from agent_scheduler.engine.plugins.binpack import PER_POINT, Binpack
 from agent_scheduler.engine.quotas.turns import number_of
 from agent_scheduler.engine.session.conf import PluginOption, SessionConf
 from agent_scheduler.engine.session.hooks import ABSTAIN, PERMIT, REJECT, Hooks, Invalid
-from agent_scheduler.engine.session.model import HOLDING, READY, Job, Task, TaskStatus, status_of
+from agent_scheduler.engine.session.model import HOLDING, READY, JobInfo, TaskInfo, TaskStatus, status_of
 from agent_scheduler.engine.session.profile import profile_of
 from agent_scheduler.engine.session.tiers import Tiers
 from agent_scheduler.engine.session.worklist import JobHeap, QueueHeap
@@ -30,16 +30,16 @@ def tiers(*hooks: Sequence[Hooks]) -> Tiers:
     return Tiers([[(OPTION, each) for each in tier] for tier in hooks])
 
 
-def made_of(*members: Any, **group: Any) -> Job:
+def made_of(*members: Any, **group: Any) -> JobInfo:
     """A job with these members, in a session that is open."""
     return opened(sized(4).holding(has("g", *members, **group)).session()).jobs["default/g"]
 
 
-def tasks(*names: str) -> list[Task]:
+def tasks(*names: str) -> list[TaskInfo]:
     return list(made_of(*({"name": name} for name in names)).tasks.values())
 
 
-def job() -> Job:
+def job() -> JobInfo:
     return tasks("p")[0].job
 
 
@@ -237,7 +237,7 @@ def test_a_switch_takes_a_plugin_out_of_the_ranking() -> None:
     assert not profile(PluginOption("binpack", {"binpack.weight": 0})).scores
 
 
-def job_with(*kinds: tuple[str, str, str]) -> Job:
+def job_with(*kinds: tuple[str, str, str]) -> JobInfo:
     """(cpu, role, sub-group) of each pod."""
     policy = {"name": "p", "subGroupSize": 2, "minSubGroups": 1, "matchLabelKeys": ["part"]}
     members = (
@@ -319,7 +319,7 @@ def test_a_task_may_have_a_priority_of_its_own_among_its_group() -> None:
 def test_a_pod_that_says_nothing_of_a_batch_is_a_task_like_any_other() -> None:
     pod = sized().pod("plain", priority=7)
     assert pod.batch is None
-    task = Task(pod, made_of(), {}, best_effort=False)
+    task = TaskInfo(pod, made_of(), {}, best_effort=False)
     assert (task.role, task.priority, task.preemptable, task.gate_managed) == ("", 7, True, False)
     assert task.status is TaskStatus.PENDING
 

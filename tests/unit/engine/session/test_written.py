@@ -9,8 +9,10 @@ import pytest
 
 from agent_scheduler.engine.quotas.book import QuotaBook
 from agent_scheduler.engine.quotas.entries import Standing
+from agent_scheduler.engine.quotas.vector import of_requests
 from agent_scheduler.engine.session.close import close
 from agent_scheduler.engine.session.conf import PluginOption, SessionConf
+from agent_scheduler.engine.state.asks import turn_of_pod
 from agent_scheduler.objects.batch import TASK_SPEC
 from tests.support.engine import queue_of
 
@@ -222,6 +224,23 @@ def test_a_member_for_which_room_is_kept_asks_for_a_node_though_its_queue_has_no
         book.set(members[at].uid, "q", {"cpu": 1000}, Standing.RESERVED)
     letters = {"N": "Unschedulable", "Q": "QueueFull"}
     assert reasons(made, book) == {f"g-{at}": letters[each] for at, each in enumerate(expected)}
+
+
+def test_if_more_is_kept_for_members_than_their_queue_declares_the_first_in_its_order_asks_for_a_node() -> (
+    None
+):
+    """Sessions take them by UID, as their names have no number of a controller."""
+    made = scene(capability=1)
+    members = made.gang("g", 2, minMember=1, queue="q", phase="Inqueue")
+    there = made.members[made.groups[0].key]
+    created = members[0].created
+    there[:] = [
+        msgspec.structs.replace(pod, uid=uid, created=created) for pod, uid in zip(members, "ba", strict=True)
+    ]
+    book = made.book()
+    for pod in there:
+        book.set(pod.uid, "q", of_requests(pod.requests), Standing.RESERVED, turn_of_pod(pod))
+    assert reasons(made, book) == {"g-0": "Unschedulable", "g-1": "QueueFull"}
 
 
 def test_a_pod_that_gave_its_room_back_says_so_unless_something_else_holds_it() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from agent_scheduler.engine.shards.policies import Limits
+from agent_scheduler.engine.shards.policies import NodeLimits
 from agent_scheduler.engine.shards.settings import NodeLimitArgs
 
 from .world import GIB, World, limit, rate, settings, shard
@@ -43,10 +43,10 @@ def test_of_several_limits_the_closest_counts_whichever_comes_first() -> None:
         min_nodes=1, max_nodes=5, max_percent=80, max_capacity={"cpu": "8", "memory": "1Gi"}
     )
     for first, second in ((one, other), (other, one)):
-        limits = Limits().and_also(first).and_also(second)
+        limits = NodeLimits().and_also(first).and_also(second)
         assert (limits.least, limits.most, limits.percent) == (2, 5, 50)
         assert limits.budget == {"cpu": 4000, "memory": GIB}
-    assert Limits().and_also(NodeLimitArgs()) == Limits()
+    assert NodeLimits().and_also(NodeLimitArgs()) == NodeLimits()
 
 
 def test_a_budget_that_a_shard_has_more_of_again_goes_on_to_what_is_left_over() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from agent_scheduler.engine.shards.node_columns import NodeFacts
-from agent_scheduler.engine.shards.plan import Plan
+from agent_scheduler.engine.shards.plan import ShardPlan
 from agent_scheduler.engine.shards.planning import Planner
 from agent_scheduler.engine.shards.settings import (
     AllocationRateArgs,
@@ -92,13 +92,13 @@ class World:
     def use(self, name: str, cores: int, **more: int) -> None:
         self.planner.set_pod(f"pod on {name}", name, {"cpu": cores * 1000} | more)
 
-    def plan(self) -> Plan:
+    def plan(self) -> ShardPlan:
         return self.planner.plan()
 
     def desired(self) -> dict[str, list[str]]:
         return {name: list(nodes) for name, nodes in self.plan().desired.items()}
 
-    def carry_out(self) -> Plan:
+    def carry_out(self) -> ShardPlan:
         """Have the specs say what the plan does."""
         plan = self.plan()
         for name, nodes in plan.desired.items():

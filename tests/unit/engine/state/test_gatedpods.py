@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from agent_scheduler.engine.quotas.entries import Standing
 from agent_scheduler.engine.state.asks import turn_of_pod
 from agent_scheduler.engine.state.batchinfo import GroupKey
-from agent_scheduler.engine.state.gatedpods import Choice, Choose, Held
+from agent_scheduler.engine.state.gatedpods import Choose, GatedMembers, GateStatus
 from agent_scheduler.engine.state.podinfo import PodInfo
 from agent_scheduler.engine.state.recount import contradictions
 from agent_scheduler.objects.batch import QUEUE_ALLOCATION_GATE
@@ -169,11 +169,11 @@ def test_of_a_gang_that_has_changed_it_is_decided_anew_who_is_let_past_when_room
     world = Gates(queue("q", "2"))
     needed: list[PodInfo] = []
 
-    def choose(key: GroupKey, members: Collection[PodInfo], _has: Collection[str]) -> Choice | None:
+    def choose(key: GroupKey, members: Collection[PodInfo], _has: Collection[str]) -> GatedMembers | None:
         first = sorted(members, key=turn_of_pod)
         if not key.name.endswith("g"):
-            return Choice((), first)
-        return Choice(first, ()) if needed else Choice((), first)
+            return GatedMembers((), first)
+        return GatedMembers(first, ()) if needed else GatedMembers((), first)
 
     world.gated.choose = choose
     world.ledger.assume(pod("placed", "q", cpu="2"), 0)
@@ -194,8 +194,10 @@ def test_room_of_a_member_that_is_reserved_no_more_is_not_for_those_above_the_mi
 ):
     world = Gates(queue("q", "1"))
 
-    def choose(_key: GroupKey, members: Collection[PodInfo], reserved: Collection[str]) -> Choice | None:
-        return Choice((), sorted(members, key=turn_of_pod)) if "first" in reserved else None
+    def choose(
+        _key: GroupKey, members: Collection[PodInfo], reserved: Collection[str]
+    ) -> GatedMembers | None:
+        return GatedMembers((), sorted(members, key=turn_of_pod)) if "first" in reserved else None
 
     world.gated.choose = choose
     world.see(gated("first", gates=(), group="g"), gated("second", group="g"))
@@ -259,11 +261,11 @@ def test_without_queues_a_pod_has_nothing_to_wait_for_and_a_queue_that_comes_cou
 def in_a_gang(needed: int) -> Choose:
     """Members of the group `g` are let past with `needed` of them, or beside others of theirs; other pods alone."""
 
-    def choose(key: GroupKey, members: Collection[PodInfo], reserved: Collection[str]) -> Choice | None:
+    def choose(key: GroupKey, members: Collection[PodInfo], reserved: Collection[str]) -> GatedMembers | None:
         found = sorted(members, key=turn_of_pod)
         if reserved or not key.name.endswith("g"):
-            return Choice((), found)
-        return Choice(found[:needed], found[needed:]) if len(found) >= needed else None
+            return GatedMembers((), found)
+        return GatedMembers(found[:needed], found[needed:]) if len(found) >= needed else None
 
     return choose
 
@@ -285,14 +287,14 @@ def test_a_held_pod_says_what_its_queue_lacks_with_whom_it_waits_and_whose_turn_
     world.see(*members, gated("y", cpu="2"), gated("z", cpu="2"))
     missing = "queue q has too little capability left: 1 of cpu missing"
     explained = world.gated.explain
-    assert explained(members[0]) == Held("q", missing, ("team/b",), ())
-    assert explained(members[1]) == Held("q", missing, ("team/a",), ())
-    assert explained(members[2]) == Held("q", "its gang's minimum comes first", (), ())
+    assert explained(members[0]) == GateStatus("q", missing, ("team/b",), ())
+    assert explained(members[1]) == GateStatus("q", missing, ("team/a",), ())
+    assert explained(members[2]) == GateStatus("q", "its gang's minimum comes first", (), ())
     found = explained(gated("z", cpu="2"))
     assert found is not None and (found.why, found.before) == (missing, ("team/g", "team/y"))
     assert explained(pod("placed", "q")) is None
     world.gated.stop()
-    assert explained(members[0]) == Held("q", "this process does not remove gates", (), ())
+    assert explained(members[0]) == GateStatus("q", "this process does not remove gates", (), ())
 
 
 def test_a_gang_of_which_one_leaves_is_let_past_with_whom_it_has_then_not_with_whom_it_waited() -> None:
@@ -314,7 +316,7 @@ def test_members_of_a_gang_that_lacks_some_say_so() -> None:
     members = [gated(name, group="g") for name in "ab"]
     world.see(*members)
     why = "group team/g does not exist, or has not its minimum of members"
-    assert world.gated.explain(members[0]) == Held("q", why, (), ())
+    assert world.gated.explain(members[0]) == GateStatus("q", why, (), ())
 
 
 def test_those_that_come_to_wait_for_a_queue_are_named_once_with_the_reason_and_again_for_another_queue() -> (
@@ -415,7 +417,7 @@ def test_a_gang_has_the_turn_of_the_first_of_its_members() -> None:
 
 def test_a_queue_is_to_have_room_for_what_a_group_asks_for_at_least() -> None:
     world = Gates(queue("q", "3"))
-    world.gated.choose = lambda _key, members, _has: Choice(
+    world.gated.choose = lambda _key, members, _has: GatedMembers(
         sorted(members, key=turn_of_pod), (), {"cpu": 4000}
     )
     world.see(gated("a", group="g"))

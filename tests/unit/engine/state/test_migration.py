@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from agent_scheduler.engine.volumes.binding import NODE_CONFLICT, Plan, judge, plan, reasons
+from agent_scheduler.engine.volumes.binding import NODE_CONFLICT, VolumePlan, judge, plan, reasons
 from agent_scheduler.engine.volumes.claims import Unresolvable
 from agent_scheduler.engine.volumes.records import VolumeInfo
 from agent_scheduler.engine.volumes.reservation import Progress, check_bindings, reserve
@@ -73,7 +73,7 @@ class World(Storage):
     def fits(self) -> list[str]:
         """As the filter says, which a reservation has to agree with."""
         found = plan(pod("c"), self.catalogue)
-        assert isinstance(found, Plan)
+        assert isinstance(found, VolumePlan)
         fitting = self.names(judge(found, self.catalogue, self.columns, self.rows).feasible)
         reserved = [
             name
@@ -136,7 +136,7 @@ def test_a_node_whose_plugins_are_taken_over_later_is_read_anew() -> None:
 def test_a_node_with_the_wrong_zone_is_told_as_a_conflict() -> None:
     world = World({ZONE: "z1"}, volume("v", zone="z1", **DISK))
     found = plan(pod("c"), world.catalogue)
-    assert isinstance(found, Plan)
+    assert isinstance(found, VolumePlan)
     assert reasons(found, world.catalogue, world.columns, world.rows) == {NODE_CONFLICT: 1}
 
 

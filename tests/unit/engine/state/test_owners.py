@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from agent_scheduler.engine.state.labelselector import LabelSelector, label_selector
-from agent_scheduler.engine.state.owners import Controller, OwnerKind, Owners, Siblings
+from agent_scheduler.engine.state.owners import ControllerRef, OwnerKind, Owners, Siblings
 from agent_scheduler.engine.state.podinfo import PodInfo
 from agent_scheduler.objects import wire
 from tests.support.engine import World, node
@@ -40,11 +40,11 @@ def world() -> World:
 @pytest.mark.parametrize(
     ("owners", "controller"),
     [
-        (made_by("ReplicaSet", "r"), Controller(OwnerKind.REPLICA_SET, "r")),
-        (made_by("StatefulSet", "s"), Controller(OwnerKind.STATEFUL_SET, "s")),
+        (made_by("ReplicaSet", "r"), ControllerRef(OwnerKind.REPLICA_SET, "r")),
+        (made_by("StatefulSet", "s"), ControllerRef(OwnerKind.STATEFUL_SET, "s")),
         (
             made_by("ReplicationController", "c", api_version="v1"),
-            Controller(OwnerKind.REPLICATION_CONTROLLER, "c"),
+            ControllerRef(OwnerKind.REPLICATION_CONTROLLER, "c"),
         ),
         (made_by("ReplicaSet", "r", controller=False), None),
         (made_by("Job", "j", api_version="batch/v1"), None),
@@ -53,7 +53,7 @@ def world() -> World:
     ],
 )
 def test_a_pod_knows_its_controller(
-    world: World, owners: list[dict[str, Any]], controller: Controller | None
+    world: World, owners: list[dict[str, Any]], controller: ControllerRef | None
 ) -> None:
     assert pod(world, owners).controller == controller
 

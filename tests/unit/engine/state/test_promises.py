@@ -17,11 +17,11 @@ from msgspec.structs import replace
 
 from agent_scheduler.engine.quotas.entries import Standing
 from agent_scheduler.engine.quotas.shortfall import Shortfall
-from agent_scheduler.engine.quotas.standings import MOVES, State, table
+from agent_scheduler.engine.quotas.standings import MOVES, QuotaState, table
 from agent_scheduler.engine.quotas.vector import EMPTY, Vector
 from agent_scheduler.engine.state.asks import Ask, turn_of_group, turn_of_pod
 from agent_scheduler.engine.state.batchinfo import GroupKey
-from agent_scheduler.engine.state.gatedpods import Choice
+from agent_scheduler.engine.state.gatedpods import GatedMembers
 from agent_scheduler.engine.state.podinfo import PodInfo
 from agent_scheduler.engine.state.recount import contradictions
 from agent_scheduler.objects.batch import TASK_SPEC, PodGroup, PodGroupCondition
@@ -56,7 +56,7 @@ class Groups(Gates):
         super().__init__(*queues)
         self.promises = self.usage.promises
         self.promises.ask_for_groups(True, ())
-        self.gated.choose = lambda key, members, _has: Choice(
+        self.gated.choose = lambda key, members, _has: GatedMembers(
             sorted(members, key=turn_of_pod) if key in self.known else (),
             () if key in self.known else [*members],
         )
@@ -100,7 +100,11 @@ def test_a_group_has_its_turn_before_a_session_has_looked_at_it() -> None:
     world = Groups(queue("q", "1"))
     first, second = gated("p-1", group="g"), gated("p-2")
     world.gated.choose = lambda key, members, _has: (
-        Choice((), [*members]) if key.name == "p-2" else Choice([*members]) if key in world.known else None
+        GatedMembers((), [*members])
+        if key.name == "p-2"
+        else GatedMembers([*members])
+        if key in world.known
+        else None
     )
     world.see(first, second)
     assert world.let == [] and world.let_in() == ["g"], "the group itself has not been seen yet"
@@ -117,7 +121,7 @@ def test_a_group_has_its_turn_before_a_session_has_looked_at_it() -> None:
 def test_no_turn_is_kept_for_a_group_without_gated_members() -> None:
     """They go before anybody has seen the group."""
     world = Groups(queue("q", "1"))
-    world.gated.choose = lambda key, members, _has: None if key.name == "g" else Choice((), [*members])
+    world.gated.choose = lambda key, members, _has: None if key.name == "g" else GatedMembers((), [*members])
     world.see(gated("p-1", group="g"), gated("p-2"))
     assert world.let == [] and world.let_in() == ["g"]
     world.usage.left("p-1")
@@ -196,7 +200,7 @@ def test_what_is_promised_to_a_group_lets_one_of_its_members_past_and_no_second(
     """A member has left, so that the others are above the minimum, and each waits by itself."""
     world = Groups(queue("q", "3"))
     members = [gated(f"m-{number}", group="g", cpu="2") for number in range(2)]
-    world.gated.choose = lambda _key, held, _has: Choice((), sorted(held, key=turn_of_pod))
+    world.gated.choose = lambda _key, held, _has: GatedMembers((), sorted(held, key=turn_of_pod))
     world.made(group("g"))
     world.ask(ask("g", cpu=1))
     world.see(*members)
@@ -391,13 +395,22 @@ def test_a_member_is_let_past_with_what_its_group_was_promised_when_others_have_
     first, last = with_gates(gated("m-1", group="g")), with_gates(gated("m-2", group="g"), "other", "ours")
     world.made(group("g"))
     world.gated.choose = lambda key, members, _has: (
-        Choice((first, last)) if key in world.known else Choice((), [*members])
+        GatedMembers((first, last)) if key in world.known else GatedMembers((), [*members])
     )
     world.see(first)
     world.ask(ask("g", first, last))
     world.gated.give_back("m-1", "too long")
     world.see(gated("m-2", group="g"), gated("late"))
     assert world.let == ["m-2", "late"]
+
+
+def test_a_pod_that_wants_a_node_is_tried_again_when_a_group_is_promised_its_room() -> None:
+    """Otherwise an autoscaler adds nodes for a pod that has no room in its queue."""
+    world = Groups(queue("q", "2"))
+    world.usage.wants_node(pod("wants", "q"), nominated=False)
+    world.made(group("g"))
+    world.ask(ask("g"))
+    assert world.called == ["wants"]
 
 
 @pytest.mark.parametrize("cpu", [3, 4])
@@ -448,7 +461,7 @@ class Model(RuleBasedStateMachine):
         self.world = Groups(queue("top", "5"), queue("left", "3", "top"), queue("right", None, "top"))
         self.pods: dict[str, PodInfo] = {}
         self.queues: dict[str, str] = {}
-        self.states: dict[str, State] = {}
+        self.states: dict[str, QuotaState] = {}
         self.world.gated.on_admitted = self._let_past
 
     def _let_past(self, pods: Sequence[PodInfo]) -> None:

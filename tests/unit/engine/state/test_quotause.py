@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from agent_scheduler.engine.state.podclasses import PodClasses
-from agent_scheduler.engine.state.quotause import Scoped, quota_parts
+from agent_scheduler.engine.state.quotause import ScopeFacts, quota_parts
 from agent_scheduler.objects.batch import ResourceQuotaSpec
 from tests.support.engine import pod_json, read_pod
 
@@ -67,4 +67,4 @@ def test_of_a_class_that_is_not_known_no_quota_is_asked() -> None:
     for operator in ("In", "NotIn", "Exists", "DoesNotExist"):
         expressions = [{"scopeName": "PriorityClass", "operator": operator, "values": ["a"]}]
         spec = {"scopeSelector": {"matchExpressions": expressions}}
-        assert not Scoped(priority_class=None).is_counted_by(msgspec.convert(spec, ResourceQuotaSpec))
+        assert not ScopeFacts(priority_class=None).is_counted_by(msgspec.convert(spec, ResourceQuotaSpec))

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from agent_scheduler.engine.state.nodeselection import reached, reaches
 from agent_scheduler.engine.state.podvolumes import PodVolumes, pod_volumes
 from agent_scheduler.engine.state.reach import Reach
-from agent_scheduler.engine.volumes.binding import Plan, feasible, judge, plan, reasons
+from agent_scheduler.engine.volumes.binding import VolumePlan, feasible, judge, plan, reasons
 from agent_scheduler.engine.volumes.candidate_index import CandidateIndex
 from agent_scheduler.engine.volumes.claims import Unresolvable
 from agent_scheduler.engine.volumes.matching import claims_to_bind, find_matching_volumes, matching_nodes
@@ -69,7 +69,7 @@ def verdict(world: World, volumes: PodVolumes) -> str | list[str] | dict[str, in
     found = plan(volumes, world.catalogue)
     if isinstance(found, Unresolvable):
         return found.message
-    assert isinstance(found, Plan)
+    assert isinstance(found, VolumePlan)
     fits = world.names(feasible(found, world.catalogue, world.columns, world.rows))
     return fits or dict(reasons(found, world.catalogue, world.columns, world.rows))
 
@@ -163,7 +163,7 @@ def test_a_claim_that_is_bound_without_a_pod_has_to_be_bound_first(unbound: Any)
 
 def test_a_pod_whose_claims_are_all_bound_has_nothing_to_wait_for() -> None:
     found = plan(pod("c"), cluster(BOUND, mounted()).catalogue)
-    assert isinstance(found, Plan) and found.all_bound
+    assert isinstance(found, VolumePlan) and found.all_bound
 
 
 @pytest.mark.parametrize(
@@ -334,7 +334,7 @@ def test_many_nodes_at_once_are_as_one_after_the_other(
     found = pod_volumes(spec(*named_claims), namespace="default", name="p", uid="u")
     assert found is not None
     planned = plan(found, catalogue)
-    assert isinstance(planned, Plan)
+    assert isinstance(planned, VolumePlan)
     judged = judge(planned, catalogue, columns, rows)
     for position, name in enumerate(HOSTS):
         labels = storage.node(name).labels
@@ -413,5 +413,5 @@ def test_of_two_claims_and_a_thousand_local_volumes_one_is_left_over_on_every_no
     storage.add(storage_class(), claim("c"), claim("d"))
     storage.add(*(volume(f"v{index}", on=f"n{index}") for index in range(1000)), volume("w", on="n7"))
     planned = plan(BOTH, storage.catalogue)
-    assert isinstance(planned, Plan)
+    assert isinstance(planned, VolumePlan)
     assert storage.names(judge(planned, storage.catalogue, storage.columns, storage.rows).feasible) == ["n7"]

@@ -12,10 +12,10 @@ from agent_scheduler.engine.state.podvolumes import PodVolumes
 from agent_scheduler.engine.volumes.claims import Unresolvable
 from agent_scheduler.engine.volumes.records import ClaimInfo, VolumeInfo
 from agent_scheduler.engine.volumes.reservation import (
-    Failed,
+    ObjectPatch,
     Progress,
+    ReservationFailed,
     ReservedVolumes,
-    Write,
     check_bindings,
     due,
     reserve,
@@ -41,7 +41,7 @@ def reserved(storage: Storage, volumes: PodVolumes, name: str = "a", holder: str
     return found
 
 
-def body(write: Write) -> Any:
+def body(write: ObjectPatch) -> Any:
     return msgspec.json.decode(write.body)
 
 
@@ -268,7 +268,7 @@ def test_an_attempt_fails_when_its_claims_cannot_be_bound_any_more(
         storage.add(shown(volume("v", class_name=class_name, **{**about, **changes["volume"]})))
     if "claim" in changes:
         storage.add(shown(c, **changes["claim"]))
-    assert at(storage, found) == Failed(why)
+    assert at(storage, found) == ReservationFailed(why)
 
 
 def test_a_claim_that_is_gone_fails_the_attempt() -> None:
@@ -276,10 +276,10 @@ def test_a_claim_that_is_gone_fails_the_attempt() -> None:
     one, other = reserved(storage, pod("c")), reserved(storage, pod("d"), holder="other")
     storage.catalogue.delete_claim("default", "c")
     storage.catalogue.delete_claim("default", "d")
-    assert at(storage, one) == Failed(
+    assert at(storage, one) == ReservationFailed(
         'failed to check provisioning pvc: could not find v1.PersistentVolumeClaim "default/c"'
     )
-    assert at(storage, other) == Failed(
+    assert at(storage, other) == ReservationFailed(
         'failed to check binding: could not find v1.PersistentVolumeClaim "default/d"'
     )
 
@@ -290,10 +290,10 @@ def test_a_pod_a_node_or_a_claim_that_is_gone_fails_the_attempt_and_another_clai
     storage = cluster(claim("c", class_name="made"))
     found = reserved(storage, pod("c"))
     gone = check_bindings(found, storage.catalogue, None)
-    assert gone == Failed('failed to get node "a": node "a" not found')
-    assert at(storage, found, pod_exists=False) == Failed("pod does not exist any more")
+    assert gone == ReservationFailed('failed to get node "a": node "a" not found')
+    assert at(storage, found, pod_exists=False) == ReservationFailed("pod does not exist any more")
     storage.add(claim("c", class_name="made", selected="a", meta={"uid": "another"}))
-    assert isinstance(at(storage, found), Failed)
+    assert isinstance(at(storage, found), ReservationFailed)
 
 
 def test_the_next_attempt_goes_on_with_what_the_last_one_wrote() -> None:

@@ -54,7 +54,7 @@ _NOT_FOR_WEBHOOKS = _POLICIES | {
 }
 
 
-class Kind(NamedTuple):
+class GroupVersionKind(NamedTuple):
     """A group, a version, and a kind or plural."""
 
     group: str
@@ -68,14 +68,14 @@ class Kind(NamedTuple):
         return f"{self.group}/{self.version}, Kind={self.name}"
 
 
-class Form(NamedTuple):
+class ResourceForm(NamedTuple):
     """A resource through which the object can be written, and its kind there.
 
     `served` is None for a kind that is not stored, such as Binding or Scale.
     """
 
-    resource: Kind
-    kind: Kind
+    resource: GroupVersionKind
+    kind: GroupVersionKind
     served: Served | None
 
     def shown(self, obj: Object | None) -> Object | None:
@@ -133,7 +133,7 @@ class Admission:
     registry: Registry
     request: Request
     operation: str
-    forms: tuple[Form, ...]
+    forms: tuple[ResourceForm, ...]
     subresource: str
     namespace: str
     name: str
@@ -150,7 +150,7 @@ class Admission:
         return self.request.user
 
     @property
-    def resource(self) -> Kind:
+    def resource(self) -> GroupVersionKind:
         return self.forms[0].resource
 
     @property
@@ -172,7 +172,7 @@ class Admission:
         record = self.registry.namespace(self.namespace)
         return record.labels if record is not None else None
 
-    def asked(self, form: Form) -> Object:
+    def asked(self, form: ResourceForm) -> Object:
         """Return the request as reviews and expressions see it in this form, without its objects."""
         own = self.forms[0]
         found: Object = {"kind": form.kind.told(), "resource": form.resource.told("resource")}
@@ -192,7 +192,7 @@ class Admission:
         found["options"] = self.options
         return found
 
-    def variables(self, form: Form) -> dict[str, Any]:
+    def variables(self, form: ResourceForm) -> dict[str, Any]:
         """Return the variables of an expression about this write."""
         parts = {
             "group": self.resource.group,

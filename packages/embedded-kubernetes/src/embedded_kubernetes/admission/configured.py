@@ -20,7 +20,7 @@ from ..requests import Answer, Request, Response, refusal
 from ..resource import Object
 from ..store import Event, Record
 from . import mutations, policies, webhooks
-from .attributes import Admission, Form, Kind
+from .attributes import Admission, GroupVersionKind, ResourceForm
 from .calls import Transport
 
 _MUTATING, _VALIDATING = "mutatingwebhookconfigurations", "validatingwebhookconfigurations"
@@ -137,7 +137,7 @@ class Below:
     """
 
     subresource: str = ""
-    kind: Kind | None = None
+    kind: GroupVersionKind | None = None
     resource: str = ""
 
 
@@ -244,17 +244,17 @@ def _write_options(kind: str, request: Request) -> Object:
     return found
 
 
-def _forms(registry: Registry, served: Served, below: Below) -> tuple[Form, ...]:
+def _forms(registry: Registry, served: Served, below: Below) -> tuple[ResourceForm, ...]:
     """Return the request's form, followed by the other versions in which the same objects are served."""
     own = served.resource
     if below.kind is not None:
-        place = Kind(own.group, own.version, below.resource or own.plural)
-        return (Form(place, below.kind, None),)
+        place = GroupVersionKind(own.group, own.version, below.resource or own.plural)
+        return (ResourceForm(place, below.kind, None),)
     others = [each for each in registry.all() if each.name == served.name and each.resource is not own]
     return tuple(
-        Form(
-            Kind(each.resource.group, each.resource.version, each.resource.plural),
-            Kind(each.resource.group, each.resource.version, each.resource.kind),
+        ResourceForm(
+            GroupVersionKind(each.resource.group, each.resource.version, each.resource.plural),
+            GroupVersionKind(each.resource.group, each.resource.version, each.resource.kind),
             each,
         )
         for each in (served, *others)

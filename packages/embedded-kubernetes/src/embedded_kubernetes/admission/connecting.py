@@ -9,12 +9,12 @@ from typing import Any
 from urllib.parse import parse_qs
 
 from ..resource import Object
-from .attributes import Kind
+from .attributes import GroupVersionKind
 from .configured import Below
 
 _NAMES = {"exec": "PodExecOptions", "attach": "PodAttachOptions", "portforward": "PodPortForwardOptions"}
 CONNECTS = {
-    subresource: Below(subresource=subresource, kind=Kind("", "v1", name))
+    subresource: Below(subresource=subresource, kind=GroupVersionKind("", "v1", name))
     for subresource, name in _NAMES.items()
 }
 _FLAGS = ("stdin", "stdout", "stderr", "tty")

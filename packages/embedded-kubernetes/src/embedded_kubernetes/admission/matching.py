@@ -12,10 +12,10 @@ from typing import Any
 from ..cel.program import CelError, program
 from ..errors import not_found
 from ..resource import Object
-from .attributes import Admission, Form, Kind
+from .attributes import Admission, GroupVersionKind, ResourceForm
 
 
-def rule_matches(rule: Object, admission: Admission, resource: Kind) -> bool:
+def rule_matches(rule: Object, admission: Admission, resource: GroupVersionKind) -> bool:
     """Return whether a rule matches this write as a write of `resource`."""
     namespaced = bool(admission.namespace) and resource.name != "namespaces"
     scope = rule.get("scope") or "*"
@@ -42,7 +42,7 @@ def _named(names: Sequence[str] | None, admission: Admission) -> bool:
     return not names or admission.name in names
 
 
-def form_of(rules: Iterable[Object], policy: str, admission: Admission) -> Form | None:
+def form_of(rules: Iterable[Object], policy: str, admission: Admission) -> ResourceForm | None:
     """Return the form in which the webhook or policy receives the write; None if no rule matches.
 
     With match policy Equivalent, a rule for another version of the kind matches as well. Earlier rules take

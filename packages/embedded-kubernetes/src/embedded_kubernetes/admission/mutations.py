@@ -18,7 +18,7 @@ from ..resource import Object
 from ..schema import check_kind
 from .attributes import Admission, internal
 from .matching import Unmatched, conditions_hold
-from .policies import Asked, Failure, Policy, Scope, asked, denial
+from .policies import MutationFailure, Policy, PolicyEvaluation, Scope, asked, denial
 from .webhooks import Round, take
 
 
@@ -33,7 +33,7 @@ def mutate(policies: tuple[Policy, ...], admission: Admission, state: Round) -> 
     """
     every = list(asked(policies, admission))
     changed = False
-    failed = [Failure(one, one.problem) for one in every if one.problem]
+    failed = [MutationFailure(one, one.problem) for one in every if one.problem]
     for one in every:
         if one.problem or admission.obj is None:
             continue
@@ -43,7 +43,7 @@ def mutate(policies: tuple[Policy, ...], admission: Admission, state: Round) -> 
             if not conditions_hold(conditions, scope.names, admission, fails=one.policy.fails):
                 continue
         except Unmatched as unmatched:
-            failed.append(Failure(one, str(unmatched)))
+            failed.append(MutationFailure(one, str(unmatched)))
             continue
         if not state.lets(one.uid):
             continue
@@ -53,7 +53,7 @@ def mutate(policies: tuple[Policy, ...], admission: Admission, state: Round) -> 
                     changed = True
                     state.note_change()
             except (_Unable, CelError) as error:
-                failed.append(Failure(one, str(error)))
+                failed.append(MutationFailure(one, str(error)))
         if one.policy.spec.get("reinvocationPolicy") == "IfNeeded":
             state.invoked.add(one.uid)
     if changed:
@@ -64,7 +64,7 @@ def mutate(policies: tuple[Policy, ...], admission: Admission, state: Round) -> 
         raise denial(failed, admission)
 
 
-def _carry_out(mutation: Object, one: Asked, admission: Admission) -> bool:
+def _carry_out(mutation: Object, one: PolicyEvaluation, admission: Admission) -> bool:
     """Apply one mutation; return whether it changed the object.
 
     Raises `_Unable`, `CelError`, and 500 where kube-apiserver panics.
@@ -93,7 +93,7 @@ def _patched(before: Object, found: list[Object]) -> Object | None:
         raise _Unable(f"JSON Patch: {failed.why}") from None
 
 
-def _check_fields(changed: Object, one: Asked) -> None:
+def _check_fields(changed: Object, one: PolicyEvaluation) -> None:
     """Check that a patched object has no unknown field. Raises 500."""
     served = one.form.served
     if served is None or served.resource.custom:
@@ -128,7 +128,7 @@ def _holds_objects(value: Any) -> bool:
     return isinstance(value, list) and any(map(_holds_objects, value))
 
 
-def _applied(before: Object, found: Object, one: Asked) -> Object:
+def _applied(before: Object, found: Object, one: PolicyEvaluation) -> Object:
     if problem := misplaced(found):
         raise _Unable(f"type mismatch: {problem}")
     config = {**plain(found), "apiVersion": before["apiVersion"], "kind": before["kind"]}

@@ -17,7 +17,7 @@ from ..cel.program import CelError, Unheld, program
 from ..errors import ApiError
 from ..registry import Registry, Served
 from ..resource import Object
-from .attributes import Admission, Form
+from .attributes import Admission, ResourceForm
 from .matching import Unmatched, conditions_hold, form_of, labels_match, selected
 
 
@@ -34,7 +34,7 @@ class Policy:
     def fails(self) -> bool:
         return bool(self.spec.get("failurePolicy") != "Ignore")
 
-    def form(self, admission: Admission) -> Form | None:
+    def form(self, admission: Admission) -> ResourceForm | None:
         """Return the form in which the policy receives the write; None if no rule of its constraints matches."""
         if not admission.for_policies:
             return None
@@ -46,7 +46,7 @@ class Misconfigured(Exception):
     """The parameters cannot be resolved; the message is the reason."""
 
 
-class Asked(NamedTuple):
+class PolicyEvaluation(NamedTuple):
     """One evaluation of a policy: for one binding, with one parameter object or none.
 
     `problem` is why it cannot be evaluated; without `binding`, that holds for all bindings.
@@ -55,7 +55,7 @@ class Asked(NamedTuple):
     policy: Policy
     binding: str
     binding_spec: Object
-    form: Form
+    form: ResourceForm
     params: Object | None
     problem: str = ""
 
@@ -69,7 +69,7 @@ def _policy_of(match: Object) -> str:
     return match.get("matchPolicy") or "Equivalent"
 
 
-def _matches(match: Object, admission: Admission) -> Form | None:
+def _matches(match: Object, admission: Admission) -> ResourceForm | None:
     """Return the form in which a policy's constraints or a binding's match the write; None if they do not."""
     if not selected(match, admission):
         return None
@@ -80,7 +80,7 @@ def _matches(match: Object, admission: Admission) -> Form | None:
     return form_of(rules, _policy_of(match), admission) if rules else admission.forms[0]
 
 
-def asked(policies: tuple[Policy, ...], admission: Admission) -> Iterator[Asked]:
+def asked(policies: tuple[Policy, ...], admission: Admission) -> Iterator[PolicyEvaluation]:
     """Yield the evaluations for the write, in order."""
     for policy in policies if admission.for_policies else ():
         form = _matches(policy.spec.get("matchConstraints") or {}, admission)
@@ -91,7 +91,7 @@ def asked(policies: tuple[Policy, ...], admission: Admission) -> Iterator[Asked]
             group, _, version = kind["apiVersion"].rpartition("/")
             shown = f"{group}/{version}, Kind={kind['kind']}"
             why = f"failed to find resource referenced by paramKind: '{shown}'"
-            yield Asked(policy, "", {}, form, None, f"failed to configure policy: {why}")
+            yield PolicyEvaluation(policy, "", {}, form, None, f"failed to configure policy: {why}")
             continue
         for name, spec in policy.bindings:
             match = spec.get("matchResources")
@@ -100,10 +100,12 @@ def asked(policies: tuple[Policy, ...], admission: Admission) -> Iterator[Asked]
             try:
                 params = _params(kind, spec.get("paramRef"), admission)
             except Misconfigured as problem:
-                yield Asked(policy, name, spec, form, None, f"failed to configure binding: {problem}")
+                yield PolicyEvaluation(
+                    policy, name, spec, form, None, f"failed to configure binding: {problem}"
+                )
                 continue
             for each in params:
-                yield Asked(policy, name, spec, form, each)
+                yield PolicyEvaluation(policy, name, spec, form, each)
 
 
 def _params(kind: Object | None, reference: Object | None, admission: Admission) -> list[Object | None]:
@@ -141,7 +143,7 @@ def _served(registry: Registry, kind: Object) -> Served | None:
 class Scope:
     """The variables of one evaluation of a policy for one write."""
 
-    def __init__(self, one: Asked, admission: Admission) -> None:
+    def __init__(self, one: PolicyEvaluation, admission: Admission) -> None:
         self._admission = admission
         namespace = None
         if admission.namespace and not admission.is_namespace:
@@ -197,7 +199,7 @@ class Scope:
 class _Denied(NamedTuple):
     """A failed validation. `place` is its index. `always` denies regardless of the binding's actions."""
 
-    one: Asked
+    one: PolicyEvaluation
     message: str
     reason: str = "Invalid"
     place: int = 0
@@ -252,7 +254,9 @@ def validate(policies: tuple[Policy, ...], admission: Admission) -> None:
         raise refused
 
 
-def _decisions(one: Asked, admission: Admission, published: dict[str, list[str]]) -> Iterator[_Denied]:
+def _decisions(
+    one: PolicyEvaluation, admission: Admission, published: dict[str, list[str]]
+) -> Iterator[_Denied]:
     """Yield the failed validations. Adds audit annotations to `published`, each value once."""
     spec, fails = one.policy.spec, one.policy.fails
     if one.problem:
@@ -305,10 +309,10 @@ def _message(validation: Object, scope: Scope) -> str:
     )
 
 
-class Failure(NamedTuple):
+class MutationFailure(NamedTuple):
     """The failed evaluation of a mutating policy."""
 
-    one: Asked
+    one: PolicyEvaluation
     why: str
 
     @property
@@ -318,7 +322,7 @@ class Failure(NamedTuple):
         return f"{who} denied request: {self.why}"
 
 
-def denial(failures: list[Failure], admission: Admission) -> ApiError:
+def denial(failures: list[MutationFailure], admission: Admission) -> ApiError:
     """Return the error for failed mutating policies: the first as message, all as causes."""
     refused = admission.forbidden_object("")
     first = failures[0]

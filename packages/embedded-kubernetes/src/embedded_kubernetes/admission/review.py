@@ -17,7 +17,7 @@ import yaml
 from ..errors import ApiError, json_name
 from ..json_syntax import syntax_error
 from ..resource import Object
-from .attributes import Admission, Form
+from .attributes import Admission, ResourceForm
 
 _GROUP, _KIND = "admission.k8s.io", "AdmissionReview"
 _NO_KIND = "couldn't get version/kind; json parse error:"
@@ -39,7 +39,7 @@ class Verdict(NamedTuple):
     annotations: Mapping[str, str]
 
 
-def body(admission: Admission, form: Form, *, version: str, uid: str) -> bytes:
+def body(admission: Admission, form: ResourceForm, *, version: str, uid: str) -> bytes:
     """Return the review of a write in this form."""
     asked = admission.asked(form)
     options, dry = asked.pop("options"), asked.pop("dryRun")

@@ -20,7 +20,7 @@ from ..patch import PatchFailed, carried_out
 from ..resource import Object
 from ..schema import Refused
 from . import review
-from .attributes import Admission, Form, internal
+from .attributes import Admission, ResourceForm, internal
 from .calls import CallFailed, NoClient, Transport, call_of, send
 from .matching import Unmatched, conditions_hold, form_of, selected
 
@@ -38,13 +38,13 @@ class Webhook:
     def ignores_failures(self) -> bool:
         return bool(self.spec.get("failurePolicy") == "Ignore")
 
-    def form(self, admission: Admission) -> Form | None:
+    def form(self, admission: Admission) -> ResourceForm | None:
         """Return the form in which the webhook receives the write; None if no rule matches."""
         if not admission.for_webhooks:
             return None
         return form_of(self.spec.get("rules") or (), self.spec.get("matchPolicy") or "Equivalent", admission)
 
-    def called_for(self, admission: Admission) -> Form | None:
+    def called_for(self, admission: Admission) -> ResourceForm | None:
         """Return `form` if selectors and match conditions match, too. Raises 403 for a failed condition."""
         form = self.form(admission)
         if form is None or not selected(self.spec, admission):
@@ -73,7 +73,7 @@ class Caller(NamedTuple):
     transport: Transport
     uid: Callable[[], str]
 
-    async def ask(self, webhook: Webhook, admission: Admission, form: Form) -> review.Verdict:
+    async def ask(self, webhook: Webhook, admission: Admission, form: ResourceForm) -> review.Verdict:
         """Send the review and verify the response. Raises `Failed`, and 400 for a dry run without support."""
         spec = webhook.spec
         if admission.dry and spec.get("sideEffects") not in ("None", "NoneOnDryRun"):
@@ -155,7 +155,7 @@ async def validate(webhooks: Sequence[Webhook], admission: Admission, caller: Ca
         return
     errors: list[ApiError] = []
 
-    async def ask(webhook: Webhook, form: Form) -> None:
+    async def ask(webhook: Webhook, form: ResourceForm) -> None:
         try:
             await caller.ask(webhook, admission, form)
         except Failed as failed:
@@ -171,7 +171,7 @@ async def validate(webhooks: Sequence[Webhook], admission: Admission, caller: Ca
         raise errors[0]
 
 
-def _patched(webhook: Webhook, admission: Admission, form: Form, verdict: review.Verdict) -> bool:
+def _patched(webhook: Webhook, admission: Admission, form: ResourceForm, verdict: review.Verdict) -> bool:
     """Apply the patch of a response; return whether it changed the object.
 
     Raises `Failed` for a malformed patch, and 500 for one that does not apply, regardless of the failure
@@ -195,7 +195,7 @@ def _patched(webhook: Webhook, admission: Admission, form: Form, verdict: review
     return take(admission, form, patched, before)
 
 
-def take(admission: Admission, form: Form, changed: Object, before: Object | None) -> bool:
+def take(admission: Admission, form: ResourceForm, changed: Object, before: Object | None) -> bool:
     """Replace the admission's object with one changed in this form; return whether it differs.
 
     Raises 500 if it cannot be decoded.

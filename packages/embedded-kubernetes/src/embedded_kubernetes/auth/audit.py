@@ -24,7 +24,7 @@ FURTHER = "agent-scheduler.io/further"
 _NOTHING: Mapping[str, str] = MappingProxyType({})
 
 
-class Asked(NamedTuple):
+class AuditedRequest(NamedTuple):
     """One request.
 
     `user` is who authenticated, or None if authentication failed; `impersonated` is the user that the request
@@ -54,7 +54,7 @@ class Asked(NamedTuple):
         return user.name if user is not None else ""
 
 
-Observer = Callable[[Asked], None]
+Observer = Callable[[AuditedRequest], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,12 +64,12 @@ class AuditLog:
     file: IO[bytes]
     uid: Callable[[], str]
 
-    def __call__(self, asked: Asked) -> None:
+    def __call__(self, asked: AuditedRequest) -> None:
         self.file.write(orjson.dumps(event(asked, self.uid())) + b"\n")
         self.file.flush()
 
 
-def event(asked: Asked, uid: str) -> dict[str, Any]:
+def event(asked: AuditedRequest, uid: str) -> dict[str, Any]:
     """Return the request as an `Event` of audit.k8s.io/v1."""
     moment = micro_clock_text(asked.at)
     found: dict[str, Any] = {

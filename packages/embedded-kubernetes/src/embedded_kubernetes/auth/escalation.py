@@ -19,7 +19,7 @@ from .identity import MASTERS, User
 from .quoting import aggregate, quote, quoted
 from .rbac import BINDINGS, CLUSTER_BINDINGS, CLUSTER_ROLES, GROUP, ROLES, Rbac
 from .refusals import refused
-from .rules import EVERYTHING, Rule, compact, missing, rules_of
+from .rules import EVERYTHING, PolicyRule, compact, missing, rules_of
 
 _ROLES = (ROLES, CLUSTER_ROLES)
 GUARDED = frozenset({*_ROLES, BINDINGS, CLUSTER_BINDINGS})
@@ -91,10 +91,10 @@ class _Guard:
     def _may(self, asked: Attributes) -> bool:
         return self.access.allows(self.user, asked)
 
-    def _owned(self) -> list[Rule]:
+    def _owned(self) -> list[PolicyRule]:
         return [granted.rule for granted in self.authorizer.grants(self.user, self.namespace).rules]
 
-    def _check_rules(self, wanted: Iterable[Rule]) -> None:
+    def _check_rules(self, wanted: Iterable[PolicyRule]) -> None:
         lacking = missing(self._owned(), wanted)
         if not lacking:
             return

@@ -15,7 +15,7 @@ from ..registry import Registry
 from ..requests import AT_ONCE, Answer, Pending, Request, Response, Stream, refusal
 from .account_tokens import AccountTokens, Issuer
 from .attributes import Attributes, NoRequest, attributes_of
-from .audit import Asked, Observer
+from .audit import AuditedRequest, Observer
 from .authentication import Authenticator, warns_of_space
 from .identity import NOBODY, User
 from .impersonation import Impersonator, wanted_user
@@ -169,7 +169,7 @@ class Gate:
         if self._observer is not None:
             watches = isinstance(result, Stream)
             code = 200 if isinstance(result, Stream) else result.status
-            asked = Asked(
+            asked = AuditedRequest(
                 user=known.user,
                 impersonated=known.impersonated,
                 attributes=known.attributes,

@@ -15,7 +15,7 @@ from ..store import Event
 from .attributes import Attributes
 from .identity import MASTERS, User, account_name
 from .quoting import aggregate, quote
-from .rules import EVERYTHING, Rule, rules_of
+from .rules import EVERYTHING, PolicyRule, rules_of
 
 GROUP = "rbac.authorization.k8s.io"
 ROLES, CLUSTER_ROLES = (GROUP, "roles"), (GROUP, "clusterroles")
@@ -35,7 +35,7 @@ class Decision(NamedTuple):
 class Granted(NamedTuple):
     """A rule with the binding that grants it, in the wording of reasons."""
 
-    rule: Rule
+    rule: PolicyRule
     source: str
 
 
@@ -154,7 +154,7 @@ class Rbac:
             rules += [Granted(rule, source) for rule in granted]
         return Grants(tuple(rules), tuple(errors))
 
-    def role_rules(self, role: dict[str, Any], namespace: str) -> tuple[Rule, ...] | None:
+    def role_rules(self, role: dict[str, Any], namespace: str) -> tuple[PolicyRule, ...] | None:
         """Return the rules of the role that a binding in this namespace refers to; None if the role is missing."""
         kind, name = role.get("kind", ""), role.get("name", "")
         if kind == "Role":

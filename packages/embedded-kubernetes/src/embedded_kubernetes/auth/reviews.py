@@ -17,7 +17,7 @@ from .gate import Access
 from .identity import EVERYBODY, User
 from .jwt import Unaccepted
 from .quoting import aggregate
-from .rules import Rule
+from .rules import PolicyRule
 
 _RESOURCE, _PATH = "resourceAttributes", "nonResourceAttributes"
 
@@ -75,7 +75,7 @@ def _token(review: Object, user: User, access: Access) -> Object:
     return {**review, "status": status}
 
 
-def _resource_rule(rule: Rule) -> dict[str, Any]:
+def _resource_rule(rule: PolicyRule) -> dict[str, Any]:
     found = {"verbs": list(rule.verbs), "apiGroups": list(rule.groups), "resources": list(rule.resources)}
     return {**found, "resourceNames": list(rule.names)} if rule.names else found
 

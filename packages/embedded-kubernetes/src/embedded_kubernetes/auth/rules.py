@@ -17,7 +17,7 @@ ALL = "*"
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class PolicyRule:
     """One PolicyRule."""
 
     verbs: tuple[str, ...] = ()
@@ -43,7 +43,7 @@ class Rule:
             or (bool(asked.subresource) and f"*/{asked.subresource}" in resources)
         )
 
-    def covers(self, other: Rule) -> bool:
+    def covers(self, other: PolicyRule) -> bool:
         """Return whether this rule alone allows everything that `other` allows."""
         return (
             (ALL in self.verbs or _has_all(self.verbs, other.verbs))
@@ -71,13 +71,13 @@ class Rule:
 
 
 #: Rules that allow everything, which an aggregated role may come to grant.
-EVERYTHING = (Rule((ALL,), (ALL,), (ALL,)), Rule((ALL,), urls=(ALL,)))
+EVERYTHING = (PolicyRule((ALL,), (ALL,), (ALL,)), PolicyRule((ALL,), urls=(ALL,)))
 
 
-def rules_of(role: dict[str, Any]) -> tuple[Rule, ...]:
+def rules_of(role: dict[str, Any]) -> tuple[PolicyRule, ...]:
     """Return the rules of a Role or ClusterRole."""
     return tuple(
-        Rule(
+        PolicyRule(
             tuple(rule.get("verbs") or ()),
             tuple(rule.get("apiGroups") or ()),
             tuple(rule.get("resources") or ()),
@@ -88,16 +88,16 @@ def rules_of(role: dict[str, Any]) -> tuple[Rule, ...]:
     )
 
 
-def missing(owned: Sequence[Rule], wanted: Iterable[Rule]) -> list[Rule]:
+def missing(owned: Sequence[PolicyRule], wanted: Iterable[PolicyRule]) -> list[PolicyRule]:
     """Return what `owned` does not cover of `wanted`, as rules with one verb, resource and name each."""
     parts = (part for rule in wanted for part in _broken_down(rule))
     return [part for part in parts if not any(rule.covers(part) for rule in owned)]
 
 
-def compact(rules: Iterable[Rule]) -> list[Rule]:
+def compact(rules: Iterable[PolicyRule]) -> list[PolicyRule]:
     """Merge rules about the same resource or object into one rule with all their verbs."""
-    found: dict[tuple[Any, ...], Rule] = {}
-    others: list[Rule] = []
+    found: dict[tuple[Any, ...], PolicyRule] = {}
+    others: list[PolicyRule] = []
     for rule in rules:
         simple = len(rule.groups) == len(rule.resources) == 1 and len(rule.names) <= 1 and not rule.urls
         if not simple:
@@ -113,16 +113,16 @@ def compact(rules: Iterable[Rule]) -> list[Rule]:
     return others + list(found.values())
 
 
-def _broken_down(rule: Rule) -> Iterator[Rule]:
+def _broken_down(rule: PolicyRule) -> Iterator[PolicyRule]:
     each_name: list[tuple[str, ...]] = [(name,) for name in rule.names] or [()]
     for group in rule.groups:
         for resource in rule.resources:
             for verb in rule.verbs:
                 for names in each_name:
-                    yield Rule((verb,), (group,), (resource,), names)
+                    yield PolicyRule((verb,), (group,), (resource,), names)
     for url in rule.urls:
         for verb in rule.verbs:
-            yield Rule((verb,), urls=(url,))
+            yield PolicyRule((verb,), urls=(url,))
 
 
 def _has_all(owned: Sequence[str], wanted: Iterable[str]) -> bool:

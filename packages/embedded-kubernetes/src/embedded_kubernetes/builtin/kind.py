@@ -101,7 +101,7 @@ _SAME = frozenset(field.name for field in fields(Resource)) - {"singular", "fiel
 def resource(kind: Kind, logic: Logic | None = None) -> Resource:
     """Return the resource of a kind."""
     logic = logic or Logic()
-    rules = _Rules(kind, logic)
+    rules = _ResourceStrategy(kind, logic)
     # Kinds without field selectors of their own accept both names; others only those that apply.
     own = (*kind.fields, *logic.field_names)
     same = {name: getattr(kind, name) for name in kind.__struct_fields__ if name in _SAME}
@@ -126,7 +126,7 @@ def _names(kind: Kind, own: tuple[str, ...]) -> tuple[str, ...]:
     return ("metadata.name", "metadata.namespace") if kind.namespaced or not own else ("metadata.name",)
 
 
-class _Rules:
+class _ResourceStrategy:
     """The functions of a resource."""
 
     def __init__(self, kind: Kind, logic: Logic) -> None:

@@ -30,13 +30,13 @@ _Fields = dict[int, list[Any]]
 Problem = tuple[int, str]
 
 
-class _Node(NamedTuple):
+class _ExpressionNode(NamedTuple):
     """A node of an expression. `parent`, and `function` of a call, decide whether its literals are exempt."""
 
     kind: int
     number: int
     fields: _Fields
-    parent: _Node | None
+    parent: _ExpressionNode | None
     function: str = ""
 
 
@@ -68,13 +68,13 @@ class _Literals:
         source = _read(checked[5][0])
         self._places = {_number(entry, 1): _number(entry, 2) for entry in map(_read, source.get(4, ()))}
 
-    def problems(self, expression: _Fields, parent: _Node | None) -> Iterator[Problem]:
+    def problems(self, expression: _Fields, parent: _ExpressionNode | None) -> Iterator[Problem]:
         kind = next((number for number in range(_CONSTANT, _COMPREHENSION + 1) if number in expression), 0)
         if kind in (0, _CONSTANT):
             return
         held = _read(expression[kind][0])
         function = _text(held, 2) if kind == _CALL else ""
-        node = _Node(kind, _number(expression, 2), held, parent, function)
+        node = _ExpressionNode(kind, _number(expression, 2), held, parent, function)
         if kind == _CALL:
             yield from self._unread(node)
         elif kind == _LIST:
@@ -84,7 +84,7 @@ class _Literals:
         for part in self._parts(node):
             yield from self.problems(_read(part), node)
 
-    def _parts(self, node: _Node) -> Iterator[Any]:
+    def _parts(self, node: _ExpressionNode) -> Iterator[Any]:
         if node.kind == _STRUCT:
             for entry in map(_read, node.fields.get(2, ())):
                 yield from (*entry.get(3, ()), *entry.get(4, ()))
@@ -93,7 +93,7 @@ class _Literals:
         for number in numbers.get(node.kind, ()):
             yield from node.fields.get(number, ())
 
-    def _unread(self, call: _Node) -> Iterator[Problem]:
+    def _unread(self, call: _ExpressionNode) -> Iterator[Problem]:
         arguments = call.fields.get(3, ())
         argument = _read(arguments[0]) if arguments else {}
         constant = _constant(_read(argument[_CONSTANT][0])) if _CONSTANT in argument else ""
@@ -110,7 +110,7 @@ class _Literals:
             yield self._place(argument), f"invalid {call.function} argument"
         self.uninstantiable = self.uninstantiable or problem
 
-    def _mixed_list(self, node: _Node) -> Iterator[Problem]:
+    def _mixed_list(self, node: _ExpressionNode) -> Iterator[Problem]:
         if self._exempt(node):
             return
         optional = {each for packed in node.fields.get(2, ()) for each in _indices(packed)}
@@ -122,7 +122,7 @@ class _Literals:
                 yield self._mismatch(element, expected, found)
                 return
 
-    def _mixed_map(self, node: _Node) -> Iterator[Problem]:
+    def _mixed_map(self, node: _ExpressionNode) -> Iterator[Problem]:
         parent = node.parent
         if parent is not None and parent.function == "JSONPatch" and parent.function in self._shapes:
             yield from self._misfit(node)
@@ -137,7 +137,7 @@ class _Literals:
                 if wanted != is_:
                     yield self._mismatch(part, wanted, is_)
 
-    def _misfit(self, node: _Node) -> Iterator[Problem]:
+    def _misfit(self, node: _ExpressionNode) -> Iterator[Problem]:
         """Yield the fields of a patch that are unknown or have the wrong type."""
         for entry in map(_read, node.fields.get(2, ())):
             name = _text(_read(_read(entry[3][0])[_CONSTANT][0]), 6)
@@ -149,7 +149,7 @@ class _Literals:
                 why = f"expected type of field '{name}' is '{_PATCH[name]}' but provided type is '{found}'"
                 yield place, why
 
-    def _exempt(self, node: _Node) -> bool:
+    def _exempt(self, node: _ExpressionNode) -> bool:
         """Return whether a literal may mix types: arguments of `format` and of this server's own functions."""
         parent = node.parent
         if parent is not None and (parent.function in self._shapes or parent.function.startswith(OWN)):

@@ -120,7 +120,7 @@ def test_the_page_explains_every_kind_and_every_key() -> None:
     page = FAULTS.read_text()
     for kind in KINDS:
         assert f"| `{kind}" in page, kind
-    for section in (fault_plan.Plan, fault_plan.Rule, fault_plan.Match):
+    for section in (fault_plan.Plan, fault_plan.FaultRule, fault_plan.Match):
         for key in section.__struct_encode_fields__:
             assert f"`{key}`" in page, key
     assert {"close", "hold", "loseDelete"} < set(WATCH_KINDS)

@@ -6,7 +6,7 @@ from functools import cache
 from typing import Any
 
 from embedded.support import ACCOUNTS, World, named
-from embedded_kubernetes.auth.audit import Asked
+from embedded_kubernetes.auth.audit import AuditedRequest
 from embedded_kubernetes.auth.identity import MASTERS, User
 from embedded_kubernetes.auth.jwt import Keys
 from embedded_kubernetes.auth.options import Options
@@ -24,7 +24,7 @@ class Guarded(World):
     """`admin` may do everything, `ann` is in the group `team`. `audited` are the requests that came."""
 
     def __init__(self, **options: Any) -> None:
-        self.audited: list[Asked] = []
+        self.audited: list[AuditedRequest] = []
         users = {"admin": User("admin", groups=(MASTERS,)), "ann": User("ann", "u-ann", ("team",))}
         super().__init__(
             auth=Options(**{"rbac": True, "tokens": users, "keys": keys(), **options}),

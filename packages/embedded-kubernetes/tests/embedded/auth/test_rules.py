@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from embedded_kubernetes.auth.attributes import Attributes, of_path
-from embedded_kubernetes.auth.rules import EVERYTHING, Rule, missing
+from embedded_kubernetes.auth.rules import EVERYTHING, PolicyRule, missing
 
-PODS = Rule(("get", "list"), ("",), ("pods",))
+PODS = PolicyRule(("get", "list"), ("",), ("pods",))
 
 
 def asked(verb: str, resource: str, *, group: str = "", name: str = "") -> Attributes:
@@ -18,13 +18,13 @@ def asked(verb: str, resource: str, *, group: str = "", name: str = "") -> Attri
 
 
 def test_verb_group_and_name_have_to_fit():
-    rule = Rule(("get",), ("apps",), ("deployments",), ("web",))
+    rule = PolicyRule(("get",), ("apps",), ("deployments",), ("web",))
     assert rule.allows(asked("get", "deployments", group="apps", name="web"))
     assert not rule.allows(asked("list", "deployments", group="apps", name="web"))
     assert not rule.allows(asked("get", "deployments", group="", name="web"))
     assert not rule.allows(asked("get", "deployments", group="apps", name="other"))
     assert not rule.allows(asked("get", "deployments", group="apps"))
-    assert Rule(("*",), ("*",), ("*",)).allows(asked("get", "deployments", group="apps", name="web"))
+    assert PolicyRule(("*",), ("*",), ("*",)).allows(asked("get", "deployments", group="apps", name="web"))
 
 
 def test_a_rule_about_resources_says_nothing_of_paths_nor_the_other_way_round():
@@ -37,14 +37,18 @@ def test_a_rule_about_resources_says_nothing_of_paths_nor_the_other_way_round():
     ("owned", "wanted", "lacking"),
     [
         (PODS, PODS, []),
-        (PODS, Rule(("get",), ("",), ("pods",), ("one",)), []),
-        (Rule(("get",), ("",), ("pods",), ("one",)), Rule(("get",), ("",), ("pods",)), ["pods"]),
-        (Rule(("get",), ("",), ("pods",), ("one",)), Rule(("get",), ("",), ("pods",), ("one",)), []),
-        (PODS, Rule(("get",), ("",), ("pods/status",)), ["pods/status"]),
-        (Rule(("get",), ("",), ("*/status",)), Rule(("get",), ("",), ("pods/status",)), []),
-        (Rule(("get",), ("*",), ("*",)), Rule(("get",), ("apps",), ("x/y",)), []),
-        (Rule(("*",), ("",), ("pods",)), Rule(("*",), ("",), ("pods",)), []),
-        (PODS, Rule(("*",), ("",), ("pods",)), ["pods"]),
+        (PODS, PolicyRule(("get",), ("",), ("pods",), ("one",)), []),
+        (PolicyRule(("get",), ("",), ("pods",), ("one",)), PolicyRule(("get",), ("",), ("pods",)), ["pods"]),
+        (
+            PolicyRule(("get",), ("",), ("pods",), ("one",)),
+            PolicyRule(("get",), ("",), ("pods",), ("one",)),
+            [],
+        ),
+        (PODS, PolicyRule(("get",), ("",), ("pods/status",)), ["pods/status"]),
+        (PolicyRule(("get",), ("",), ("*/status",)), PolicyRule(("get",), ("",), ("pods/status",)), []),
+        (PolicyRule(("get",), ("*",), ("*",)), PolicyRule(("get",), ("apps",), ("x/y",)), []),
+        (PolicyRule(("*",), ("",), ("pods",)), PolicyRule(("*",), ("",), ("pods",)), []),
+        (PODS, PolicyRule(("*",), ("",), ("pods",)), ["pods"]),
     ],
 )
 def test_what_is_lacking(owned, wanted, lacking):
@@ -52,7 +56,7 @@ def test_what_is_lacking(owned, wanted, lacking):
 
 
 _WORDS = st.lists(st.sampled_from(["*", "a", "b", "a/x", "*/x"]), min_size=1, max_size=2).map(tuple)
-_RULES = st.builds(Rule, _WORDS, _WORDS, _WORDS, st.one_of(st.just(()), _WORDS))
+_RULES = st.builds(PolicyRule, _WORDS, _WORDS, _WORDS, st.one_of(st.just(()), _WORDS))
 
 
 @given(

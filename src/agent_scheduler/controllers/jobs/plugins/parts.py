@@ -21,11 +21,11 @@ class _Names(Wire, frozen=True):
     subdomain: str | None = None
 
 
-class _Template(Wire, frozen=True):
+class _HostnameTemplate(Wire, frozen=True):
     spec: _Names | None = None
 
 
-_decode = msgspec.json.Decoder(_Template).decode
+_decode = msgspec.json.Decoder(_HostnameTemplate).decode
 
 
 def arguments(texts: Iterable[str]) -> dict[str, str]:

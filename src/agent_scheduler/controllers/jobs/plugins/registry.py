@@ -17,26 +17,26 @@ Change = Callable[[Job, TaskSpec, int, Body, dict[str, str]], None]
 Objects = Callable[[Job, dict[str, str]], list[Body]]
 
 
-class Plugin(NamedTuple):
+class JobPlugin(NamedTuple):
     """A plugin: `change` modifies a pod to create, `objects` returns the complete objects that the Job's pods need."""
 
     change: Change
     objects: Objects
 
 
-PLUGINS: Final[dict[str, Plugin]] = {
-    "pytorch": Plugin(change_pytorch, no_objects),
-    "tensorflow": Plugin(change_tensorflow, no_objects),
-    "mpi": Plugin(change_mpi, no_objects),
-    "hcclrank": Plugin(change_hcclrank, no_objects),
-    "ray": Plugin(ray.change, ray.objects),
-    SSH: Plugin(ssh.change, ssh.objects),
-    "env": Plugin(env.change, env.objects),
-    "svc": Plugin(svc.change, svc.objects),
+PLUGINS: Final[dict[str, JobPlugin]] = {
+    "pytorch": JobPlugin(change_pytorch, no_objects),
+    "tensorflow": JobPlugin(change_tensorflow, no_objects),
+    "mpi": JobPlugin(change_mpi, no_objects),
+    "hcclrank": JobPlugin(change_hcclrank, no_objects),
+    "ray": JobPlugin(ray.change, ray.objects),
+    SSH: JobPlugin(ssh.change, ssh.objects),
+    "env": JobPlugin(env.change, env.objects),
+    "svc": JobPlugin(svc.change, svc.objects),
 }
 
 
-def of_job(job: Job) -> list[tuple[str, Plugin, dict[str, str]]]:
+def of_job(job: Job) -> list[tuple[str, JobPlugin, dict[str, str]]]:
     """Return the Job's plugins with their arguments, in the order in which they change pods."""
     asked = job.spec.plugins or {}
     return [(name, each, arguments(asked[name] or ())) for name, each in PLUGINS.items() if name in asked]

@@ -11,9 +11,9 @@ from agent_scheduler.objects.batch import INQUEUE
 
 from ..fit import FitErrors
 from ..lending import has_nominated, lent, may_hold, wanted_next
-from ..model import READY, Job, SubJob, Task, TaskStatus
+from ..model import READY, JobInfo, SubJobInfo, TaskInfo, TaskStatus
 from ..settled import STRIDE
-from ..sparing import Keeping, Spared
+from ..sparing import SparedNeeds, SparedRows
 from ..statement import Statement
 from ..together import place_together
 from ..worklist import Worklist
@@ -21,7 +21,7 @@ from ..worklist import Worklist
 if TYPE_CHECKING:
     from ..session import Session
 
-Tasks = deque[Task]
+Tasks = deque[TaskInfo]
 #: Sub-group -> its tasks; a job without sub-groups has one entry with an empty name.
 Sheet = dict[str, Tasks]
 
@@ -33,7 +33,7 @@ def allocate(session: Session) -> Iterator[None]:
     """
     tiers = session.tiers
     sheets: dict[str, Sheet] = {}
-    waiting: list[Job] = []
+    waiting: list[JobInfo] = []
     for job in session.fresh:
         if session.conf.work_conserving:
             _give_up_claims(session, job)
@@ -54,7 +54,7 @@ def allocate(session: Session) -> Iterator[None]:
     yield from _lend(session, short)
 
 
-def _nominated(session: Session, jobs: Sequence[Job]) -> Sequence[Job]:
+def _nominated(session: Session, jobs: Sequence[JobInfo]) -> Sequence[JobInfo]:
     """Return the jobs for which pods were evicted, and the jobs of their queues with a higher priority.
 
     They come first. Otherwise an evicted job might use the room again, and be evicted again, in turns.
@@ -66,7 +66,7 @@ def _nominated(session: Session, jobs: Sequence[Job]) -> Sequence[Job]:
 
 
 def _in_turn(
-    session: Session, jobs: Sequence[Job], sheets: Mapping[str, Sheet], short: set[str]
+    session: Session, jobs: Sequence[JobInfo], sheets: Mapping[str, Sheet], short: set[str]
 ) -> Iterator[None]:
     """Place the tasks of jobs by queues in turn; add jobs that only nodes rejected to `short`."""
     tiers = session.tiers
@@ -94,7 +94,7 @@ def _in_turn(
         yield
 
 
-def _try(session: Session, job: Job, sheet: Sheet) -> Generator[None, None, bool]:
+def _try(session: Session, job: JobInfo, sheet: Sheet) -> Generator[None, None, bool]:
     """Place the tasks that a job needs next. Returns whether it is complete; then they are committed."""
     statement = Statement(session)
     placed = False
@@ -111,7 +111,7 @@ def _try(session: Session, job: Job, sheet: Sheet) -> Generator[None, None, bool
     return False
 
 
-def _give_up_claims(session: Session, job: Job) -> None:
+def _give_up_claims(session: Session, job: JobInfo) -> None:
     """Remove claims of an earlier action for which no pod is evicted, so that the tasks are placed.
 
     No action would bind tasks with claims on free room. A gang that waits for victims keeps all of its claims.
@@ -123,9 +123,9 @@ def _give_up_claims(session: Session, job: Job) -> None:
             session.unplace(task)
 
 
-def _sheet(session: Session, job: Job) -> Sheet:
+def _sheet(session: Session, job: JobInfo) -> Sheet:
     """Return the pending tasks to place, without best-effort tasks and tasks with other gates than the queue's."""
-    sheet: dict[str, list[Task]] = {}
+    sheet: dict[str, list[TaskInfo]] = {}
     for task in job.by_status[TaskStatus.PENDING].values():
         if not task.best_effort and (not task.gated or task.only_queue_gate):
             sheet.setdefault(task.sub_job.uid if task.sub_job is not None else "", []).append(task)
@@ -134,7 +134,7 @@ def _sheet(session: Session, job: Job) -> Sheet:
 
 
 def _place(
-    statement: Statement, job: Job, sub_job: SubJob | None, tasks: Tasks
+    statement: Statement, job: JobInfo, sub_job: SubJobInfo | None, tasks: Tasks
 ) -> Generator[None, None, bool]:
     """Place tasks until the job, or its sub-group, is ready.
 
@@ -142,7 +142,7 @@ def _place(
     """
     session = statement.session
     tiers, nodes, queue = session.tiers, session.nodes, session.queues[job.queue]
-    refused: list[Task] = []
+    refused: list[TaskInfo] = []
     while tasks:
         task = tasks.popleft()
         if not tiers.allocatable(queue, task):
@@ -189,7 +189,7 @@ def _place(
     return bool(together)
 
 
-def _goes_on(job: Job, sub_job: SubJob | None) -> bool:
+def _goes_on(job: JobInfo, sub_job: SubJobInfo | None) -> bool:
     """Return whether the job may still become ready although a task found no node (`NeedContinueAllocating`)."""
     if job.minimum == len(job.tasks):
         return False
@@ -210,7 +210,7 @@ def _goes_on(job: Job, sub_job: SubJob | None) -> bool:
     )
 
 
-def _place_sub_jobs(statement: Statement, job: Job, sheet: Sheet) -> Generator[None, None, bool]:
+def _place_sub_jobs(statement: Statement, job: JobInfo, sheet: Sheet) -> Generator[None, None, bool]:
     """Place the tasks of a job with sub-groups, like `_place`; sub-groups that the job needs come first."""
     session = statement.session
     tiers = session.tiers
@@ -245,7 +245,7 @@ def _place_sub_jobs(statement: Statement, job: Job, sheet: Sheet) -> Generator[N
     return False
 
 
-def _needed(session: Session, job: Job) -> set[str]:
+def _needed(session: Session, job: JobInfo) -> set[str]:
     """Return the sub-groups that each policy needs for its minimum in addition to the ready ones."""
     tiers = session.tiers
     ready: dict[str, int] = {}
@@ -275,8 +275,8 @@ def _lend(session: Session, short: Collection[str]) -> Iterator[None]:
     tiers, nodes = session.tiers, session.nodes
     if not (session.conf.work_conserving and tiers.every("lending") and nodes.count):
         return
-    beyond: dict[str, list[Job]] = {}
-    wanted: dict[str, Sequence[Task]] = {}
+    beyond: dict[str, list[JobInfo]] = {}
+    wanted: dict[str, Sequence[TaskInfo]] = {}
     for number, job in enumerate(session.fresh):
         if not (number + 1) % STRIDE:
             yield
@@ -305,7 +305,7 @@ def _lend(session: Session, short: Collection[str]) -> Iterator[None]:
     nodes.keep(())
 
 
-def _lend_to(session: Session, job: Job, sheets: dict[str, Sheet]) -> Generator[None, None, bool]:
+def _lend_to(session: Session, job: JobInfo, sheets: dict[str, Sheet]) -> Generator[None, None, bool]:
     """Place the tasks that a job needs next. Returns whether they are placed and the job needs more."""
     if job.uid not in sheets:
         sheets[job.uid] = _sheet(session, job)
@@ -318,7 +318,7 @@ def _lend_to(session: Session, job: Job, sheets: dict[str, Sheet]) -> Generator[
     return is_complete and any(sheet.values())
 
 
-def _waits_for_room(session: Session, job: Job) -> Sequence[Task]:
+def _waits_for_room(session: Session, job: JobInfo) -> Sequence[TaskInfo]:
     """Return the tasks that a job would place next; empty if it waits for something else or has claims."""
     tiers = session.tiers
     if job.quota_refusal or tiers.invalid(job) is not None or (job.waiting and tiers.job_pipelined(job)):
@@ -328,7 +328,7 @@ def _waits_for_room(session: Session, job: Job) -> Sequence[Task]:
     return tasks if has >= job.minimum else ()
 
 
-def _stays_outside(session: Session, job: Job) -> bool:
+def _stays_outside(session: Session, job: JobInfo) -> bool:
     """Return whether the job is not admitted, so that it cannot use a node before the session after its admission."""
     actions, promises = session.conf.actions, session.promises
     if not job.is_pending or "enqueue" not in actions:
@@ -337,7 +337,7 @@ def _stays_outside(session: Session, job: Job) -> bool:
     return is_asked or (promises is not None and promises.has_answered(job.group.key))
 
 
-def _gives_back(session: Session, job: Job) -> bool:
+def _gives_back(session: Session, job: JobInfo) -> bool:
     """Return whether `reclaim` may evict the job's tasks that are placed on lent room."""
     return (
         "reclaim" in session.conf.actions
@@ -346,21 +346,21 @@ def _gives_back(session: Session, job: Job) -> bool:
     )
 
 
-def _takes_back(session: Session, job: Job, tasks: Sequence[Task]) -> bool:
+def _takes_back(session: Session, job: JobInfo, tasks: Sequence[TaskInfo]) -> bool:
     """Return whether `reclaim` searches for victims for the job."""
     return not job.is_pending and session.tiers.starving(job) and all(task.pod.preempts for task in tasks)
 
 
 def _kept_room(
     session: Session, beyond: Collection[str]
-) -> Generator[None, None, tuple[Sequence[Spared], Sequence[Spared]]]:
+) -> Generator[None, None, tuple[Sequence[SparedRows], Sequence[SparedRows]]]:
     """Return the room to keep for jobs within their queue's share, as two sets.
 
     The first applies to jobs whose tasks cannot be reclaimed, the second to jobs whose tasks can be. `beyond` are the
     jobs beyond their queue's share.
     """
     nodes = session.nodes
-    kept, firmly = Keeping(), Keeping()
+    kept, firmly = SparedNeeds(), SparedNeeds()
     seen = set()
     for number, job in enumerate(session.jobs.values()):
         if not (number + 1) % STRIDE:
@@ -381,7 +381,7 @@ def _kept_room(
     return kept.parts(), firmly.parts()
 
 
-def _compare(session: Session, waiting: Mapping[str, Sequence[Job]], left: str, right: str) -> int:
+def _compare(session: Session, waiting: Mapping[str, Sequence[JobInfo]], left: str, right: str) -> int:
     """Compare two queues; if they are equal, compare their next jobs, each the last of its list, by creation."""
     one, other = waiting[left][-1], waiting[right][-1]
     found = session.tiers.compare_queues(session.queues[left], session.queues[right])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Generator, Iterator
 from typing import TYPE_CHECKING
 
-from ..model import Job, Task, TaskStatus
+from ..model import JobInfo, TaskInfo, TaskStatus
 from ..worklist import Worklist
 
 if TYPE_CHECKING:
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 def backfill(session: Session) -> Iterator[None]:
     """Place each best-effort task separately. A job's placed tasks are committed when its gang is complete."""
     nodes = session.nodes
-    last: Job | None = None
+    last: JobInfo | None = None
     for task in (yield from _waiting(session)):
         job = task.job
         if last is not None and last is not job:
@@ -32,11 +32,11 @@ def backfill(session: Session) -> Iterator[None]:
         nodes.let_go(last.by_status[TaskStatus.ALLOCATED].values())
 
 
-def _waiting(session: Session) -> Generator[None, None, list[Task]]:
+def _waiting(session: Session) -> Generator[None, None, list[TaskInfo]]:
     """Return the waiting best-effort tasks in the order of queues, jobs and tasks."""
     tiers = session.tiers
     work = Worklist(tiers, session.queues)
-    found: dict[str, list[Task]] = {}
+    found: dict[str, list[TaskInfo]] = {}
     for job in session.fresh:
         yield
         if job.is_pending or tiers.invalid(job) is not None:
@@ -50,7 +50,7 @@ def _waiting(session: Session) -> Generator[None, None, list[Task]]:
         if tasks:
             found[job.uid] = tiers.in_task_order(tasks)
             work.add(job)
-    order: list[Task] = []
+    order: list[TaskInfo] = []
     while work.queues:
         jobs = work.know(work.queues.pop().name)
         while jobs:

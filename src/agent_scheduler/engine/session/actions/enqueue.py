@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Final
 
 from agent_scheduler.objects.batch import GROUP_OF_PODS, INQUEUE, PENDING
 
-from ...quotas.accounts import Refusal
+from ...quotas.accounts import QuotaRefusal
 from ...quotas.vector import EMPTY, Total, Vector, add_to, at_least, in_order
 from ...state.asks import Ask, needed, turn_in_gang, turn_of_group
 from ...state.promises import Promises
 from ..demand import admitted_minimum, record_refusal
-from ..model import READY, Job, TaskStatus
+from ..model import READY, JobInfo, TaskStatus
 from ..worklist import Worklist
 
 if TYPE_CHECKING:
@@ -55,11 +55,11 @@ def _as_plugins_say(session: Session) -> Iterator[None]:
         yield
 
 
-def _is_let_in(session: Session, job: Job) -> bool:
+def _is_let_in(session: Session, job: JobInfo) -> bool:
     return job.min_resources is None or session.tiers.enqueueable(job)
 
 
-def _let_in(session: Session, job: Job) -> None:
+def _let_in(session: Session, job: JobInfo) -> None:
     session.tiers.enqueued(job)
     job.phase = INQUEUE
 
@@ -69,7 +69,7 @@ def _by_account(session: Session, promises: Promises) -> Iterator[None]:
 
     Groups that another process has admitted without room ask again, and so do groups that need more than before.
     """
-    asking: list[Job] = []
+    asking: list[JobInfo] = []
     asks: list[Ask] = []
     for job in session.fresh:
         if not job.group.is_object or not (job.is_pending or job.is_inqueue):
@@ -96,7 +96,7 @@ def _by_account(session: Session, promises: Promises) -> Iterator[None]:
             job.phase = PENDING
             short = promises.shortfall(key)
             if short is not None:
-                record_refusal(session, job, Refusal(short.queue, in_order(short.missing)))
+                record_refusal(session, job, QuotaRefusal(short.queue, in_order(short.missing)))
         elif was_inqueue:
             continue
         elif _is_let_in(session, job):
@@ -106,7 +106,7 @@ def _by_account(session: Session, promises: Promises) -> Iterator[None]:
         yield
 
 
-def _ask(session: Session, job: Job) -> Ask:
+def _ask(session: Session, job: JobInfo) -> Ask:
     members = [task.pod for task in job.tasks.values()]
     own = turn_of_group(
         members, job.priority, job.created, job.name, job.group.uid, job.group.status.conditions
@@ -115,7 +115,7 @@ def _ask(session: Session, job: Job) -> Ask:
     return Ask(job.group.key, job.queue, _wanted(job, complete=complete), members, own, complete)
 
 
-def _may_have_minimum(job: Job) -> bool:
+def _may_have_minimum(job: JobInfo) -> bool:
     """Return whether enough members for the minimum have room, or have no gate that other components remove."""
     pending = job.by_status[TaskStatus.PENDING].values()
     free = [task for task in pending if not task.gated or (task.only_queue_gate and task.gate_managed)]
@@ -125,7 +125,7 @@ def _may_have_minimum(job: Job) -> bool:
     )
 
 
-def _wanted(job: Job, *, complete: bool) -> Vector:
+def _wanted(job: JobInfo, *, complete: bool) -> Vector:
     """Return what the group needs to run.
 
     It is the group's `minResources` without gated tasks, and at least the requests of the existing members of the

@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Generator, Iterator
 from typing import TYPE_CHECKING
 
-from ..model import Job, Task, TaskStatus
+from ..model import JobInfo, TaskInfo, TaskStatus
 from ..statement import Statement
 from ..victims import EVICTABLE, make_room, rows_for, takes_free_room
 from ..worklist import JobHeap
@@ -23,14 +23,14 @@ def preempt(session: Session) -> Iterator[None]:
     Within a job, tasks are evicted for tasks of the job that come before them.
     """
     tiers = session.tiers
-    starving: list[Job] = []
+    starving: list[JobInfo] = []
     by_queue: dict[str, JobHeap] = {}
     for job in session.jobs.values():
         if not job.is_pending and tiers.invalid(job) is None and tiers.starving(job):
             starving.append(job)
             by_queue.setdefault(job.queue, JobHeap(tiers)).push(job)
     for _, jobs in sorted(by_queue.items()):
-        waiting: dict[str, deque[Task]] = {}
+        waiting: dict[str, deque[TaskInfo]] = {}
         while jobs:
             job = jobs.pop()
             tasks = waiting.setdefault(job.uid, _pending(session, job))
@@ -40,12 +40,12 @@ def preempt(session: Session) -> Iterator[None]:
             yield from _within(session, job)
 
 
-def _pending(session: Session, job: Job) -> deque[Task]:
+def _pending(session: Session, job: JobInfo) -> deque[TaskInfo]:
     tasks = [task for task in job.by_status[TaskStatus.PENDING].values() if not task.gated]
     return deque(session.tiers.in_pending_order(job, tasks))
 
 
-def _for_job(session: Session, job: Job, tasks: deque[Task]) -> Generator[None, None, bool]:
+def _for_job(session: Session, job: JobInfo, tasks: deque[TaskInfo]) -> Generator[None, None, bool]:
     """Evict for the pending tasks of a job. Returns whether to process the job again."""
     tiers = session.tiers
     statement = Statement(session)
@@ -60,7 +60,7 @@ def _for_job(session: Session, job: Job, tasks: deque[Task]) -> Generator[None, 
     return assigned
 
 
-def _within(session: Session, job: Job) -> Iterator[None]:
+def _within(session: Session, job: JobInfo) -> Iterator[None]:
     tasks = _pending(session, job)
     while tasks:
         statement = Statement(session)
@@ -75,12 +75,12 @@ def _within(session: Session, job: Job) -> Iterator[None]:
             return
 
 
-def _evict_for(statement: Statement, preemptor: Task, *, of_job: bool) -> bool:
+def _evict_for(statement: Statement, preemptor: TaskInfo, *, of_job: bool) -> bool:
     session, job = statement.session, preemptor.job
     if not preemptor.pod.preempts:
         return False
 
-    def which(task: Task) -> bool:
+    def which(task: TaskInfo) -> bool:
         if task.status not in EVICTABLE or (preemptor.best_effort and not task.best_effort):
             return False
         if of_job:

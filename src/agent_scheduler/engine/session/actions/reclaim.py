@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from functools import partial
 from typing import TYPE_CHECKING
 
-from ..model import Job, Task, TaskStatus
+from ..model import JobInfo, TaskInfo, TaskStatus
 from ..statement import Statement
 from ..victims import make_room, rows_for, takes_free_room
 from ..worklist import Worklist
@@ -37,7 +37,7 @@ def reclaim(session: Session) -> Iterator[None]:
             yield from _for_job(session, jobs.pop())
 
 
-def _for_job(session: Session, job: Job) -> Iterator[None]:
+def _for_job(session: Session, job: JobInfo) -> Iterator[None]:
     tiers, queue = session.tiers, session.queues[job.queue]
     pending = [task for task in job.by_status[TaskStatus.PENDING].values() if not task.gated]
     tasks = deque(tiers.in_pending_order(job, pending))
@@ -53,10 +53,10 @@ def _for_job(session: Session, job: Job) -> Iterator[None]:
         statement.discard()
 
 
-def _evict_for(statement: Statement, reclaimer: Task) -> None:
+def _evict_for(statement: Statement, reclaimer: TaskInfo) -> None:
     session, job = statement.session, reclaimer.job
 
-    def which(task: Task) -> bool:
+    def which(task: TaskInfo) -> bool:
         return (
             task.status is TaskStatus.RUNNING
             and task.preemptable

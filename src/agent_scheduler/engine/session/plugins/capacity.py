@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from ...quotas.capacity import CapacityAccounts, Reclaiming
+from ...quotas.capacity import CapacityAccounts, CapacityReclaiming
 from ...quotas.queues import QueueInfo, QueueTree
 from ...quotas.vector import Vector
 from ..conf import PluginOption
 from ..demand import admitted_minimum, gauges, record_refusal
 from ..hooks import PERMIT, REJECT, Hooks
 from ..lending import with_gangs
-from ..model import Job, Task, TaskStatus
+from ..model import JobInfo, TaskInfo, TaskStatus
 from ..victims import in_victim_order
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ class _Capacity:
     def victim_queue_order(self, left: QueueInfo, right: QueueInfo, preemptor: QueueInfo) -> int:
         return self.accounts.compare_victims(left.name, right.name, preemptor.name)
 
-    def job_enqueueable(self, job: Job) -> int:
+    def job_enqueueable(self, job: JobInfo) -> int:
         accounts = self.accounts
         if not self.session.asks_cluster and not self.session.queues[job.queue].open:
             # The account of queues keeps the job's turn until the queue is open.
@@ -65,12 +65,12 @@ class _Capacity:
         record_refusal(self.session, job, refusal)
         return REJECT
 
-    def job_enqueued(self, job: Job) -> None:
+    def job_enqueued(self, job: JobInfo) -> None:
         minimum = admitted_minimum(job)
         if minimum is not None:
             self.accounts.admit(job.queue, minimum)
 
-    def allocatable(self, queue: QueueInfo, task: Task) -> bool:
+    def allocatable(self, queue: QueueInfo, task: TaskInfo) -> bool:
         accounts = self.accounts
         if not accounts.takes_jobs(queue.name):
             return False
@@ -80,24 +80,24 @@ class _Capacity:
             accounts.reservations.add(queue.name, task.uid, task.request)
         return True
 
-    def may_hold(self, job: Job, wanted: Vector, uids: Sequence[str]) -> bool:
+    def may_hold(self, job: JobInfo, wanted: Vector, uids: Sequence[str]) -> bool:
         return self.accounts.takes_jobs(job.queue) and self.accounts.deserves(job.queue, wanted)
 
-    def preemptive(self, queue: QueueInfo, task: Task) -> bool:
+    def preemptive(self, queue: QueueInfo, task: TaskInfo) -> bool:
         return self.accounts.may_reclaim(queue.name, task.request)
 
-    def reclaimable(self, reclaimer: Task, tasks: Sequence[Task]) -> Sequence[Task]:
+    def reclaimable(self, reclaimer: TaskInfo, tasks: Sequence[TaskInfo]) -> Sequence[TaskInfo]:
         if self.accounts.fault:
             return []
-        asked = Reclaiming(self.accounts, reclaimer.job.queue, reclaimer.request)
+        asked = CapacityReclaiming(self.accounts, reclaimer.job.queue, reclaimer.request)
         ordered = in_victim_order(self.session, reclaimer, tasks)
         beyond = [task for task in ordered if asked.may_go(task.job.queue, task.request)]
         return with_gangs(self.session, reclaimer, ordered, beyond)
 
-    def allocated(self, task: Task) -> None:
+    def allocated(self, task: TaskInfo) -> None:
         self.accounts.allocate(task.job.queue, task.request, task.uid)
 
-    def deallocated(self, task: Task) -> None:
+    def deallocated(self, task: TaskInfo) -> None:
         """Release the room of a task.
 
         A task whose placement was undone reserves its room again. An evicted task does not, since its room is needed

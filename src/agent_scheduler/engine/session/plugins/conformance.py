@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from ..conf import PluginOption
 from ..hooks import Hooks
-from ..model import Task
+from ..model import TaskInfo
 
 if TYPE_CHECKING:
     from ..session import Session
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 _CRITICAL: Final = 2_000_000_000
 
 
-def _evictable(preemptor: Task, tasks: Sequence[Task]) -> Sequence[Task]:
+def _evictable(preemptor: TaskInfo, tasks: Sequence[TaskInfo]) -> Sequence[TaskInfo]:
     return [task for task in tasks if task.pod.namespace != "kube-system" and task.pod.priority < _CRITICAL]
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from ...quotas.vector import Total, Vector, add_to, names, plus, take_from
 from ..conf import PluginOption
 from ..hooks import Hooks
-from ..model import Job, Task
+from ..model import JobInfo, TaskInfo
 
 if TYPE_CHECKING:
     from ..session import Session
@@ -36,7 +36,7 @@ class _Shares:
     def _of(self, held: Vector) -> float:
         return max((held.get(resource, 0) / amount for resource, amount in self._total.items()), default=0.0)
 
-    def share(self, job: Job) -> float:
+    def share(self, job: JobInfo) -> float:
         found = self._shares.get(job.uid)
         if found is None:
             found = self._shares[job.uid] = self._of(self._held(job.uid))
@@ -45,13 +45,13 @@ class _Shares:
     def _held(self, uid: str) -> Vector:
         return self._changed.get(uid) or self._opened[uid]
 
-    def allocated(self, task: Task) -> None:
+    def allocated(self, task: TaskInfo) -> None:
         self._change(task, add_to)
 
-    def deallocated(self, task: Task) -> None:
+    def deallocated(self, task: TaskInfo) -> None:
         self._change(task, take_from)
 
-    def _change(self, task: Task, change: Callable[[Total, Vector], None]) -> None:
+    def _change(self, task: TaskInfo, change: Callable[[Total, Vector], None]) -> None:
         uid = task.job.uid
         held = self._changed.get(uid)
         if held is None:
@@ -59,7 +59,7 @@ class _Shares:
         change(held, task.request)
         self._shares.pop(uid, None)
 
-    def preemptable(self, preemptor: Task, tasks: Sequence[Task]) -> Sequence[Task]:
+    def preemptable(self, preemptor: TaskInfo, tasks: Sequence[TaskInfo]) -> Sequence[TaskInfo]:
         """Return tasks of jobs whose share without them is still at least that of the preemptor's job with its task."""
         mine = self._of(plus(self._held(preemptor.job.uid), preemptor.request))
         left: dict[str, Total] = {}
@@ -78,7 +78,7 @@ def drf(session: Session, option: PluginOption) -> Hooks:
     """Return the hooks of the plugin drf."""
     shares = _Shares(session)
 
-    def job_closed(job: Job) -> None:
+    def job_closed(job: JobInfo) -> None:
         session.shares[job.uid] = shares.share(job)
 
     return Hooks(

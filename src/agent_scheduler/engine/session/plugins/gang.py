@@ -13,7 +13,7 @@ from ...verdicts import NOT_ENOUGH_RESOURCES, NOT_ENOUGH_TASKS, UNSCHEDULABLE
 from ..conf import PluginOption
 from ..hooks import PERMIT, REJECT, Hooks, Invalid
 from ..messages import GANG_READY, fit_error, gang_unschedulable
-from ..model import READY, Job, SubJob, Task, TaskStatus
+from ..model import READY, JobInfo, SubJobInfo, TaskInfo, TaskStatus
 
 if TYPE_CHECKING:
     from ..session import Session
@@ -24,7 +24,7 @@ _VALID: Final = (*READY, TaskStatus.PIPELINED, TaskStatus.PENDING)
 _PIPELINED: Final = (*READY, TaskStatus.PIPELINED)
 
 
-def _valid(job: Job) -> Invalid | None:
+def _valid(job: JobInfo) -> Invalid | None:
     """Return why the job has too few members for its minimums, in total, by role or by sub-group; None if not."""
     if not job.roles_have(_VALID):
         return Invalid(NOT_ENOUGH_PODS_OF_TASK, "Not enough valid pods of each task for gang-scheduling")
@@ -39,7 +39,7 @@ def _valid(job: Job) -> Invalid | None:
     return None
 
 
-def _sub_groups_have(job: Job, which: Callable[[SubJob], bool]) -> bool:
+def _sub_groups_have(job: JobInfo, which: Callable[[SubJobInfo], bool]) -> bool:
     """Return whether each policy has its minimum of sub-groups for which `which` is true."""
     if not job.sub_minimums:
         return True
@@ -47,7 +47,7 @@ def _sub_groups_have(job: Job, which: Callable[[SubJob], bool]) -> bool:
     return all(found[policy] >= least for policy, least in job.sub_minimums.items())
 
 
-def _protected(preemptor: Task, tasks: Sequence[Task]) -> Sequence[Task]:
+def _protected(preemptor: TaskInfo, tasks: Sequence[TaskInfo]) -> Sequence[TaskInfo]:
     """Return the tasks that may be evicted: those that their jobs have beyond the minimum."""
     left: dict[str, int] = {}
     victims = []
@@ -67,12 +67,12 @@ _is_ready = attrgetter("is_ready")
 _is_pipelined = attrgetter("is_pipelined")
 
 
-def _ready(job: Job) -> bool:
+def _ready(job: JobInfo) -> bool:
     has = job.is_ready and job.roles_have(READY) and _sub_groups_have(job, _is_ready)
     return has and _somebody_runs(job, READY)
 
 
-def _somebody_runs(job: Job, statuses: Iterable[TaskStatus]) -> bool:
+def _somebody_runs(job: JobInfo, statuses: Iterable[TaskStatus]) -> bool:
     """Return whether the tasks with room in these statuses are not all of later stages.
 
     Tasks of later stages are bound after the earlier stages have run. Without room for an earlier stage they would hold
@@ -89,19 +89,19 @@ def _somebody_runs(job: Job, statuses: Iterable[TaskStatus]) -> bool:
     return nobody or (bool(job.by_status[TaskStatus.SUCCEEDED]) and not job.earlier_stage_waits)
 
 
-def _pipelined(job: Job) -> int:
+def _pipelined(job: JobInfo) -> int:
     will = job.is_pipelined and job.roles_have(_PIPELINED) and _sub_groups_have(job, _is_pipelined)
     return PERMIT if will and _somebody_runs(job, _PIPELINED) else REJECT
 
 
-def _sub_job_pipelined(sub_job: SubJob) -> int:
+def _sub_job_pipelined(sub_job: SubJobInfo) -> int:
     return PERMIT if sub_job.is_pipelined else REJECT
 
 
 def gang(session: Session, option: PluginOption) -> Hooks:
     """Return the hooks of the plugin gang."""
 
-    def job_closed(job: Job) -> None:
+    def job_closed(job: JobInfo) -> None:
         if job.tasks and (job.is_ready or not job.is_leaving):
             job.set_condition(_condition(session, job))
 
@@ -120,7 +120,7 @@ def gang(session: Session, option: PluginOption) -> Hooks:
     )
 
 
-def _condition(session: Session, job: Job) -> PodGroupCondition:
+def _condition(session: Session, job: JobInfo) -> PodGroupCondition:
     """Return the condition with Volcano's wording; `close` replaces it by one that follows from the verdict."""
     return PodGroupCondition(
         type=SCHEDULED if job.is_ready else UNSCHEDULABLE,

@@ -12,7 +12,7 @@ from ...verdicts import UNSCHEDULABLE
 from ..conf import PluginOption
 from ..demand import admitted_minimum
 from ..hooks import PERMIT, REJECT, Hooks
-from ..model import Job
+from ..model import JobInfo
 
 if TYPE_CHECKING:
     from ..session import Session
@@ -34,7 +34,7 @@ def overcommit(session: Session, option: PluginOption) -> Hooks:
     for demand in session.queue_demands.values():
         add_to(admitted, demand.reserved)
 
-    def enqueueable(job: Job) -> int:
+    def enqueueable(job: JobInfo) -> int:
         if job.min_resources is None:
             return PERMIT
         short = insufficient(plus(admitted, job.min_resources), idle, job.min_resources)
@@ -44,7 +44,7 @@ def overcommit(session: Session, option: PluginOption) -> Hooks:
         session.record(job, "Normal", UNSCHEDULABLE, f"resource in cluster is overused: {named}")
         return REJECT
 
-    def enqueued(job: Job) -> None:
+    def enqueued(job: JobInfo) -> None:
         minimum = admitted_minimum(job)
         if minimum is not None:
             add_to(admitted, minimum)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from ..conf import PluginOption
 from ..hooks import Hooks
-from ..model import Task, TaskStatus
+from ..model import TaskInfo, TaskStatus
 
 if TYPE_CHECKING:
     from ..session import Session
@@ -20,20 +20,20 @@ def pdb(session: Session, option: PluginOption) -> Hooks:
     """Return the hooks of the plugin pdb."""
     pdbs = session.view.pdbs
     #: The tasks that this session has evicted so far; they count in each budget before the candidates.
-    going: dict[str, Task] = {}
+    going: dict[str, TaskInfo] = {}
 
-    def allowed(preemptor: Task, tasks: Sequence[Task]) -> Sequence[Task]:
+    def allowed(preemptor: TaskInfo, tasks: Sequence[TaskInfo]) -> Sequence[TaskInfo]:
         if pdbs is None:
             return tasks
         before = [task.pod for uid, task in going.items() if all(uid != each.uid for each in tasks)]
         violating = pdbs.violating([*before, *(task.pod for task in tasks)])
         return [task for task in tasks if task.uid not in violating]
 
-    def evicted(task: Task) -> None:
+    def evicted(task: TaskInfo) -> None:
         if task.status is TaskStatus.RELEASING:
             going[task.uid] = task
 
-    def stays(task: Task) -> None:
+    def stays(task: TaskInfo) -> None:
         going.pop(task.uid, None)
 
     return Hooks(preemptable=allowed, reclaimable=allowed, deallocated=evicted, allocated=stays)

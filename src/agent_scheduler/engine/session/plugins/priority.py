@@ -7,25 +7,25 @@ from typing import TYPE_CHECKING
 
 from ..conf import PluginOption
 from ..hooks import Hooks
-from ..model import Job, SubJob, Task
+from ..model import JobInfo, SubJobInfo, TaskInfo
 
 if TYPE_CHECKING:
     from ..session import Session
 
 
-def _job_order(job: Job) -> int:
+def _job_order(job: JobInfo) -> int:
     return -job.priority
 
 
-def _sub_job_order(sub_job: SubJob) -> int:
+def _sub_job_order(sub_job: SubJobInfo) -> int:
     return -sub_job.priority
 
 
-def _task_order(task: Task) -> int:
+def _task_order(task: TaskInfo) -> int:
     return -task.priority
 
 
-def _preemptable(preemptor: Task, tasks: Sequence[Task]) -> Sequence[Task]:
+def _preemptable(preemptor: TaskInfo, tasks: Sequence[TaskInfo]) -> Sequence[TaskInfo]:
     """Return tasks of jobs with a lower priority, and tasks of the same job with a lower task priority."""
     job = preemptor.job
     return [
@@ -46,6 +46,6 @@ def priority(session: Session, option: PluginOption) -> Hooks:
     )
 
 
-def _starving(job: Job) -> bool:
+def _starving(job: JobInfo) -> bool:
     """Return whether some of the job's tasks have neither room nor a claim."""
     return job.ready + job.waiting < len(job.tasks)

@@ -8,14 +8,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from ...quotas.proportion import ProportionAccounts, Reclaiming
+from ...quotas.proportion import ProportionAccounts, ProportionReclaiming
 from ...quotas.queues import QueueInfo, QueueTree
 from ...quotas.vector import Vector
 from ..conf import PluginOption
 from ..demand import admitted_minimum, gauges, record_refusal
 from ..hooks import PERMIT, REJECT, Hooks
 from ..lending import with_gangs
-from ..model import Job, Task
+from ..model import JobInfo, TaskInfo
 
 if TYPE_CHECKING:
     from ..session import Session
@@ -37,7 +37,7 @@ class _Proportion:
     def queue_order(self, left: QueueInfo, right: QueueInfo) -> int:
         return self.accounts.compare(left.name, right.name)
 
-    def job_enqueueable(self, job: Job) -> int:
+    def job_enqueueable(self, job: JobInfo) -> int:
         if not self.session.asks_cluster:
             # The account of queues checks whether the queue is open, and keeps the job's turn if it is not.
             return PERMIT
@@ -51,7 +51,7 @@ class _Proportion:
         record_refusal(self.session, job, refusal)
         return REJECT
 
-    def job_enqueued(self, job: Job) -> None:
+    def job_enqueued(self, job: JobInfo) -> None:
         minimum = admitted_minimum(job)
         if minimum is not None:
             self.accounts.admit(job.queue, minimum)
@@ -59,24 +59,24 @@ class _Proportion:
     def overused(self, queue: QueueInfo) -> bool:
         return self.accounts.overused(queue.name) and not self._lends
 
-    def allocatable(self, queue: QueueInfo, task: Task) -> bool:
+    def allocatable(self, queue: QueueInfo, task: TaskInfo) -> bool:
         return self.accounts.cannot_allocate(queue.name, task.request, lends=self._lends) is None
 
-    def may_hold(self, job: Job, wanted: Vector, uids: Sequence[str]) -> bool:
+    def may_hold(self, job: JobInfo, wanted: Vector, uids: Sequence[str]) -> bool:
         return self.accounts.cannot_allocate(job.queue, wanted, lends=self._lends) is None
 
     def lending(self, lends: bool) -> None:
         self._lends = lends
 
-    def reclaimable(self, reclaimer: Task, tasks: Sequence[Task]) -> Sequence[Task]:
-        asked = Reclaiming(self.accounts)
+    def reclaimable(self, reclaimer: TaskInfo, tasks: Sequence[TaskInfo]) -> Sequence[TaskInfo]:
+        asked = ProportionReclaiming(self.accounts)
         beyond = [task for task in tasks if asked.may_go(task.job.queue, task.request)]
         return with_gangs(self.session, reclaimer, tasks, beyond)
 
-    def allocated(self, task: Task) -> None:
+    def allocated(self, task: TaskInfo) -> None:
         self.accounts.allocate(task.job.queue, task.request)
 
-    def deallocated(self, task: Task) -> None:
+    def deallocated(self, task: TaskInfo) -> None:
         self.accounts.deallocate(task.job.queue, task.request)
 
     def gauges(self) -> Mapping[str, Mapping[str, float]]:

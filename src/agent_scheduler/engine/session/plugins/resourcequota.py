@@ -15,11 +15,11 @@ from agent_scheduler.objects.wire import Resources
 from apimachinery.quantity import Quantity, canonical
 
 from ...state.podusage import has_two_names
-from ...state.quotause import Nanos, Scoped, asks_for_quality, nanos
+from ...state.quotause import Nanos, ScopeFacts, asks_for_quality, nanos
 from ...verdicts import UNSCHEDULABLE
 from ..conf import PluginOption
 from ..hooks import PERMIT, REJECT, Hooks
-from ..model import Job, TaskStatus
+from ..model import JobInfo, TaskStatus
 
 if TYPE_CHECKING:
     from ..session import Session
@@ -34,7 +34,7 @@ class _Need(NamedTuple):
     the API server rejects the pods that the quota does not allow.
     """
 
-    kinds: Collection[Scoped]
+    kinds: Collection[ScopeFacts]
     amounts: Nanos
 
     def is_counted_by(self, quota: ResourceQuota) -> bool:
@@ -75,7 +75,7 @@ def resourcequota(session: Session, option: PluginOption) -> Hooks:
         if job.is_inqueue and job.namespace in namespaces:
             namespaces[job.namespace].promise([*_needs(job)])
 
-    def enqueueable(job: Job) -> int:
+    def enqueueable(job: JobInfo) -> int:
         namespace = namespaces.get(job.namespace)
         if namespace is None:
             return PERMIT
@@ -85,14 +85,14 @@ def resourcequota(session: Session, option: PluginOption) -> Hooks:
         session.record(job, "Normal", UNSCHEDULABLE, job.quota_refusal)
         return REJECT
 
-    def enqueued(job: Job) -> None:
+    def enqueued(job: JobInfo) -> None:
         if (namespace := namespaces.get(job.namespace)) is not None:
             namespace.promise([*_needs(job)])
 
     return Hooks(job_enqueueable=enqueueable, job_enqueued=enqueued)
 
 
-def _needs(job: Job) -> Iterator[_Need]:
+def _needs(job: JobInfo) -> Iterator[_Need]:
     """Yield what the job's minimum needs in addition to its pods.
 
     Succeeded pods count as existing; failed and terminating ones do not, since they will be created again.
@@ -100,7 +100,7 @@ def _needs(job: Job) -> Iterator[_Need]:
     group = job.group
     if group.listed_resources is None:
         return
-    there: dict[Scoped, dict[str, int]] = {}
+    there: dict[ScopeFacts, dict[str, int]] = {}
     for task in job.tasks.values():
         if (use := task.pod.quota) is not None:
             counted = there.setdefault(use.scoped, {})
@@ -111,7 +111,7 @@ def _needs(job: Job) -> Iterator[_Need]:
             yield _Need((part.scoped,), _beyond(part.amounts, there.get(part.scoped, {})))
         return
     listed = _as_quotas_have_it(group.listed_resources)
-    alike = Scoped(best_effort=not asks_for_quality(listed), priority_class=group.priority_class or None)
+    alike = ScopeFacts(best_effort=not asks_for_quality(listed), priority_class=group.priority_class or None)
     total: dict[str, int] = {}
     for amounts in there.values():
         _add(total, amounts)

@@ -15,7 +15,7 @@ from apimachinery.durations import parse_duration
 
 from ..conf import PluginOption
 from ..hooks import ABSTAIN, PERMIT, Hooks
-from ..model import Job
+from ..model import JobInfo
 
 if TYPE_CHECKING:
     from ..session import Session
@@ -28,7 +28,7 @@ def sla(session: Session, option: PluginOption) -> Hooks:
     everybody = _seconds(option.arguments.get(WAITING_TIME))
     now = session.moment
 
-    def deadline(job: Job) -> float:
+    def deadline(job: JobInfo) -> float:
         """Return the end of the job's waiting time, in seconds of the epoch; infinity without one, which is last."""
         annotations = job.group.annotations
         own = _seconds(annotations.get(f"volcano.sh/{WAITING_TIME}")) or _seconds(
@@ -39,7 +39,7 @@ def sla(session: Session, option: PluginOption) -> Hooks:
             return math.inf
         return (datetime.fromisoformat(job.created).timestamp() if job.created else 0.0) + allowed
 
-    def overdue(job: Job) -> int:
+    def overdue(job: JobInfo) -> int:
         return PERMIT if deadline(job) <= now else ABSTAIN
 
     def turns_at() -> float:

@@ -9,7 +9,7 @@ import pytest
 
 from agent_scheduler.engine.quotas.queues import QueueInfo
 from agent_scheduler.engine.session.actions.backfill import backfill
-from agent_scheduler.engine.session.model import Task, TaskStatus
+from agent_scheduler.engine.session.model import TaskInfo, TaskStatus
 from agent_scheduler.objects.batch import QUEUE_ALLOCATION_GATE, TASK_SPEC
 from tests.support.engine import node, queue_of
 from tests.unit.engine.session.scene import (
@@ -75,7 +75,7 @@ def test_a_gang_with_claims_on_room_to_come_keeps_it_and_what_it_has_now_and_not
     session = made.session()
     let_go: list[str] = []
 
-    def let_go_of(tasks: Iterable[Task]) -> None:
+    def let_go_of(tasks: Iterable[TaskInfo]) -> None:
         let_go.extend(task.pod.name for task in tasks)
 
     session.nodes.let_go = let_go_of  # type: ignore[method-assign]
@@ -250,7 +250,7 @@ def test_what_is_reserved_for_each_gang_that_stays_incomplete_is_let_go_for_the_
     session = scene.session(HOW)
     let_go: list[list[str]] = []
 
-    def let_go_of(tasks: Iterable[Task]) -> None:
+    def let_go_of(tasks: Iterable[TaskInfo]) -> None:
         if names := [task.pod.name for task in tasks]:
             let_go.append(names)
 
