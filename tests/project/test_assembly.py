@@ -39,20 +39,9 @@ ALLOWED: Final[Mapping[str, frozenset[str]]] = {
     ),
     "late": frozenset(
         {
-            "cluster.ledger.usage.on_held",
-            "cluster.ledger.usage.on_unreserved",
-            "cluster.ledger.usage.promises.on_let_in",
             "cluster.on_group_seen",
             "cluster.queue.given_up",
             "places.before_unschedulable",
-            "self._gated.on_admitted",
-            "self._gated.on_due",
-            "self._gated.on_held",
-            "self._gated.on_reservation_ended",
-            "usage.gated.choose",
-            "usage.on_active",
-            "usage.on_not_taken",
-            "usage.on_room",
         }
     ),
     "unbound": frozenset(

@@ -147,7 +147,7 @@ def _let_past_at_once(_put: None, gated: GatedPods, key: Any, _members: Any) -> 
 
 def _let_past_unasked(_seen: None, usage: QueueUsage, pod: Any) -> None:
     if pod.gates and not (pod.batch is not None and pod.batch.gate_managed):
-        usage.gated.on_admitted([pod])
+        usage.events.admitted([pod])
 
 
 def _full_asks_for_nodes(

@@ -146,11 +146,10 @@ class BatchScheduler:
         queues_due = self._messages.queues.due.set
         waiting.tell(messenger.settled, messenger.group_gone, messenger.seen, queues_due)
         cluster.on_group_seen.append(messenger.group_seen)
-        cluster.ledger.usage.on_held = queues_due
+        cluster.ledger.usage.events.usage_changed.connect(queues_due)
         self._wanting = WantingGroups(cluster.ledger.usage, waiting.pods, waiting.activate)
         self._evictions = Evictions(cluster, evict, observer, try_again=try_again)
         self._committer = self._committing(binder)
-        cluster.ledger.usage.default_queue = settings.default_queue
         self._binder = binder
         self._pictures = Pictures(
             cluster,

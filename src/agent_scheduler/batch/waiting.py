@@ -118,8 +118,8 @@ class BatchWaitingPods:
         self._cluster, self._queue = cluster, queue
         cluster.subscribe(self, (self._name,))
         cluster.queue.given_up = self.given_up
-        cluster.ledger.usage.on_unreserved = self.unreserved
-        cluster.ledger.usage.promises.on_let_in = self.let_in
+        cluster.ledger.usage.events.unreserved.connect(self.unreserved)
+        cluster.ledger.usage.events.let_in.connect(self.let_in)
 
     def tell(
         self,

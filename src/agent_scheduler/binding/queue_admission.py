@@ -58,8 +58,6 @@ def _removal(uid: str) -> bytes:
 class AdmissionSettings:
     """The settings of the removal of gates."""
 
-    #: Whether pods keep the gate until their queue has room; otherwise every gate is removed.
-    enabled: bool
     #: Concurrent removals.
     workers: int
     #: Seconds for which a pod may hold its reserved room without a node; 0 means unlimited.
@@ -114,10 +112,11 @@ class QueueAdmission:
         self._turn = turn
         self._cluster = cluster
         self._gated = cluster.ledger.usage.gated
-        self._gated.asks_queues = settings.enabled
-        self._gated.on_due, self._gated.on_admitted = self._call, self._put
-        self._gated.on_held = runtime.messenger.held
-        self._gated.on_reservation_ended = self._clean_up
+        events = cluster.ledger.usage.events
+        events.gates_due.connect(self._call)
+        events.admitted.connect(self._put)
+        events.held.connect(runtime.messenger.held)
+        events.reservation_ended.connect(self._clean_up)
         self._cleanups = cleanups
         self._patience = settings.patience
         self._transport = runtime.transport

@@ -112,7 +112,8 @@ class FastPath:
         )
 
         # Books: what the cluster has, what pods take, and which pods wait.
-        known, ledger = KnownPods(), Ledger()
+        known = KnownPods()
+        ledger = Ledger(settings.usage, GangChoice(known, groups))
         devices = Devices(ledger.touch)
         self.history = History(timing.clock)
         self._gang_waits = GangWaits(known, ledger, messenger, timing)
@@ -230,11 +231,10 @@ class FastPath:
         )
 
         # Queues of capacity, whose changes wake pods and remove gates.
-        usage = ledger.usage
-        usage.on_active, usage.on_room = self._set_gates, queue.activate
-        usage.gated.choose = GangChoice(cluster, groups)
+        ledger.usage.events.active_changed.connect(self._set_gates)
+        ledger.usage.events.room.connect(queue.activate)
         if groups is not None:
-            groups.count_in(usage)
+            groups.count_in(ledger.usage)
         self._admission = QueueAdmission(
             settings.admission,
             runtime,

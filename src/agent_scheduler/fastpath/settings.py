@@ -16,8 +16,10 @@ from agent_scheduler.engine.decide.decide import ConflictPolicy
 from agent_scheduler.engine.framework.plugin import Profile
 from agent_scheduler.engine.queueing.subqueues import QueueSettings
 from agent_scheduler.engine.shards.claims import ShardingMode
+from agent_scheduler.engine.state.queueusage import UsageSettings
 from agent_scheduler.kube.bind import DEFAULT_POLICY, BindPolicy
 from agent_scheduler.kube.reflector import WatchTimes
+from agent_scheduler.objects.batch import DEFAULT_QUEUE
 
 #: Concurrent event writes. The rate is configured; this must only be sufficient to reach it.
 _EVENT_CONCURRENCY = 4
@@ -47,6 +49,8 @@ class FastPathSettings:
     #: Profiles of another scheduler that shares cluster, watches and binder: the inputs of their plugins are read,
     #: and their reservations are written and released. Their pods do not belong to the fast path.
     beside: tuple[Profile, ...] = ()
+    #: The queue of the other scheduler's pods that name none.
+    default_queue: str = DEFAULT_QUEUE
     #: Whether pods keep the gate of their queue's capacity until it has room; otherwise all gates are removed.
     queue_admission: bool = True
     #: Seconds for which a pod without a node may hold reserved room in its queue; 0: unlimited.
@@ -76,9 +80,16 @@ class FastPathSettings:
         return BindSettings(policy=self.policy, concurrency=self.binds.concurrency, adapts=not self.binds.qps)
 
     @property
+    def usage(self) -> UsageSettings:
+        return UsageSettings(
+            batch_schedulers=tuple(profile.scheduler_name for profile in self.beside),
+            default_queue=self.default_queue,
+            asks_queues=self.queue_admission,
+        )
+
+    @property
     def admission(self) -> AdmissionSettings:
         return AdmissionSettings(
-            enabled=self.queue_admission,
             workers=self.gate_removal_workers,
             patience=self.reservation_timeout,
         )

@@ -392,8 +392,10 @@ class SchedulerProcess(Process):
 
     def _settings_of(self, configuration: Configuration) -> FastPathSettings:
         batch = batch_settings_of(configuration, identity=self._identity)
-        beside = () if batch is None else (batch.profile,)
-        return replace(settings_of(configuration, identity=self._identity), beside=beside)
+        settings = settings_of(configuration, identity=self._identity)
+        if batch is None:
+            return settings
+        return replace(settings, beside=(batch.profile,), default_queue=batch.default_queue)
 
     def _make_reloader(self) -> Reloader | None:
         if self._source is None or self._source.file is None:

@@ -16,7 +16,7 @@ room.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from agent_scheduler.objects.batch import INQUEUE, NOT_LET_IN, RUNNING, UNKNOWN, PodGroup
@@ -62,8 +62,7 @@ class Promises:
 
     def __init__(self, usage: QueueUsage) -> None:
         self._usage = usage
-        #: Called with a group that is admitted because its queue got room.
-        self.on_let_in: Callable[[GroupKey], object] = lambda key: None
+        self.events = usage.events
         #: Whether groups need admission, that is, sessions have the action enqueue.
         self.asks = False
         self._promises: dict[GroupKey, Promise] = {}
@@ -450,7 +449,7 @@ class Promises:
             if is_empty(rest(lacks, ask.lacks)):
                 del self._asking[name]
                 self._promise(ask)
-                self.on_let_in(ask.key)
+                self.events.let_in(ask.key)
             else:
                 self._stand(ask, lacks)
                 queues.append(ask.queue)
@@ -479,7 +478,7 @@ class Promises:
             self._usage.call()
         if left:
             # Pods that are not in line may use the room.
-            self._usage.on_unreserved()
+            self.events.unreserved()
 
     def _end(self, key: GroupKey) -> None:
         self._stop_asking(key)

@@ -62,7 +62,7 @@ class Groups(Gates):
         )
         self.known: set[GroupKey] = set()
         self.told: list[str] = []
-        self.promises.on_let_in = lambda key: self.told.append(key.name)
+        self.promises.events.let_in.connect(lambda key: self.told.append(key.name))
 
     def made(self, *groups: PodGroup, members: tuple[PodInfo, ...] = ()) -> None:
         for each in groups:
@@ -314,7 +314,7 @@ def test_what_jobs_hold_above_their_minimums_lets_a_group_in_that_has_no_gates()
     world.ask(*[ask("g")], may_go={"cpu": 2000})
     assert world.let_in() == ["g"] and world.cpu("q") == 2, "nothing is kept of what others hold"
     told: list[bool] = []
-    world.usage.on_unreserved = lambda: told.append(True)
+    world.usage.events.unreserved.connect(lambda: told.append(True))
     world.ask(*[ask("g")], may_go={"cpu": 2000})
     assert world.let_in() == ["g"] and told == [], "each session would have to be followed by another"
     world.promises.gone(key_of("h"))
@@ -462,7 +462,7 @@ class Model(RuleBasedStateMachine):
         self.pods: dict[str, PodInfo] = {}
         self.queues: dict[str, str] = {}
         self.states: dict[str, QuotaState] = {}
-        self.world.gated.on_admitted = self._let_past
+        self.world.gated.events.admitted.connect(self._let_past)
 
     def _let_past(self, pods: Sequence[PodInfo]) -> None:
         """No gate goes beyond what there is, whoever has used how much."""

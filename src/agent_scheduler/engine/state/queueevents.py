@@ -1,0 +1,55 @@
+"""The one port by which the account of queues notifies the rest of a process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from typing import Generic, ParamSpec
+
+from .batchinfo import GroupKey
+from .podinfo import PodInfo
+
+P = ParamSpec("P")
+
+
+class Signal(Generic[P]):
+    """Calls its receivers, in the order in which they were connected."""
+
+    __slots__ = ("_receivers",)
+
+    def __init__(self) -> None:
+        self._receivers: tuple[Callable[P, object], ...] = ()
+
+    def connect(self, receiver: Callable[P, object]) -> None:
+        """Call `receiver`, too, from now on."""
+        self._receivers = (*self._receivers, receiver)
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> None:
+        for receiver in self._receivers:
+            receiver(*args, **kwargs)
+
+
+class QueueEvents:
+    """The signals of `QueueUsage` and of its parts. Their receivers connect when they are constructed."""
+
+    def __init__(self) -> None:
+        #: `QueueUsage.active` has changed.
+        self.active_changed: Signal[[]] = Signal()
+        #: Pods, as UIDs, may try again because their queues have room: as many as fit together.
+        self.room: Signal[[Sequence[str]]] = Signal()
+        #: The queues of these pods of sessions, which report `Unschedulable`, no longer have room for them.
+        self.not_taken: Signal[[Collection[str]]] = Signal()
+        #: Queues have room that no event of a pod reports: a pod's reservation was released, the rest of a group's
+        #: promise ended, or pods changed their queue with their group or namespace.
+        self.unreserved: Signal[[]] = Signal()
+        #: The usage of queues by placed pods may have changed.
+        self.usage_changed: Signal[[]] = Signal()
+        #: A queue has room for a group that waited for admission.
+        self.let_in: Signal[[GroupKey]] = Signal()
+        #: `GatedPods.admit` has something to do.
+        self.gates_due: Signal[[]] = Signal()
+        #: The gates of these pods must be removed now.
+        self.admitted: Signal[[Sequence[PodInfo]]] = Signal()
+        #: These pods begin to wait for room in their queue, for this reason; only if this process admits pods.
+        self.held: Signal[[Sequence[PodInfo], str]] = Signal()
+        #: The reservation of this pod has ended, for any reason.
+        self.reservation_ended: Signal[[PodInfo]] = Signal()
