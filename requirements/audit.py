@@ -1,10 +1,10 @@
-"""Looks over the locks, and over what is installed of them.
+"""Checks the locks and the packages that are installed from them.
 
-    python -m requirements.audit [--sbom FILE] [--advisories]
+   python -m requirements.audit [--sbom FILE] [--advisories]
 
-Without the network: every pin has hashes, run.lock and build.lock repeat pins of dev.lock, licences are allowed, and a
-bill of materials, if one is named, says what the lock says. Advisories are asked for where the service answers; only
-with --advisories does it fail for them, or for not getting any.
+Without the network it checks that every pin has hashes, that run.lock and build.lock repeat pins of dev.lock, that
+licenses are allowed, and that a bill of materials, if one is named, agrees with the lock. It prints advisories if the
+service can be reached. Only with --advisories is it an error that there are some, or that they cannot be fetched.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from . import sbom
 from .licences import ALLOWED, expression, is_allowed
 from .locks import FOLDER, LockError, Pin, read
 
-#: Where pip-audit asks.
+#: #: The service that pip-audit queries.
 SERVICE = ("api.osv.dev", 443)
-#: What is shipped, and what makes it.
+#: #: Locks of the released packages and of their build.
 SHIPPED = ("run.lock", "build.lock")
 
 
@@ -42,7 +42,7 @@ def without_hashes(pins: Sequence[Pin]) -> list[str]:
 
 
 def unlike(pins: Sequence[Pin], dev: Sequence[Pin]) -> list[str]:
-    """What of `pins` development does not have with the same version and files."""
+    """Return a finding for each of `pins` that dev.lock has not with the same version and files."""
     there = {(pin.name, pin.version, pin.hashes) for pin in dev}
     return [
         f"{pin.said} is not pinned so in dev.lock; make lock resolves both"
@@ -52,18 +52,18 @@ def unlike(pins: Sequence[Pin], dev: Sequence[Pin]) -> list[str]:
 
 
 def unlicensed(pins: Sequence[Pin], installed: Mapping[str, Distribution]) -> list[str]:
-    """Pins whose licence is not allowed. Of what another system installs nothing is known here."""
+    """Return a finding for each pin whose license is not allowed; pins for other systems are not checked."""
     found = []
     for pin in pins:
         if pin.name not in installed and not pin.marker:
-            found.append(f"{pin.said} is not installed, so nobody knows its licence")
+            found.append(f"{pin.said} is not installed, so its license is unknown")
         elif pin.name in installed and not is_allowed(said := expression(installed[pin.name])):
-            found.append(f"{pin.said} has the licence {said}; allowed: {', '.join(sorted(ALLOWED))}")
+            found.append(f"{pin.said} has the license {said}; allowed: {', '.join(sorted(ALLOWED))}")
     return found
 
 
 def untrue(bill: Mapping[str, Any], pins: Sequence[Pin]) -> list[str]:
-    """Where the bill of materials differs from the lock."""
+    """Return the differences between the bill of materials and the lock."""
     listed = {(each["name"], each["version"], _hashes(each)) for each in bill["components"]}
     locked = {(pin.name, pin.version, pin.hashes) for pin in pins}
     missing, more = sorted(locked - listed), sorted(listed - locked)
@@ -79,7 +79,7 @@ def _hashes(component: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def findings(folder: Path, installed: Mapping[str, Distribution], bill: Path | None) -> list[str]:
-    """All that is wrong and can be known without the network."""
+    """Return everything that can be found wrong without the network."""
     dev = read(folder / "dev.lock")
     found = without_hashes(dev) + unlicensed(dev, installed)
     for name in SHIPPED:
@@ -99,7 +99,7 @@ def is_reachable(service: tuple[str, int]) -> bool:
 
 
 def yanked(lock: Path) -> list[str]:
-    """What pip says of releases that their authors withdrew; it raises if the lock cannot be had at all."""
+    """Return pip's lines about releases that their authors withdrew; raise if the lock cannot be installed at all."""
     options = ["--dry-run", "--ignore-installed", "--no-deps", "--require-hashes", "--only-binary", ":all:"]
     asked = subprocess.run(
         [sys.executable, "-m", "pip", "install", *options, "--quiet", "--requirement", str(lock)],
@@ -112,7 +112,7 @@ def yanked(lock: Path) -> list[str]:
 
 
 def advisories(folder: Path, tools: Path) -> int:
-    """Has pip-audit, which lies in `tools`, print known vulnerabilities; 0 if there are none."""
+    """Print known vulnerabilities by the pip-audit in `tools`; return 0 if there are none."""
     python = tools / "bin" / "python"
     if not python.exists():
         venv.create(tools, with_pip=True)

@@ -1,19 +1,20 @@
-"""Licences of installed distributions as SPDX expressions, and which are allowed."""
+"""Licenses of installed distributions as SPDX expressions, and the allowed ones."""
 
 from __future__ import annotations
 
 import re
 from importlib.metadata import Distribution
 
-#: What may be shipped, and used to develop, with a project of Apache-2.0. MPL-2.0 binds changes of its own files.
+#: #: Licenses that may be shipped and used with a project under Apache-2.0. MPL-2.0 covers only changes of its own
+#: files.
 ALLOWED = frozenset(
     {
         *("Apache-2.0", "MIT", "MIT-0", "MIT-CMU", "BSD-2-Clause", "BSD-3-Clause", "0BSD", "ISC", "Zlib"),
         *("CC0-1.0", "PSF-2.0", "MPL-2.0", "Unlicense"),
-        "LicenseRef-BSD",  # a classifier does not say with how many clauses
+        "LicenseRef-BSD",  # # a classifier does not state the number of clauses
     }
 )
-#: What authors wrote before there were expressions; the beginning counts, as some put the whole text there.
+#: #: Texts of the License field from before SPDX expressions. Only the beginning is compared, as some contain it all.
 _WRITTEN = {
     "apache 2.0": "Apache-2.0",
     "apache license": "Apache-2.0",
@@ -35,7 +36,7 @@ _CLASSIFIERS = {
 
 
 def expression(distribution: Distribution) -> str:
-    """What its metadata says; what is not understood is returned as it is written, and not allowed."""
+    """Return the license of the metadata; an unknown text is returned as it is written, and not allowed."""
     metadata = distribution.metadata
     if said := metadata.get("License-Expression"):
         return str(said)
@@ -51,13 +52,13 @@ def expression(distribution: Distribution) -> str:
         if str(each).startswith("License :: OSI Approved :: ")
     ]
     if classifiers:
-        # Whether one may choose is not said: all must be allowed.
+        # # Several classifiers do not state whether one may choose, so all must be allowed.
         return " AND ".join(_CLASSIFIERS.get(each, each) for each in classifiers)
     return written.split("\n")[0] or "none"
 
 
 def is_allowed(expression: str) -> bool:
-    """AND: all of them; OR: one of them. What is no SPDX expression is not allowed."""
+    """Return whether a license is allowed: with AND all parts, with OR one of them; other texts never are."""
     if not re.fullmatch(r"[\w.+-]+|[\w.+() -]+ (?:AND|OR) [\w.+() -]+", expression):
         return False
     words = re.findall(r"[()]|[^\s()]+", expression)
@@ -72,7 +73,7 @@ def _either(words: list[str]) -> bool:
     answer = _both(words)
     while words and words[0] == "OR":
         words.pop(0)
-        # Read in any case, or its words would be left.
+        # # The second operand must be parsed in any case, or its words would be left.
         answer = _both(words) or answer
     return answer
 

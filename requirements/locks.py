@@ -1,4 +1,4 @@
-"""The locks as data."""
+"""Reads the lock files."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ from dataclasses import dataclass
 from pathlib import Path
 
 FOLDER = Path(__file__).resolve().parent
-#: `name==1.2 ; marker \`, or anything else that pip would take for a requirement.
+#: #: `name==1.2 ; marker \`, or any other text that pip would take for a requirement.
 _PIN = re.compile(r"(?P<name>[\w.-]+)==(?P<version>[^\s;\\]+)\s*(?:;\s*(?P<marker>[^\\]*))?\\?")
-#: A longer option, path or address in a lock would be installed without a hash.
+#: #: The hash of a pin. Any longer option, path or address in a lock would be installed without a hash.
 _HASH = re.compile(r"\s+--hash=(?P<hash>\S+)(?:\s*\\)?")
 
 
 class LockError(Exception):
-    """Says the lock, the line, and what is allowed there."""
+    """A line of a lock is invalid; the text names the lock, the line, and what is allowed there."""
 
 
 @dataclass(frozen=True)
 class Pin:
-    """One requirement; several of a name differ by `marker`. `via`: whose requirement it is."""
+    """One requirement. Pins of the same name differ by `marker`; `via` names the distributions that require it."""
 
     name: str
     version: str
@@ -34,12 +34,12 @@ class Pin:
 
 
 def canonical(name: str) -> str:
-    """As the index has it, by which names are compared."""
+    """Return the normalized name, as in the index; names are compared in this form."""
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
 def read(path: Path) -> list[Pin]:
-    """All pins of a lock. Raises LockError for a line that pins nothing."""
+    """Return all pins of a lock. Raise LockError for a line that pins nothing."""
     found: list[Pin] = []
     for number, line in enumerate(path.read_text().splitlines(), 1):
         place = f"{path.name}:{number}"
@@ -61,7 +61,7 @@ def read(path: Path) -> list[Pin]:
 
 
 def _with(pin: Pin, *, via: str = "", hashed: str = "") -> Pin:
-    # `-c FILE` names a constraint, and nobody who requires it.
+    # # `-c FILE` names a constraint, not a distribution that requires the pin.
     vias = () if not via or via.startswith("-c ") else (via.split(" ")[0],)
     hashes = (hashed,) if hashed else ()
     return Pin(pin.name, pin.version, pin.marker, pin.hashes + hashes, pin.via + vias, pin.place)

@@ -1,9 +1,9 @@
-"""The software bill of materials: what of run.lock an installation has, as CycloneDX in JSON.
+"""Writes the software bill of materials: the installed part of run.lock, as CycloneDX in JSON.
 
-    python -m requirements.sbom [--installed] -o FILE
+   python -m requirements.sbom [--installed] -o FILE
 
-Licences are read from what is installed in the Python that runs this. The same lock and installation give the same
-file, byte for byte.
+Licenses are read from the packages of the Python that runs this. The same lock and installation give the same file,
+byte for byte.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from typing import Any
 from .licences import expression, is_allowed
 from .locks import FOLDER, LockError, Pin, canonical, read
 
-#: The distribution that the bill is about.
+#: #: The distribution that the bill describes.
 PROJECT = "agent-scheduler"
-#: The distributions of this repository, which are no pins.
+#: #: The distributions of this repository, which are not pinned.
 OWN = frozenset({PROJECT, "agent-scheduler-bench", "apimachinery", "embedded-kubernetes"})
 
 
 def document(pins: Sequence[Pin], installed: dict[str, Distribution]) -> dict[str, Any]:
-    """Components in the order of the lock, and who requires whom."""
+    """Return the bill: components in the order of the lock, and which distribution requires which."""
     own = installed[PROJECT]
     root = {
         "type": "application",
@@ -65,8 +65,10 @@ def document(pins: Sequence[Pin], installed: dict[str, Distribution]) -> dict[st
 
 
 def of_installation(pins: Sequence[Pin], installed: dict[str, Distribution]) -> list[Pin]:
-    """The pins that are installed. Raises LockError where lock and installation differ without a marker that tells
-    them apart."""
+    """Return the installed pins.
+
+    Raises LockError if lock and installation differ although no marker explains it.
+    """
     there = [pin for pin in pins if pin.name in installed and installed[pin.name].version == pin.version]
     names = {pin.name for pin in there}
     for pin in pins:
@@ -85,7 +87,7 @@ def _reference(pin: Pin) -> str:
 def _component(pin: Pin, installed: dict[str, Distribution]) -> dict[str, Any]:
     distribution = installed.get(pin.name)
     if distribution is None:
-        raise LockError(f"{pin.said} is not installed, so nobody knows its licence")
+        raise LockError(f"{pin.said} is not installed, so its license is unknown")
     hashes = [{"alg": "SHA-256", "content": each.removeprefix("sha256:")} for each in pin.hashes]
     found: dict[str, Any] = {
         "type": "library",
@@ -94,7 +96,7 @@ def _component(pin: Pin, installed: dict[str, Distribution]) -> dict[str, Any]:
         "version": pin.version,
         "purl": _reference(pin),
         "licenses": [_licence(expression(distribution))],
-        # One hash for each file of the release, of which one is installed.
+        # # One hash for each file of the release, of which only one is installed.
         "externalReferences": [
             {
                 "type": "distribution",

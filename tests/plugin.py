@@ -1,7 +1,7 @@
-"""What holds for every test: how many examples it draws, how it leaves the process, and that no error is lost in it.
+"""Hooks and fixtures of every test: the number of examples, the state of the process, and errors that would be lost.
 
-A test that runs a command in its own process sets logging up for the whole process, with streams that pytest closes
-when the test ends; loggers that cache what they found then would fail in whatever test comes next.
+A test that runs a command in its own process configures logging for the whole process, with streams that pytest closes
+when the test ends. Loggers that have cached such a stream would fail in the next test.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from tests.support.examples import load_profile
 
 load_profile()
 
-#: The marker of what is left to `make verify`.
+#: #: The marker of tests that only `make verify` runs.
 WIDE = "wide"
 _ALL_WIDE = re.compile(rf"^pytestmark = .*pytest\.mark\.{WIDE}\b", re.MULTILINE)
 
 
 class LostErrors(logging.Handler):
-    """What an event loop can tell nobody: tasks that failed and were not awaited, callbacks that raised."""
+    """Collects errors of event loops that reach no caller: failed tasks not awaited, and callbacks that raised."""
 
     def __init__(self) -> None:
         super().__init__(logging.ERROR)
@@ -48,7 +48,8 @@ _LOST = LostErrors()
 
 def pytest_configure() -> None:
     logging.getLogger("asyncio").addHandler(_LOST)
-    # What a shell starts in the background ignores SIGINT, and so would all that tests start and interrupt.
+    # # Processes that a shell starts in the background ignore SIGINT, and so would those that tests start and
+    # interrupt.
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
@@ -58,14 +59,14 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Files that have nothing to run are not imported: to import all takes as long as a hundred tests."""
+    """Skip the import of a file that has no test to run, because it takes as long as many tests."""
     return (collection_path.match("test_*.py") and is_left_out(collection_path, config)) or None
 
 
 def is_left_out(file: Path, config: pytest.Config) -> bool:
-    """Whether a file has no test of the tier that is run.
+    """Return whether a file has no test of the tier that is run.
 
-    What is `wide` is marked by that word in its file, and a file that is wide as a whole by `pytestmark`.
+    A test is marked by the word `wide` in its file, a whole file by `pytestmark`.
     """
     chosen = config.option.markexpr
     if chosen not in (WIDE, f"not {WIDE}"):
@@ -88,14 +89,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_collection_finish() -> None:
-    # What was imported stays; to go through it in every collection would take longer than many a test.
+    # # Imported modules stay; to traverse them in every collection would take longer than many a test.
     gc.collect()
     gc.freeze()
 
 
 @pytest.fixture(autouse=True)
 def lost_errors() -> Iterator[LostErrors]:
-    """Fails the test in which an error was lost. A test that is about such an error takes it."""
+    """Fail the test in which an error was lost; a test about such an error takes it from this fixture."""
     _LOST.take()
     yield _LOST
     _fail_for(_LOST.take())
@@ -103,10 +104,10 @@ def lost_errors() -> Iterator[LostErrors]:
 
 @pytest.fixture(scope="module", autouse=True)
 def lost_errors_of_what_is_left() -> Iterator[None]:
-    """A task in a cycle complains when it is collected: that is to be in the file that left it."""
+    """Collect garbage after each file, because a task in a cycle reports its error only when it is collected."""
     yield
     gc.collect()
-    # A scheduler that ran in this process has unfrozen all, and recordings that were read stay too.
+    # # A scheduler that ran in this process has unfrozen all objects, and the recordings that were read stay, too.
     gc.freeze()
     _fail_for(_LOST.take())
 
@@ -121,7 +122,7 @@ def lost_errors_of_what_outlived_its_file() -> Iterator[None]:
 
 def _fail_for(told: list[str]) -> None:
     if told:
-        pytest.fail("an event loop had nobody to tell:\n" + "\n".join(told), pytrace=False)
+        pytest.fail("an event loop had no caller to report to:\n" + "\n".join(told), pytrace=False)
 
 
 @pytest.fixture(autouse=True)

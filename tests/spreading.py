@@ -1,9 +1,8 @@
-"""How `make test` spreads the tests over its processes, and in which order.
+"""Distribution of tests over the processes of `make test`, and their order.
 
-Tests of a file stay together, as they share what the file starts; but not the cases of a test that share nothing and
-take long.
-Those that wait for processes most of the time and those that compute are taken by turns, so that the ones use the
-cores while the others wait; and what takes long is not begun when all else is done.
+Tests of a file stay together, as they share what the file starts, except the cases of long tests that share nothing.
+Tests that mostly wait for processes and tests that compute are run alternately, so that some use the cores while others
+wait, and long tests are begun early.
 """
 
 from __future__ import annotations
@@ -19,14 +18,14 @@ import pytest
 
 from tests.support.needed import LACKING
 
-#: Files of whose tests each case may run in any process.
+#: #: Files whose cases may each run in any process.
 APART = (
     "tests/sim/test_seeds.py",
     "tests/sim/test_found.py",
     "tests/sim/test_judges.py",
     "tests/decisions/test_random.py",
 )
-#: What waits for processes and sockets, in this order.
+#: #: Tests that wait for processes and sockets, in this order.
 WAITING = (
     "tests/e2e/test_image.py",
     "tests/e2e/test_faults.py",
@@ -34,18 +33,18 @@ WAITING = (
     "tests/e2e/",
     "tests/console/",
 )
-#: What computes for long, in this order; after all comes the rest, as it is collected.
+#: #: Tests that compute for long, in this order; the others follow, as they are collected.
 COMPUTING = ("tests/decisions/", "tests/sim/", "tests/features/", "tests/unit/engine/")
 
 
 def scope(test: str) -> str:
-    """What is not divided: the file of `test`, a node id, or the test alone."""
+    """Return the tests that stay together with `test`, a node id: those of its file, or it alone."""
     file = test.partition("::")[0]
     return test if file in APART and test.endswith("]") else file
 
 
 def order(tests: Iterable[str]) -> dict[str, float]:
-    """Each scope's place, from the first on."""
+    """Return the place of each scope in the run, from the first on."""
     scopes = list(dict.fromkeys(scope(test) for test in tests))
     waiting, computing = (
         sorted((each for each in scopes if each.startswith(kind)), key=lambda each: _place(each, kind))
@@ -53,7 +52,7 @@ def order(tests: Iterable[str]) -> dict[str, float]:
     )
     places = {each: float(len(scopes)) for each in scopes}
     places |= {each: float(place) for place, each in enumerate(waiting)}
-    # As many of the one kind before as of the other, in proportion, so that neither is left for the end.
+    # # Both kinds are mixed in proportion to their numbers, so that neither is left for the end.
     places |= {each: place * len(waiting) / len(computing) + 0.5 for place, each in enumerate(computing)}
     return places
 
@@ -63,8 +62,11 @@ def _place(test: str, starts: tuple[str, ...]) -> int:
 
 
 def import_share(config: pytest.Config, is_left_out: Callable[[Path], bool]) -> None:
-    """Of a run of all tests, each process imports some of the files first: those that are new are rewritten by pytest
-    and compiled on the way, which else every process would do with every file."""
+    """Import a share of the test files first in each process of a run of all tests.
+
+    Pytest rewrites and compiles new files when they are imported; without this every process would do so for every
+    file.
+    """
     worker: dict[str, Any] | None = getattr(config, "workerinput", None)
     if worker is None or config.args_source is not pytest.Config.ArgsSource.TESTPATHS:
         return
@@ -73,13 +75,13 @@ def import_share(config: pytest.Config, is_left_out: Callable[[Path], bool]) -> 
         file for path in config.args for file in (root / path).rglob("test_*.py") if not is_left_out(file)
     )
     for file in files[int(worker["workerid"].removeprefix("gw")) :: worker["workercount"]]:
-        # What cannot be imported is an error of the collection that follows.
+        # # A file that cannot be imported is an error of the collection that follows.
         with suppress(Exception, *LACKING):
             _import(file)
 
 
 def _import(file: Path) -> None:
-    """Imports a file of tests under the name that pytest gives it: from the first folder that is no package."""
+    """Import a file of tests under pytest's name for it, which begins at the first folder that is no package."""
     top = file.parent
     while (top / "__init__.py").exists():
         top = top.parent
@@ -89,13 +91,13 @@ def _import(file: Path) -> None:
 
 
 def scheduler(config: pytest.Config, log: Any) -> Any:
-    """For xdist, which is not there in a run of one process."""
+    """Return the scheduler of xdist, which is missing in a run of one process."""
     from xdist.scheduler import LoadScopeScheduling
 
     class Scheduling(LoadScopeScheduling):
         def _split_scope(self, nodeid: str) -> str:
             return scope(nodeid)
 
-    # Else it would begin with the files that have the most tests, which are the quick ones.
+    # # Without this it would begin with the files that have the most tests, which are the quick ones.
     config.option.loadscopereorder = False
     return Scheduling(config, log)

@@ -1,11 +1,11 @@
-"""Makes the Helm chart of the kustomizations beside it, which are the one source of both.
+"""Makes the Helm chart from the kustomizations beside it, which are the one source of both.
 
-    python config/helm/make.py        writes config/helm/agent-scheduler
+   python config/helm/make.py        writes config/helm/agent-scheduler
 
-The objects are those that `kubectl kustomize` gives, but for what a chart has its own way for: the namespace is the
-release's, the ConfigMap of the scheduler has a fixed name and its content's checksum is an annotation of the pods, and
-what people change most is a value. A test holds the chart that is committed against this, and what `helm template`
-gives against kustomize.
+The objects are those that `kubectl kustomize` prints, with three differences: the namespace is the release's; the
+ConfigMap of the scheduler has a fixed name, and the checksum of its content is an annotation of the pods; and settings
+that are changed often are values. A test compares the committed chart with the output of this program, and the output
+of `helm template` with kustomize.
 """
 
 from __future__ import annotations
@@ -38,23 +38,23 @@ PARTS = {
     "components/priority-and-fairness": "priorityAndFairness",
     "components/monitoring": "monitoring",
 }
-#: Values of Deployments, by the container's name.
+#: #: Values of Deployments, each named like its container.
 DEPLOYED = ("scheduler", "controllers", "webhook")
-#: Path in the chart -> the file that is copied there. Filled as the parts are read.
+#: #: Path in the chart -> the file that is copied there; filled while the parts are read.
 FILES: dict[str, Path] = {}
 HEADER = "{{- /* Made by config/helm/make.py of config/%s; what is changed here is lost. */ -}}\n"
 
 
 class Template(str):
-    """Text of a template in the place of a value."""
+    """A template's text that replaces a value."""
 
 
 class Block(str):
-    """The same, of lines that stand in the place of a whole entry of a mapping."""
+    """A template of whole lines that replaces an entry of a mapping."""
 
 
 def objects_of(part: str) -> list[Json]:
-    """Without the namespace, which Helm makes."""
+    """Return the objects of a kustomization without its namespace, which Helm creates."""
     folder = CONFIG / part
     kustomization = yaml.safe_load((folder / "kustomization.yaml").read_text())
     if kustomization["kind"] == "Component":
@@ -70,7 +70,7 @@ def objects_of(part: str) -> list[Json]:
 
 
 def _of_files(folder: Path, generator: Json) -> Json:
-    """A ConfigMap of files, which lie in the chart as they are."""
+    """Return a ConfigMap of files that the chart contains unchanged."""
     (file,) = generator["files"]
     FILES[f"files/{file}"] = folder / file
     metadata = {name: generator[name] for name in ("name", "namespace")}
@@ -98,7 +98,7 @@ def adapted(value: str, objects: list[Json]) -> list[Json]:
 
 
 def _walk(value: Any, key: str = "") -> Any:
-    """With the release's namespace wherever the kustomizations have theirs."""
+    """Replace the namespace of the kustomizations by that of the release everywhere in a value."""
     if isinstance(value, dict):
         return {name: each if isinstance(each, Block) else _walk(each, name) for name, each in value.items()}
     if isinstance(value, list):
@@ -154,7 +154,7 @@ def _deployment(each: Json) -> None:
 
 
 def text(objects: list[Json]) -> str:
-    """YAML with the templates in their places."""
+    """Return the objects as YAML with their templates."""
     places: dict[str, str] = {}
     blocks: dict[str, str] = {}
 
@@ -171,7 +171,7 @@ def text(objects: list[Json]) -> str:
             return {key: plain(each) for key, each in value.items()}
         if isinstance(value, list):
             return [plain(each) for each in value]
-        # What stands for templates in other texts, such as messages in Go's own.
+        # # Braces in other texts, such as messages with templates of Go, are not templates of Helm.
         return value.replace("{{", "{{ `{{` }}") if isinstance(value, str) else value
 
     lines = []
@@ -189,7 +189,7 @@ def text(objects: list[Json]) -> str:
 
 
 def values() -> Json:
-    """Those of the kustomizations."""
+    """Return the default values: those of the kustomizations."""
 
     def deployed(part: str) -> Json:
         deployment = next(each for each in objects_of(part) if each["kind"] == "Deployment")
@@ -246,7 +246,7 @@ COMMENTS = {
 
 
 def schema() -> Json:
-    """Of the values: what is not there is refused, with its name."""
+    """Return the schema of the values, which rejects unknown ones by name."""
 
     def closed(properties: Json) -> Json:
         return {"type": "object", "additionalProperties": False, "properties": properties}
@@ -315,7 +315,7 @@ agent-scheduler explain NAMESPACE/POD --namespace {{ .Release.Namespace }} says 
 
 
 def files() -> dict[str, str]:
-    """Path in the chart -> content."""
+    """Return path in the chart -> content."""
     version = (
         (ROOT / "src" / "agent_scheduler" / "__init__.py")
         .read_text()

@@ -26,7 +26,7 @@ def test_no_two_batches_of_a_case_make_pods_of_one_name_and_no_two_scenarios_hav
 
 
 def _room(case: Case, batch: Batch) -> int:
-    """How many pods of a batch the empty nodes hold."""
+    """Return the number of pods of a batch that the empty nodes hold."""
     wanted = amounts(batch.templates[0])
     has = {"cpu": case.nodes.cpu, "memory": case.nodes.memory, "pods": str(case.nodes.pods)}
     return case.nodes.count * min(
@@ -76,7 +76,7 @@ def test_events_double_the_cases_and_are_named() -> None:
         "500 nodes, events on", "500 nodes, events off", "5,000 nodes, events on", "5,000 nodes, events off",
     ]  # fmt: skip
     assert [case.tuning.events for case in chosen] == [True, False, True, False]
-    # Those that say so already are not doubled again.
+    # # Cases that already set it are not doubled again.
     assert len(cases(find("basic", options), options)) == 4
 
 

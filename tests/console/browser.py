@@ -20,7 +20,7 @@ _NAMES = ("chromium", "chromium-browser", "google-chrome")
 
 
 def chromium() -> str:
-    """Its path, which the test needs."""
+    """Return its path, which the test needs."""
     found = next((path for name in _NAMES if (path := shutil.which(name))), None)
     need(found, f"there is no browser on the PATH: {', '.join(_NAMES)}")
     assert found is not None
@@ -28,7 +28,7 @@ def chromium() -> str:
 
 
 class Page:
-    """One tab. `problems`: what its console called an error, exceptions, and answers of 400 and above."""
+    """One tab. `problems`: errors in its console, exceptions, and responses of 400 and above."""
 
     def __init__(self, socket: aiohttp.ClientWebSocketResponse) -> None:
         self._socket = socket
@@ -63,7 +63,7 @@ class Page:
         return await asyncio.wait_for(future, 100)
 
     async def value(self, expression: str) -> Any:
-        """Of an expression of JavaScript, awaited; must encode as JSON."""
+        """Return the awaited value of a JavaScript expression, which must encode as JSON."""
         told = await self.say(
             "Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True
         )
@@ -92,12 +92,12 @@ class Page:
         await until(loaded)
 
     async def scheme(self, name: str) -> None:
-        """`light` or `dark`."""
+        """Set the color scheme, `light` or `dark`."""
         chosen = {"name": "prefers-color-scheme", "value": name}
         await self.say("Emulation.setEmulatedMedia", features=[chosen])
 
     async def picture(self, *, width: int = 1400, height: int | None = None) -> bytes:
-        """A PNG of the whole page, or of its first `height` pixels."""
+        """Return a PNG of the whole page, or of its first `height` pixels."""
         size = {"width": width, "height": height or 900, "deviceScaleFactor": 1, "mobile": False}
         await self.say("Emulation.setDeviceMetricsOverride", **size)
         await asyncio.sleep(0.5)
@@ -115,7 +115,7 @@ _CODES: dict[str, dict[str, Any]] = {
 
 @asynccontextmanager
 async def browser(url: str, *, scheme: str = "light") -> AsyncIterator[Page]:
-    """With one page that shows `url`."""
+    """Run a browser with one page that displays `url`."""
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile:
         process = await asyncio.create_subprocess_exec(
             chromium(),

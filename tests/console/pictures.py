@@ -1,10 +1,9 @@
-"""Makes the pictures of docs/images: the console at 50 nodes, at 300 in two shards and at 5,000, `agent-scheduler top`,
-and the demo's report.
+"""Makes the pictures of docs/images: the console, `agent-scheduler top`, and the demo's report.
 
-    python -m tests.console.pictures [--only NAME ...]
+   python -m tests.console.pictures [--only NAME ...]
 
-It needs Chromium; the report is that of the last `make demo` (out/demo-report.html). Prints how long the console took
-to draw the map of nodes.
+The console is pictured at 50 nodes, at 300 in two shards and at 5,000. Needs Chromium; the report is that of the last
+`make demo` (out/demo-report.html). Prints how long the console took to draw the map of nodes.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The console as people see it: a real scheduler, a real browser."""
+"""The console with a real scheduler and a real browser."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Viewer:
         return found
 
     async def until(self, key: str, part: str) -> dict[str, Any]:
-        """The table `key` of the first event from now on whose `part` of it is not empty."""
+        """Return the table `key` of the first event from now on in which its `part` is not empty."""
         async with asyncio.timeout(60):
             while not ((found := await self.next()).get(key) or {}).get(part):
                 pass
@@ -102,14 +102,14 @@ async def test_people_see_what_goes_on_and_why_a_pod_waits() -> None:
         await world.cluster.add_pod("too-large", cpu="99")
         async with browser(world.url) as page:
             await until_page(page, "document.querySelector('#state').textContent === 'leader'")
-            # Live: the rate is that of pods which were made since.
+            # Live: the rate is that of pods created since.
             await until_page(page, "parseFloat(document.querySelector('#tile-rate').textContent) > 0")
             await until_page(page, "document.querySelector('#tile-nodes').textContent === '50'")
             await until_page(page, "!document.querySelector('#queues').hidden")
             for told in ("waiting for other tasks", "queue training has too little capability left"):
                 await until_page(page, f"document.querySelector('#gangs').innerText.includes('{told}')")
             assert await page.value("document.querySelector('#shards').hidden")
-            # By keyboard alone.
+            # Only by keyboard.
             await page.value("document.querySelector('#map').focus()")
             await page.press("ArrowRight", "ArrowRight")
             assert (await page.text("#node")).startswith("node-00001: ")

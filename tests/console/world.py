@@ -1,5 +1,4 @@
-"""A scheduler with a console, on an embedded cluster in which much goes on: for tests, and for the pictures of the
-documentation."""
+"""A scheduler with a console, on a busy embedded cluster: for tests, and for the pictures of the documentation."""
 
 from __future__ import annotations
 
@@ -30,7 +29,7 @@ serving: {port: %d, console: true}
 leaderElection: {leaderElect: false}
 batch: {schedulePeriod: 100ms}
 """
-#: Of the scheduler, and of another one that is not there.
+#: The scheduler's own shard, and that of another scheduler that does not run.
 SHARDS = ("agent-scheduler", "training")
 _SHARDED = "sharding: {mode: hard, leaseNamespace: default}\n"
 _JOBS = "/apis/batch.volcano.sh/v1alpha1/namespaces/default/jobs"
@@ -46,7 +45,7 @@ class ConsoleWorld:
         self.url = url
 
     async def agents(self, rate: float, *, lives: float = 8.0, seed: int = 1) -> None:
-        """So many pods a second that end of themselves, until cancelled."""
+        """Create `rate` pods a second that end by themselves, until canceled."""
         rng, numbers = random.Random(seed), itertools.count()
         while True:
             for _ in range(max(1, int(rate / 10))):
@@ -66,7 +65,7 @@ class ConsoleWorld:
             await add_queue(self.cluster, name, **spec)
 
     async def jobs(self, count: int) -> None:
-        """With a master, workers that wait for it, and a report that waits for them; the last ones need too much."""
+        """Create jobs with a master, workers that wait for it, and a report after them; the last need too much."""
         for number in range(count):
             tasks = (
                 _task("master", 1, "1"),
@@ -87,8 +86,10 @@ def _task(name: str, replicas: int, cpu: str, *, minimum: int | None = None, **m
 async def console_world(
     count: int, *, port: int, cpu: str = "16", sharded: bool = False
 ) -> AsyncIterator[ConsoleWorld]:
-    """With so many nodes; of each eight one has GPUs, and one has some that are shared. `sharded`: two thirds of them
-    are desired for the scheduler's shard, of which the other scheduler still has the last, and the rest for the other.
+    """Run the world with `count` nodes; of each eight one has GPUs, and one has GPUs that pods share.
+
+    `sharded`: two thirds of the nodes are desired for the scheduler's shard, of which the other scheduler still has the
+    last, and the rest for the other one.
     """
     async with batch_world(kubelets=True) as batch:
         cluster = batch.cluster

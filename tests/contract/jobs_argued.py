@@ -1,8 +1,8 @@
-"""Compares a state with the recorded one, but for what is different on purpose (decision 0045).
+"""Compares a state with the recorded one, except for intended differences (decision 0045).
 
 Each rule is a function that changes the recorded state into what it would be with that one difference, or leaves it
-where the difference does not show. A rule never takes a value out of the comparison without putting another one in its
-place, but for numbers that Volcano's own runs disagree about.
+unchanged where the difference does not show. A rule never removes a value from the comparison without a replacement,
+except for numbers in which Volcano's own runs differ.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any, Final
 from agent_scheduler.objects.batch import ATTAINABLE, GROUP_NAME, WAITING_ROLES
 
 State = dict[str, Any]
-#: At a step: codes of its operations, and then the state.
+#: The codes of a step's operations, and then the state.
 Taken = tuple[list[int], State]
 
 COUNTS: Final = ("pending", "running", "succeeded", "failed", "unknown", "terminating")
@@ -28,14 +28,14 @@ def named(body: State) -> str:
 
 
 class Argued:
-    """Of one scenario. `used` are the rules that were needed."""
+    """The comparison of one scenario. `used` are the rules that were needed."""
 
     def __init__(self, scenario: dict[str, Any]) -> None:
         self.scenario = scenario
-        #: The step that is compared.
+        #: The compared step.
         self.number = 0
         self.used: set[str] = set()
-        #: Pods that Volcano has made and that are not made here yet.
+        #: Pods that Volcano has created and that are not created here yet.
         self.early: set[str] = set()
 
     @property
@@ -44,17 +44,17 @@ class Argued:
 
     @property
     def past(self) -> list[State]:
-        """The operations up to this step."""
+        """Return the operations up to this step."""
         return [op for step in self.scenario["steps"][: self.number + 1] for op in step["ops"]]
 
     def made(self, kind: str) -> list[State]:
-        """What the scenario makes of a kind, as it makes it."""
+        """Return the scenario's objects of a kind, as it creates them."""
         ops = (op for step in self.scenario["steps"] for op in step["ops"])
         return [op["object"] for op in ops if op.get("object", {}).get("kind") == kind]
 
     @property
     def job(self) -> State:
-        """The spec of its Job as it was made first."""
+        """Return the spec of its Job as it was first created."""
         return next((each["spec"] for each in self.made("Job")), {})
 
     @property
@@ -63,11 +63,11 @@ class Argued:
 
     @property
     def dependent(self) -> set[str]:
-        """Tasks that wait for others."""
+        """Return the tasks that wait for others."""
         return {task["name"] for task in self.tasks if task.get("dependsOn")}
 
     def replicas(self, name: str) -> int:
-        """Of a workload, as was said last; 0 of a Job."""
+        """Return the last replicas of a workload; 0 of a Job."""
         ops = [op for step in self.scenario["steps"][: self.number + 1] for op in step["ops"]]
         bodies = [op.get("object") or op.get("patch", {}) for op in ops]
         of_it = (each for op, each in zip(ops, bodies, strict=True) if name == op.get("name", named(each)))
@@ -75,7 +75,7 @@ class Argued:
         return int(said[-1]) if said else 0
 
     def compare(self, number: int, recorded: Taken, found: Taken) -> list[str]:
-        """What is different at a step."""
+        """Return the differences at a step."""
         self.number = number
         if reason := _incomparable(self):
             self.used.add(reason)
@@ -94,17 +94,17 @@ class Argued:
             expected = changed
         texts += difference(expected, state)
         if texts and (unstable := self.scenario.get("unstable", {}).get(str(number))):
-            # Two runs of Volcano's disagree about it.
+            # Two runs of Volcano differ here.
             self.used.add("unstable")
             places = [place.removeprefix("/state").replace("/", ".") for place in unstable]
             if any(place.split(".")[1] in ("jobs", "pods", "podgroups") for place in places):
-                # All that differs in the same Job, or of its objects, may come of it.
+                # All differences in the same Job, or of its objects, may be a consequence.
                 return []
             return [text for text in texts if not text.startswith(tuple(places))]
         return texts
 
     def _codes(self, codes: list[int], found: list[int], expected: State) -> list[int]:
-        """Those of Volcano, or 404 where a pod that is gone in the end, there as here, went before the last of them."""
+        """Return Volcano's codes, with 404 for a status of a pod already deleted, if it is gone there and here."""
         changed = list(codes)
         for index, op in enumerate(self.step["ops"]):
             is_late = op["op"] == "pod_status" and op["name"] not in expected["pods"]
@@ -115,7 +115,7 @@ class Argued:
 
 
 def _skip_racy(expected: State, found: State) -> None:
-    """Versions that the recorder found to be up to chance."""
+    """Remove versions that are random according to the recorder."""
     for name, job in expected["jobs"].items():
         if job["status"].get("version") == "<racy>":
             del job["status"]["version"]
@@ -123,7 +123,7 @@ def _skip_racy(expected: State, found: State) -> None:
 
 
 def _incomparable(argued: Argued) -> str:
-    """Why the rest of a scenario is not compared; empty where it is."""
+    """Return why the rest of a scenario is not compared; empty if it is."""
     ops = argued.past
     if any(op.get("object", {}).get("kind") == "ResourceQuota" for op in ops) and argued.number > 1:
         return "the_embedded_server_enforces_no_quota"
@@ -146,7 +146,7 @@ def _is_let_in(state: State, job: str) -> bool:
 
 
 def _copy(kind: str, names: Iterable[str], found: State, into: State) -> None:
-    """What was found of a kind under these names is expected, too."""
+    """Copy the found objects of a kind with these names into another state."""
     into[kind] |= {name: copy.deepcopy(found[kind][name]) for name in names}
 
 
@@ -163,7 +163,7 @@ def _pods_of(state: State, job: str) -> dict[str, State]:
 
 
 def no_pod_before_the_group_is_let_in(argued: Argued, expected: State, found: State) -> None:
-    """After a restart Volcano makes a pod by what it knows of the old group. Here it waits for the new one."""
+    """After a restart Volcano creates a pod by the old group. Here it waits for the new one."""
     for job in expected["jobs"]:
         pods = _pods_of(expected, job)
         if not _is_let_in(expected, job) and expected["jobs"][job]["status"].get("retryCount"):
@@ -180,7 +180,7 @@ def no_pod_before_the_group_is_let_in(argued: Argued, expected: State, found: St
 
 
 def a_restart_goes_on_once_its_pods_are_gone(argued: Argued, expected: State, found: State) -> None:
-    """Volcano goes by the numbers that it wrote when the restart began, until the new group is let in."""
+    """Volcano uses the counts at the start of the restart, until the new group is admitted."""
     for name, job in expected["jobs"].items():
         status, other = job["status"], _status(found, name)
         phases = status.get("state", {}).get("phase"), other.get("state", {}).get("phase")
@@ -192,7 +192,7 @@ def a_restart_goes_on_once_its_pods_are_gone(argued: Argued, expected: State, fo
 
 
 def what_was_sent_at_once_is_seen_at_once(argued: Argued, expected: State, found: State) -> None:
-    """Volcano acts on the first of several changes before it sees the next, and deletes pods that end meanwhile."""
+    """Volcano acts on the first of several changes before it observes the next, and deletes pods that end meanwhile."""
     ended = {
         op["name"]
         for op in argued.step["ops"]
@@ -204,7 +204,7 @@ def what_was_sent_at_once_is_seen_at_once(argued: Argued, expected: State, found
 
 
 def no_pod_is_made_for_a_job_that_ends(argued: Argued, expected: State, found: State) -> None:
-    """Where a policy ends a Job as a pod goes, Volcano may make that pod again first; the Job is Pending meanwhile."""
+    """If a policy ends a Job when a pod is deleted, Volcano may create that pod again first, with the Job Pending."""
     deleted = any(op["op"] == "delete" and op["kind"] == "Pod" for op in argued.past)
     for job in expected["jobs"].values():
         conditions = job["status"].get("conditions", [])
@@ -225,7 +225,7 @@ def ssh_is_told_of_scaled_tasks(argued: Argued, expected: State, found: State) -
 
 
 def a_group_is_made_again(argued: Argued, expected: State, found: State) -> None:
-    """Volcano waits for a change of the Job, or for the next pod of another workload, though there are some."""
+    """Volcano waits for a change of the Job, or for the next pod of another workload, although pods exist."""
     more = found["podgroups"].keys() - expected["podgroups"].keys()
     if any(op["op"] == "delete" and op["kind"] == "PodGroup" for op in argued.step["ops"]):
         _copy("podgroups", [each for each in more if not found["podgroups"][each]["status"]], found, expected)
@@ -237,7 +237,7 @@ def a_group_is_made_again(argued: Argued, expected: State, found: State) -> None
 
 
 def a_name_that_is_taken_is_told_and_tried_again(argued: Argued, expected: State, found: State) -> None:
-    """Volcano takes a pod of others for its own, and makes none when that is gone."""
+    """Volcano treats another owner's pod as its own, and creates none when that is gone."""
     others = {each["metadata"]["name"] for each in argued.made("Pod")}
     if lacking := (others & found["pods"].keys()) - expected["pods"].keys():
         _copy("pods", lacking, found, expected)
@@ -249,7 +249,7 @@ def a_name_that_is_taken_is_told_and_tried_again(argued: Argued, expected: State
 
 
 def who_waits_is_told(argued: Argued, expected: State, found: State) -> None:
-    """Volcano says nowhere which task waits for which."""
+    """Volcano does not report which task waits for which."""
     for name, job in expected["jobs"].items():
         state = _status(found, name).get("state", {})
         pods = _pods_of(expected, name).values()
@@ -260,8 +260,7 @@ def who_waits_is_told(argued: Argued, expected: State, found: State) -> None:
 
 
 def a_group_names_the_roles_that_wait(argued: Argued, expected: State, found: State) -> None:
-    """In Volcano nothing tells a scheduler that members are not there because they wait for others, or have failed and
-    are not made again."""
+    """Name the roles that wait, or have failed: a scheduler of Volcano cannot know why those members are missing."""
     has_failed = any(pod["phase"] == "Failed" for pod in expected["pods"].values())
     for name, group in expected["podgroups"].items():
         own = found["podgroups"].get(name, {}).get("metadata", {}).get("annotations", {})
@@ -272,7 +271,7 @@ def a_group_names_the_roles_that_wait(argued: Argued, expected: State, found: St
 
 
 def an_action_about_no_partition_is_none(argued: Argued, expected: State, found: State) -> None:
-    """Volcano takes RestartPartition of a task without partitions for done, and does not look at the pods."""
+    """Volcano treats RestartPartition of a task without partitions as done, and does not check the pods."""
     if "RestartPartition" in str(argued.job) and not all(
         each.get("partitionPolicy") for each in argued.tasks
     ):
@@ -286,7 +285,7 @@ def an_action_about_no_partition_is_none(argued: Argued, expected: State, found:
 
 
 def numbers_are_those_of_the_pods(argued: Argued, expected: State, found: State) -> None:
-    """Volcano empties them when a Job ends, and leaves them as they are while a group is not let in."""
+    """Volcano clears the counts when a Job ends, and does not update them while a group is not admitted."""
     for name, job in expected["jobs"].items():
         status = job["status"]
         if _phase(job) in ("Pending", "Running") and _is_let_in(expected, name):
@@ -320,7 +319,7 @@ def a_claim_is_mounted_at_all_its_paths(argued: Argued, expected: State, found: 
 
 
 def a_restart_keeps_what_plugins_made(argued: Argued, expected: State, found: State) -> None:
-    """Volcano deletes it and makes a part of it again."""
+    """Volcano deletes it and creates a part of it again."""
     if any(_phase(job) in ("Restarting", "Pending") for job in expected["jobs"].values()):
         for kind in ("services", "networkpolicies", "secrets", "configmaps"):
             _copy(kind, found[kind].keys() - expected[kind].keys(), found, expected)
@@ -331,7 +330,7 @@ def _phase(job: State) -> Any:
 
 
 def _count(expected: State, name: str) -> None:
-    """Give a Job the numbers of its pods."""
+    """Set a Job's counts to those of its pods."""
     if status := expected["jobs"][name]["status"]:
         for key in (*COUNTS, "taskStatusCount"):
             status.pop(key, None)
@@ -347,7 +346,7 @@ def _count(expected: State, name: str) -> None:
 
 
 def a_version_is_counted_once_a_change(argued: Argued, expected: State, found: State) -> None:
-    """Volcano counts it up with every late event. That there is one is compared, and not which."""
+    """Volcano increments it with every late event. Only its presence is compared."""
     for name, job in expected["jobs"].items():
         other = _status(found, name)
         if "version" in job["status"]:
@@ -380,7 +379,7 @@ RULES: Final[tuple[Rule, ...]] = (
 
 
 def difference(expected: Any, found: Any, where: str = "") -> list[str]:
-    """What is different, one text a place."""
+    """Return the differences, one text per place."""
     if isinstance(expected, dict) and isinstance(found, dict):
         texts = []
         for key in sorted({*expected, *found}):

@@ -1,7 +1,7 @@
-"""Replays a recorded scenario of Volcano's controllers in virtual time, and lists what is different here.
+"""Replays a recorded scenario of Volcano's controllers in virtual time, and lists the differences.
 
-Each scenario has a cluster of its own, a bare API server as the recorded one was, and the process of the controllers
-that `agent-scheduler controllers` runs. A step is over when nothing has changed for some seconds, which take no time.
+Each scenario has its own cluster, a bare API server as the recorded one was, and the process that `agent-scheduler
+controllers` runs. A step is over when nothing has changed for some seconds, which take no real time.
 """
 
 from __future__ import annotations
@@ -34,22 +34,22 @@ from .jobs_state import KINDS, path_of, recorded_state, take
 
 _DEFINITIONS: Final = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 _CLASSES: Final = {"vc-rec-high": 1000, "vc-rec-mid": 500, "vc-rec-low": 10}
-#: Seconds from one operation of a step to the next: the recorder waited for each answer, and for nothing else. A
-#: request of a controller takes half of it.
+#: Seconds from one operation of a step to the next: the recorder only waited for each response. A controller's request
+#: takes half of it.
 _BETWEEN: Final = 0.012
 #: Seconds until a step has come to rest.
 _REST: Final = 3.0
 
 
 class Outcome(NamedTuple):
-    """Differences by step; and the rules by which each step differs on purpose, of which an equal one has none."""
+    """Differences by step; and the rules of each step's intended differences, empty for an equal one."""
 
     differences: list[list[str]]
     argued: list[set[str]]
 
 
 def scenarios() -> list[dict[str, Any]]:
-    """Those of the file that the environment names, or of the two beside the checkout."""
+    """Return the scenarios of the file in the environment variable, or of the two beside the checkout."""
     files = (f"volcano-jobs/controllers{part}.jsonl.gz" for part in ("", "-2"))
     return recorded_cases("AGENT_SCHEDULER_VOLCANO_CONTROLLERS", *files)
 
@@ -186,7 +186,7 @@ class _Replay:
         return 200
 
     async def _at(self, kind: str, name: str) -> str:
-        """Its path; `of:JOB` is the group that belongs to a Job."""
+        """Return the object's path; `of:JOB` is the group of a Job."""
         if name.startswith("of:"):
             for each in (await self._ask("GET", path_of(kind, self._namespace)))["items"]:
                 owners = each["metadata"].get("ownerReferences") or []

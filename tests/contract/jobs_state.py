@@ -1,4 +1,4 @@
-"""The state of a namespace as the recorder of Volcano's controllers took it, and what of it is compared."""
+"""The state of a namespace as the recorder of Volcano's controllers stored it, reduced to what is compared."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import re
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, Final
 
-#: Where each kind is: (API path, plural, namespaced).
+#: Kind -> (API path, plural, whether it is namespaced).
 KINDS: Final = {
     "Job": ("/apis/batch.volcano.sh/v1alpha1", "jobs", True),
     "Pod": ("/api/v1", "pods", True),
@@ -28,9 +28,9 @@ _POD_SPEC: Final = (
     *("containers", "hostname", "initContainers", "nodeName", "priorityClassName", "restartPolicy"),
     *("schedulerName", "subdomain", "volumes"),
 )
-#: What the API server adds to a service.
+#: Fields that the API server adds to a service.
 _SERVERS: Final = ("clusterIPs", "internalTrafficPolicy", "ipFamilies", "ipFamilyPolicy", "sessionAffinity")
-#: Names of claims and volumes: here they follow from the Job and their number, and in Volcano they are random.
+#: Names of claims and volumes: here they follow from the Job and their number, in Volcano they are random.
 _CLAIM: Final = re.compile(r"-pvc-[0-9a-f]{10}(\d\d)")
 _VOLUME: Final = re.compile(r"vol-\d+")
 
@@ -44,8 +44,10 @@ def path_of(kind: str, namespace: str, name: str = "") -> str:
 
 
 async def take(ask: Ask, namespace: str, uids: dict[str, str], owners: dict[str, str]) -> dict[str, Any]:
-    """What is there. `uids`: those of the pods of the step before, by name; `owners`: placeholders by the UIDs of all
-    that there was. They are brought up to date."""
+    """Return the current state, and update `uids` and `owners`.
+
+    `uids`: those of the pods of the previous step, by name; `owners`: placeholders by the UIDs of all objects so far.
+    """
 
     async def items(kind: str) -> list[Any]:
         return (await ask("GET", path_of(kind, namespace)))["items"]  # type: ignore[no-any-return]
@@ -57,7 +59,7 @@ async def take(ask: Ask, namespace: str, uids: dict[str, str], owners: dict[str,
         return name.startswith(f"{namespace}-")
 
     jobs, pods, groups = await items("Job"), await items("Pod"), await items("PodGroup")
-    # Where a Job was made again, the groups of both have one name; that of the first is shown.
+    # If a Job was created again, the groups of both have one name; the state has that of the first.
     groups.sort(key=lambda each: str(each["metadata"]["uid"]), reverse=True)
     state: dict[str, Any] = {
         "jobs": _named(jobs, _job),
@@ -91,7 +93,7 @@ async def take(ask: Ask, namespace: str, uids: dict[str, str], owners: dict[str,
 
 
 def recorded_state(state: dict[str, Any]) -> dict[str, Any]:
-    """The same of a recorded state."""
+    """Return a recorded state in the same form."""
 
     def named(kind: str, read: Callable[[Any], Any] = lambda each: each) -> dict[str, Any]:
         return {name: read(each) for name, each in state.get(kind, {}).items()}
@@ -190,7 +192,7 @@ def _group(each: dict[str, Any]) -> dict[str, Any]:
 
 
 def _timeless(group: dict[str, Any]) -> dict[str, Any]:
-    """A group without the times of its conditions."""
+    """Return a group without the times of its conditions."""
     status = dict(group.get("status") or {})
     if "conditions" in status:
         status["conditions"] = [_without_time(each) for each in status["conditions"]]
@@ -202,7 +204,7 @@ def _without_time(of: dict[str, Any]) -> dict[str, Any]:
 
 
 def _queue(each: dict[str, Any]) -> dict[str, Any]:
-    """Without the numbers of its groups, which Volcano has in metrics alone."""
+    """Return a queue without the counts of its groups, which Volcano has only in metrics."""
     return {
         "annotations": (each.get("metadata") or each).get("annotations") or {},
         "spec": each["spec"],
@@ -215,7 +217,7 @@ def _owned(each: dict[str, Any]) -> dict[str, Any]:
 
 
 def _secret(each: dict[str, Any]) -> dict[str, Any]:
-    """Keys of it, and the file `config`: the others are of chance."""
+    """Return a Secret's keys, and the file `config`: the other values are random."""
     data = each.get("data") or {}
     found = {**_owned(each), "keys": sorted(data)}
     if "config" in data:

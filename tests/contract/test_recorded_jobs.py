@@ -1,6 +1,6 @@
-"""Scenarios that Volcano's controllers were recorded in, step by step, and what is different on purpose.
+"""Recorded scenarios of Volcano's controllers, step by step, with their intended differences.
 
-The recording is `AGENT_SCHEDULER_VOLCANO_CONTROLLERS`, or the one that lies next to the checkout.
+The recording is `AGENT_SCHEDULER_VOLCANO_CONTROLLERS`, or the one beside the checkout.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ FAMILIES = (
     *("command", "depends", "exit", "minres", "minsuccess", "misc", "naming", "partial", "plugin"),
     *("podgroup", "policy", "queue", "retry", "scale", "ttl", "volume"),
 )
-#: The share of steps that are equal without a rule: rules excuse few.
+#: The minimum share of steps that are equal without a rule: rules excuse few.
 _EQUAL = 0.7
 
 
@@ -38,7 +38,7 @@ def recorded() -> Families:
 def test_scenarios_of_each_family_have_volcanos_result_but_for_what_is_argued(
     recorded: Families, family: str
 ) -> None:
-    """Every fifth; all of them are in the next test."""
+    """Every fifth scenario is replayed here; the next test replays all."""
     found = {each["id"]: replay(each).differences for each in recorded[family][::5]}
     assert {name: differences for name, differences in found.items() if any(differences)} == {}
 

@@ -1,6 +1,6 @@
-"""One control plane for the whole run, one scheduler for all tests that can share it.
+"""Fixtures: one control plane for the whole run, and one scheduler for all tests that can share it.
 
-AGENT_SCHEDULER_E2E_KUBECONFIG names the control plane: any, even a bare kube-apiserver without kubelets and
+AGENT_SCHEDULER_E2E_KUBECONFIG names the control plane, which may be a bare kube-apiserver without kubelets and
 controllers. Without it an embedded one is started, with TLS and a token and without kubelets.
 """
 
@@ -26,12 +26,12 @@ from .processes import Cluster, Scheduler
 VARIABLE = "AGENT_SCHEDULER_E2E_KUBECONFIG"
 _numbers = itertools.count(1)
 
-#: Wide enough that no test waits for a budget that it is not about.
+#: #: Budgets so large that no test waits for one that it does not test.
 BUDGETS: dict[str, Any] = {"events": {"qps": 5000}, "statusWrites": {"qps": 5000}}
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Real processes take their time on a busy machine: the limit only ends what hangs."""
+    """Mark the tests of this folder, with a long time limit that only ends tests that hang."""
     for item in items:
         if item.path.parent == Path(__file__).parent:
             item.add_marker(pytest.mark.e2e)
@@ -41,14 +41,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="package")
 def e2e_kubeconfig(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """The control plane's kubeconfig."""
+    """Return the control plane's kubeconfig."""
     given = os.environ.get(VARIABLE)
     if given:
         file = Path(given).expanduser().resolve()
         assert file.exists(), f"{VARIABLE}: there is no file {file}"
         yield file
         return
-    # Two nodes that are nobody's: tests must neither use nor mind them.
+    # # Two nodes of no test, which tests must neither use nor depend on.
     flags = ["--nodes", "2", "--no-kubelets", "--tls", "--authorization-mode", "RBAC"]
     cluster = Cluster(tmp_path_factory.mktemp("cluster"), *flags)
     try:
@@ -61,7 +61,7 @@ def e2e_kubeconfig(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 @pytest.fixture(scope="package")
 def e2e_run(e2e_kubeconfig: Path) -> Iterator[Run]:
-    """The run's namespace, ready for pods; it is gone afterwards."""
+    """Create the run's namespace, ready for pods, and delete it afterwards."""
     run = make_run(e2e_kubeconfig, embedded=VARIABLE not in os.environ)
     asyncio.run(_with_plane(run, prepare))
     try:
@@ -84,17 +84,17 @@ def make_run(kubeconfig: Path, *, embedded: bool) -> Run:
 
 
 async def prepare(plane: ControlPlane) -> None:
-    """The run's namespace, and in a cluster of ours the rights of those who are under test."""
+    """Create the run's namespace, and in an embedded cluster the rights of the components under test."""
     body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": plane.namespace}}
     await plane.add("/api/v1/namespaces", body)
-    # A controller makes it, if there is one; admission refuses pods without it.
+    # # A controller creates it, if there is one. Admission refuses pods without it.
     account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default"}}
     await plane.ask("POST", f"/api/v1/namespaces/{plane.namespace}/serviceaccounts", account, also=(409,))
     if not plane.run.embedded:
         return
     installation = Installation(plane.transport, plane.run.kubeconfig, plane.run.kubeconfig.parent)
     await installation.apply("default")
-    # Those under test have other names than what the manifests install, and other leases with them.
+    # # The components under test have other names than those of the manifests, and so other leases.
     await installation.allow_leases("agent-scheduler", plane.namespace)
     await installation.kubeconfig_of("agent-scheduler", "agent-scheduler")
 
@@ -110,8 +110,8 @@ async def _remove_namespace(plane: ControlPlane) -> None:
     await plane.ask("DELETE", path)
     answer = await plane.call("GET", path)
     if answer.status == 200:
-        # Without a namespace controller nobody else takes the finalizer out. With one, this does its work early:
-        # nothing of ours is left in the namespace.
+        # # Without a namespace controller no other component removes the finalizer. With one, this removes it early,
+        # when nothing of the run is left in the namespace.
         namespace = await plane.ask("GET", path, also=(404,))
         if namespace["kind"] == "Namespace":
             namespace["spec"] = {"finalizers": []}
@@ -120,7 +120,7 @@ async def _remove_namespace(plane: ControlPlane) -> None:
 
 @pytest.fixture(scope="package")
 def scheduler(e2e_run: Run, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scheduler]:
-    """The scheduler that tests share. Its second profile, `<name>-spread`, is kube-scheduler's own."""
+    """Start the scheduler that tests share. Its second profile, `<name>-spread`, is kube-scheduler's own."""
     config = {
         "profiles": [
             {"schedulerName": e2e_run.scheduler_name},
@@ -143,7 +143,7 @@ def scheduler(e2e_run: Run, tmp_path_factory: pytest.TempPathFactory) -> Iterato
 
 @pytest.fixture
 async def plane(e2e_run: Run) -> AsyncIterator[ControlPlane]:
-    """The control plane, followed: pods of this test, and events of the run. What the test makes is removed."""
+    """Return the control plane, which follows this test's pods and the run's events; remove the objects at the end."""
     transport = Http1Transport(load_endpoint(kubeconfig=e2e_run.kubeconfig))
     plane = ControlPlane(transport, e2e_run, f"{e2e_run.id}-{next(_numbers)}")
     try:
@@ -161,9 +161,9 @@ Start = Callable[..., Scheduler]
 
 @pytest.fixture
 def start(e2e_run: Run, plane: ControlPlane, tmp_path: Path) -> Iterator[Start]:
-    """Starts a scheduler for this test alone: `start(name, config={...}, flags=[...], kubeconfig=...)`.
+    """Start a scheduler for this test alone: `start(name, config={...}, flags=[...], kubeconfig=...)`.
 
-    It answers for pods of this test; the shared one leaves them alone.
+    It schedules the pods of this test, which the shared scheduler ignores.
     """
     plane.scheduler_name = f"e2e-{plane.test}"
     started: list[Scheduler] = []

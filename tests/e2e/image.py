@@ -1,8 +1,8 @@
-"""Runs the steps of the Dockerfile in folders that stand for images, and what comes of them as a container is run.
+"""Runs the steps of the Dockerfile in folders that replace images, and the result like a container.
 
-No engine is needed, but root, who may mount and chroot. The base image is stood in for by this Python: its program,
-standard library and shared libraries as python:slim has them, which is without byte code and with pip. Packages come
-from a folder that this machine's pip has filled. Of the Dockerfile's format, what this project's file uses is known.
+No container engine is needed, but root, to mount and chroot. This Python replaces the base image: its program, standard
+library and shared libraries as in python:slim, which has no byte code but has pip. Packages come from a folder that
+this machine's pip has filled. Only those instructions of a Dockerfile are known that this project's file uses.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from string import Template
 
-#: Of the base's programs, those that steps use or that a user of the image may look for.
+#: #: Programs of the base that steps use or that a user of the image may look for.
 _PROGRAMS = ("sh", "env", "cat", "ls", "rm", "mkdir", "cp", "true")
-#: Wheels are built against what every slim image has: the C library in its parts, and C++'s.
+#: #: Libraries that every slim image has and wheels are built against: those of C and of C++.
 _LIBRARIES = (
     *("libstdc++.so.6", "libgcc_s.so.1", "libnss_dns.so.2", "libnss_files.so.2", "libresolv.so.2"),
     *("libpthread.so.0", "libdl.so.2", "librt.so.1", "libutil.so.1", "libm.so.6"),
 )
-#: Of the standard library, what no slim image has.
+#: #: Parts of the standard library that no slim image has.
 _LEFT_OUT = "test tests idle_test idlelib tkinter __pycache__ site-packages dist-packages config-3*".split()  # noqa: SIM905
-#: What the base brings, as in its own Dockerfile.
+#: #: Environment of the base, as in its own Dockerfile.
 _ENVIRONMENT = {"PATH": "/usr/local/bin:/usr/local/sbin:/usr/sbin:/usr/bin:/sbin:/bin", "LANG": "C.UTF-8"}
 
 #: $1: the root; $2: ro or rw; $3: user; $4: its folder; then the command.
@@ -47,7 +47,7 @@ exec chroot --groups= --userspec="$user" "$root" /bin/sh -c "$begin" "$IMAGE_PAT
 
 @dataclass
 class Image:
-    """A root, and what the steps so far say of it."""
+    """A root folder, and the settings of the steps so far."""
 
     root: Path
     environment: dict[str, str] = field(default_factory=lambda: dict(_ENVIRONMENT))
@@ -65,16 +65,16 @@ class Image:
         environment: Mapping[str, str] | None = None,
         **popen: object,
     ) -> subprocess.Popen[str]:
-        """`arguments` as PID 1 of a container."""
+        """Start `arguments` as PID 1 of a container."""
         enter = [_program("unshare"), "--mount", "--pid", "--fork", "--kill-child", "/bin/sh", "-ec", _ENTER]
         settings = {**(environment or {}), **self.environment}
-        # The host's programs enter, the image's are run: each finds its own.
+        # # The programs of the host enter the container and those of the image run in it; each needs its own PATH.
         variables = {**settings, "PATH": os.defpath + ":/usr/sbin:/sbin", "IMAGE_PATH": settings["PATH"]}
         line = [*enter, "sh", str(self.root), "ro" if read_only else "rw", self.user, self.folder, *arguments]
         return subprocess.Popen(line, env=variables, text=True, stdin=subprocess.DEVNULL, **popen)
 
     def run(self, arguments: Sequence[str], **options: object) -> str:
-        """What it printed; raises with it unless it ends with 0."""
+        """Return the output of a command; raise with it unless the command ends with 0."""
         process = self.start(arguments, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, **options)
         said, _ = process.communicate()
         if process.returncode:
@@ -82,7 +82,7 @@ class Image:
         return said
 
     def files(self) -> dict[str, Path]:
-        """All but folders, by their paths in the image."""
+        """Return all files by their paths in the image."""
         found = (Path(folder) / name for folder, _, names in os.walk(self.root) for name in names)
         return {f"/{file.relative_to(self.root)}": file for file in found}
 
@@ -91,7 +91,7 @@ class Image:
 
 
 def cannot_enter(folder: Path) -> str:
-    """Why no container can be run here; empty if it can."""
+    """Return why no container can be run here; empty if it can."""
     if os.geteuid() != 0:
         return "only root may run the steps of the Dockerfile"
     try:
@@ -104,7 +104,7 @@ def cannot_enter(folder: Path) -> str:
 
 
 def build(context: Path, folder: Path, wheels: Path) -> tuple[Image, Image]:
-    """The base, and the image of the Dockerfile in `context`, both in `folder`, of the packages in `wheels`."""
+    """Return the base and the image of the Dockerfile in `context`, built in `folder` from the packages in `wheels`."""
     base = _make_base(folder / "base")
     context_sent = folder / "context"
     _send(context, context_sent)
@@ -150,7 +150,7 @@ def build(context: Path, folder: Path, wheels: Path) -> tuple[Image, Image]:
 
 
 def _run(image: Image, line: str, wheels: Path) -> None:
-    """A step that finds packages in a folder, and has no other way to any."""
+    """Run a step with packages from a folder as its only source."""
     shutil.copytree(wheels, image.root / "wheels", copy_function=os.link)
     given = {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": "/wheels"}
     image.run(["/bin/sh", "-c", line], environment=given, read_only=False)
@@ -158,7 +158,7 @@ def _run(image: Image, line: str, wheels: Path) -> None:
 
 
 def _send(context: Path, into: Path) -> None:
-    """What a build gets to see: what .dockerignore, which leaves out everything first, takes in again."""
+    """Copy the files that a build receives: those that .dockerignore includes again after it excluded all."""
     lines = [
         line for line in (context / ".dockerignore").read_text().splitlines() if line[:1] not in ("#", "")
     ]
@@ -175,7 +175,7 @@ def _send(context: Path, into: Path) -> None:
 
 
 def _copy(source: Path, patterns: Sequence[str], into: Path) -> None:
-    """Files go by their names into a folder, folders as their content."""
+    """Copy files by their names into a folder, and the content of folders."""
     into.mkdir(parents=True, exist_ok=True)
     for pattern in patterns:
         found = sorted(source.glob(pattern.lstrip("/")))
@@ -188,7 +188,7 @@ def _copy(source: Path, patterns: Sequence[str], into: Path) -> None:
 
 
 def _make_base(root: Path) -> Image:
-    """This Python, at its own paths, and linked to where python:slim has it."""
+    """Return a base with this Python at its own paths, and links from where python:slim has it."""
     _skeleton(root)
     program = Path(sys._base_executable).resolve()
     library = Path(sysconfig.get_path("stdlib", vars={"installed_base": sys.base_prefix}))
@@ -202,7 +202,7 @@ def _make_base(root: Path) -> Image:
             link.symlink_to(program)
     base = Image(root)
     base.run(["python", "-m", "ensurepip"], read_only=False)
-    if sys.version_info < (3, 12):  # since then it brings pip alone
+    if sys.version_info < (3, 12):  # # pip alone from this version on
         base.run(["python", "-m", "pip", "uninstall", "--yes", "setuptools"], read_only=False)
     for compiled in [*place.rglob("__pycache__")]:
         shutil.rmtree(compiled)
@@ -235,7 +235,7 @@ def _at(root: Path, path: str | Path) -> Path:
 
 
 def _add(root: Path, *files: Path) -> None:
-    """Programs and libraries, each with those that it needs, at their own paths."""
+    """Copy programs and libraries, each with those that it needs, to their own paths."""
     for file in files:
         for each in (file, *_needed(file)):
             if not (place := _at(root, each)).exists():
@@ -244,6 +244,6 @@ def _add(root: Path, *files: Path) -> None:
 
 
 def _needed(file: Path) -> list[Path]:
-    """What the loader loads with it."""
+    """Return the libraries that the loader loads with a file."""
     told = subprocess.run([_program("ldd"), str(file)], check=False, capture_output=True, text=True).stdout
     return [Path(path) for path in re.findall(r"(?:=> |^\s+)(/\S+)", told, re.MULTILINE)]

@@ -1,8 +1,8 @@
-"""The components as a user installs them: what `kubectl apply -k` renders, on a server that authorizes by RBAC.
+"""The components as a user installs them: the output of `kubectl apply -k` on a server that authorizes by RBAC.
 
-`Installation` plays what an embedded cluster lacks of a node: it reads a Deployment as a kubelet would (command line,
-environment, mounted ConfigMap, the projected token of the pod's ServiceAccount) and starts its container as a process.
-That process has the token and nothing else. What it asked for is in the server's audit log.
+`Installation` does for an embedded cluster what a node would do: it reads a Deployment like a kubelet (command line,
+environment, mounted ConfigMap, the projected token of the pod's ServiceAccount) and starts its container as a process
+with no other credentials than the token. The server's audit log has its requests.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _TOKENS = "/var/run/secrets/kubernetes.io/serviceaccount"
 
 
 class Right(NamedTuple):
-    """One request as RBAC sees it: `resource` with its subresource, or the path of what is no resource."""
+    """A kind of request in RBAC: `resource` with its subresource, or the path of a URL that is no resource."""
 
     group: str
     resource: str
@@ -39,14 +39,17 @@ class Right(NamedTuple):
 
 
 class Installation(Client):
-    """What was applied of `config` to a cluster, and the processes that were started from it. Close it at the end."""
+    """The objects of `config` that were applied to a cluster, and the processes started from them.
+
+    Close it at the end.
+    """
 
     patient = True
 
     def __init__(
         self, transport: Transport, kubeconfig: Path, folder: Path, *, audit_log: Path | None = None
     ) -> None:
-        """`transport`, `kubeconfig`: an administrator's. `audit_log`: where the server writes, if it can be read."""
+        """`transport` and `kubeconfig` are an administrator's; `audit_log` is the server's file, if it can be read."""
         super().__init__(transport)
         self.kubeconfig = kubeconfig
         self.folder = folder
@@ -61,7 +64,7 @@ class Installation(Client):
     # ---- the administrator
 
     async def apply(self, name: str) -> None:
-        """What `kubectl apply -k config/NAME` applies, by server-side apply."""
+        """Apply the objects of `kubectl apply -k config/NAME` by server-side apply."""
         for each in render(CONFIG / name):
             await self.add(each)
 
@@ -75,7 +78,7 @@ class Installation(Client):
         self.objects.append(each)
 
     async def allow_leases(self, account: str, namespace: str) -> None:
-        """What the Role about leases allows, in another namespace and whatever their names are."""
+        """Allow in another namespace, for all names, what the Role about leases allows."""
         role = json.loads(json.dumps(self.named("Role", f"{account}-leader-election")))
         binding = json.loads(json.dumps(self.named("RoleBinding", f"{account}-leader-election")))
         for rule in role["rules"]:
@@ -85,7 +88,7 @@ class Installation(Client):
             await self.add(each)
 
     async def remove(self) -> None:
-        """Deletes all that was applied, what is in namespaces with them."""
+        """Delete everything that was applied, with the content of its namespaces."""
         namespaces = [each for each in self.objects if each["kind"] == "Namespace"]
         for each in (*(each for each in reversed(self.objects) if each not in namespaces), *namespaces):
             await self.call("DELETE", _path(each))
@@ -107,7 +110,7 @@ class Installation(Client):
         return str((await self.ask("POST", path, request))["status"]["token"])
 
     async def kubeconfig_of(self, namespace: str, account: str) -> Path:
-        """Of whoever has a token of the ServiceAccount, and no more."""
+        """Return a kubeconfig with a token of the ServiceAccount and no other rights."""
         file = self.folder / f"{account}.token"
         _write(self.folder, {file.name: await self.token(namespace, account)})
         return self._kubeconfig(account, file)
@@ -126,7 +129,7 @@ class Installation(Client):
         return self.folder / f"{name}.kubeconfig"
 
     def _cluster(self) -> Object:
-        """The administrator's current cluster; what stands in other files is taken in."""
+        """Return the administrator's current cluster, with the content of files that it names."""
         admins = yaml.safe_load(self.kubeconfig.read_text())
         context = next(each for each in admins["contexts"] if each["name"] == admins["current-context"])
         found: Object = next(
@@ -139,13 +142,12 @@ class Installation(Client):
             cluster["certificate-authority-data"] = base64.b64encode(data).decode()
         return found
 
-    # ---- the kubelet's part
+    # # ---- the work of a kubelet
 
     async def start(self, deployment: str, name: str, *flags: str) -> Served:
-        """A pod of the Deployment as a process; `flags` come behind those of its container.
+        """Start a pod of the Deployment as a process; `flags` are added behind those of its container.
 
-        A node would run it with the cluster's address in its environment; here a kubeconfig with the mounted token says
-        it.
+        A node would put the cluster's address into its environment; here a kubeconfig with the mounted token has it.
         """
         found = self.named("Deployment", deployment)
         namespace, pod = found["metadata"]["namespace"], found["spec"]["template"]["spec"]
@@ -173,7 +175,7 @@ class Installation(Client):
         return process
 
     async def _files(self, volume: Object, namespace: str, pod: Object) -> dict[str, str]:
-        """What a volume holds, by name."""
+        """Return the content of a volume by name."""
         files: dict[str, str] = {}
         for source in (volume.get("projected") or {"sources": [volume]})["sources"]:
             if "serviceAccountToken" in source:
@@ -185,7 +187,7 @@ class Installation(Client):
                     assert item["fieldRef"]["fieldPath"] == "metadata.namespace"
                     files[item["path"]] = namespace
             elif source["configMap"]["name"] == "kube-root-ca.crt":
-                # A controller puts it into every namespace.
+                # # A controller creates it in every namespace.
                 authority = self._cluster()["cluster"].get("certificate-authority-data", "")
                 files["ca.crt"] = base64.b64decode(authority).decode()
             else:
@@ -197,7 +199,7 @@ class Installation(Client):
     # ---- rights
 
     def granted(self, account: str) -> set[Right]:
-        """All that the applied roles allow a ServiceAccount, with no regard to names and namespaces."""
+        """Return everything that the applied roles allow a ServiceAccount, regardless of names and namespaces."""
         roles = {(each["kind"], each["metadata"]["name"]): each for each in self.objects}
         found: set[Right] = set()
         for each in self.objects:
@@ -208,7 +210,7 @@ class Installation(Client):
         return found
 
     def asked(self, account: str, namespace: str) -> Iterator[tuple[Right, Object]]:
-        """Every request that was made with the ServiceAccount's rights, and the audit event."""
+        """Yield every request that used the ServiceAccount's rights, with its audit event."""
         user = f"system:serviceaccount:{namespace}:{account}"
         assert self._audit_log is not None
         for line in self._audit_log.read_text().splitlines():
@@ -228,7 +230,7 @@ class Installation(Client):
                 yield Right(group, name, verb), event
 
     def refusals(self, account: str, namespace: str) -> list[str]:
-        """What RBAC refused."""
+        """Return the requests that RBAC refused."""
         return [
             f"{right} at {event['requestURI']}"
             for right, event in self.asked(account, namespace)
@@ -247,7 +249,7 @@ def _write(folder: Path, files: Mapping[str, str]) -> None:
 
 
 def _moved(argument: str, mounts: Mapping[str, Path]) -> str:
-    """A path in a container as the path here."""
+    """Return a path in a container as the path on this machine."""
     for mount, folder in mounts.items():
         argument = argument.replace(mount, str(folder))
     return argument

@@ -1,4 +1,4 @@
-"""The real kubectl, as a process for each command, on an embedded cluster of its own."""
+"""The real kubectl, started as a process for each command, on an embedded cluster of its own."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .processes import Cluster
 
 
 class Kubectl:
-    """kubectl with its own kubeconfig, cache and namespace."""
+    """A kubectl with its own kubeconfig, cache and namespace."""
 
     def __init__(self, kubeconfig: Path, home: Path) -> None:
         self._program = needed.kubectl()
@@ -36,7 +36,7 @@ class Kubectl:
     def run(
         self, *arguments: str, stdin: object = None, fails: bool = False
     ) -> subprocess.CompletedProcess[str]:
-        """Run to the end. `stdin` is sent as JSON. Anything but the expected outcome fails the test."""
+        """Run a command to its end. `stdin` is sent as JSON. An outcome other than the expected one fails the test."""
         done = subprocess.run(
             self.command(*arguments),
             input=None if stdin is None else json.dumps(stdin),
@@ -64,7 +64,7 @@ class Kubectl:
 
     @contextlib.contextmanager
     def started(self, *arguments: str) -> Iterator[subprocess.Popen[str]]:
-        """A kubectl that goes on, such as a watch."""
+        """Start a kubectl that goes on, such as a watch."""
         process = subprocess.Popen(self.command(*arguments), env=self._env, stdout=subprocess.PIPE, text=True)
         try:
             yield process
@@ -77,7 +77,7 @@ class Kubectl:
 
 @contextlib.contextmanager
 def cluster(home: Path, *flags: str) -> Iterator[Kubectl]:
-    """kubectl on a new `agent-scheduler cluster` with these flags; `home` is for both."""
+    """Yield kubectl on a new `agent-scheduler cluster` with these flags; `home` is for both."""
     needed.kubectl()
     process = Cluster(home, *flags)
     try:

@@ -1,8 +1,8 @@
-"""What a test says to the control plane, whichever it is: the embedded one, or a bare kube-apiserver with etcd.
+"""A test's client of the control plane: the embedded one, or a bare kube-apiserver with etcd.
 
-Everything is made for one test and carries its label, so that other nodes and pods of the cluster neither disturb
-nor are disturbed: pods ask for nodes of their test by nodeSelector. Nothing is expected of kubelets and
-controllers, but if there are any, they do no harm.
+All objects are created for one test and carry its label, so that they are independent of other nodes and pods of the
+cluster: pods ask for nodes of their test by nodeSelector. No kubelets or controllers are needed, and they do not
+disturb the tests.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from tests.support import objects
 from tests.support.client import STRATEGIC, Client
 from tests.support.picture import Object, Picture
 
-#: Label of everything that a test made; its value is the test's id.
+#: #: Label of all objects that a test creates; its value is the test's id.
 OF = "e2e.agent-scheduler/of"
-#: kube-scheduler's words.
+#: #: kube-scheduler's messages.
 AFFINITY = "node(s) didn't match Pod's node affinity/selector"
 CORDONED = "node(s) were unschedulable"
 TAINTED = "node(s) had untolerated taint(s)"
 
-#: A real control plane may taint nodes that have no kubelet.
+#: # A real control plane may taint nodes without a kubelet.
 _NO_KUBELET = [
     {"key": f"node.kubernetes.io/{problem}", "operator": "Exists"} for problem in ("not-ready", "unreachable")
 ]
@@ -38,12 +38,12 @@ _NO_KUBELET = [
 class Run:
     """One run of the suite against one control plane."""
 
-    #: An administrator's.
+    #: #: A file with an administrator's rights.
     kubeconfig: Path
     embedded: bool
     id: str
-    #: Of those who are under test: they have the rights that the manifests give the scheduler, and no others. The
-    #: administrator's where the cluster is not ours.
+    #: #: The file of the schedulers under test, with exactly the rights that the manifests give the scheduler; on a
+    #: cluster that is not embedded, the administrator's.
     schedulers: Path
 
     @property
@@ -52,7 +52,7 @@ class Run:
 
     @property
     def scheduler_name(self) -> str:
-        """Of the scheduler that all tests share; unique, so that another one in the cluster keeps out."""
+        """Name of the scheduler that all tests share; unique, so that another scheduler of the cluster ignores it."""
         return f"e2e-{self.id}"
 
 
@@ -64,13 +64,13 @@ def container(
     name: str = "c",
     ports: list[Object] | None = None,
 ) -> Object:
-    """A container. `more`: extended resources, which cannot be overcommitted: limits have to equal requests."""
+    """Return a container; `more` has extended resources, which cannot be overcommitted: limits equal requests."""
     requests = {"cpu": cpu, "memory": memory, **(more or {})}
     return objects.container(name, requests=requests, limits=more or None, ports=ports or ())
 
 
 class ControlPlane(Client):
-    """A user with admin rights, for one test. Names are short ones; on the server each ends in the test's id."""
+    """A user with admin rights, for one test. Names are short ones, to which the test's id is added on the server."""
 
     patient = True
 
@@ -79,7 +79,7 @@ class ControlPlane(Client):
         self.run = run
         self.test = test
         self.namespace = run.namespace
-        #: The scheduler that pods ask for unless they say otherwise.
+        #: #: The scheduler of pods that name no other.
         self.scheduler_name = run.scheduler_name
         self.pods = Picture(
             transport, f"/api/v1/namespaces/{run.namespace}/pods", {"labelSelector": f"{OF}={test}"}
@@ -90,7 +90,7 @@ class ControlPlane(Client):
 
     @property
     def selector(self) -> str:
-        """The label selector of what this test made, as a query's value."""
+        """The label selector of this test's objects, as a query's value."""
         return quote(f"{OF}={self.test}", safe="")
 
     def full(self, name: str) -> str:
@@ -117,7 +117,7 @@ class ControlPlane(Client):
         taints: list[Object] | None = None,
         unschedulable: bool = False,
     ) -> None:
-        """A node of this test. `more`: extended resources."""
+        """Create a node of this test; `more` has extended resources."""
         wanted = taints or []
         spec: Object = {"taints": wanted} if wanted else {}
         if unschedulable:
@@ -129,12 +129,12 @@ class ControlPlane(Client):
         node = await self.ask("POST", "/api/v1/nodes", body)
         if (node.get("status") or {}).get("allocatable") != amounts:
             await self.change_node_status(name, status)
-        # Admission taints a node that no kubelet has called ready, and a cordoned one.
+        # # Admission taints cordoned nodes and nodes that no kubelet has reported as ready.
         if (node["spec"].get("taints") or []) != wanted:
             await self.change_node(name, {"spec": {"taints": wanted or None}})
 
     async def change_node(self, name: str, change: Object) -> None:
-        """`change`: a merge patch."""
+        """Apply a merge patch to a node."""
         await self.merge(f"/api/v1/nodes/{self.full(name)}", change)
 
     async def change_node_status(self, name: str, status: Object) -> None:
@@ -154,7 +154,7 @@ class ControlPlane(Client):
         labels: Mapping[str, str] | None = None,
         **spec: Any,
     ) -> Object:
-        """A manifest: one container unless `containers` says otherwise; `select`: further node labels."""
+        """Return a manifest: one container unless `containers` is given; `select` has further node labels."""
         about = {"namespace": self.namespace, "labels": {OF: self.test, **(labels or {})}}
         usual = {
             "schedulerName": scheduler_name or self.scheduler_name,
@@ -167,7 +167,7 @@ class ControlPlane(Client):
         return objects.make("Pod", "v1", self.full(name), {**about, **usual, **spec})
 
     async def add_pod(self, name: str, **pod: Any) -> Object:
-        """Creates `pod(name, ...)`; the object as the server answered it."""
+        """Create `pod(name, ...)` and return the object as the server answered it."""
         made: Object = await self.ask(
             "POST", f"/api/v1/namespaces/{self.namespace}/pods", self.pod(name, **pod)
         )
@@ -179,11 +179,11 @@ class ControlPlane(Client):
                 tasks.create_task(self.add_pod(name, **pod))
 
     async def delete_pod(self, name: str) -> None:
-        # A bound pod's deletion otherwise waits for a kubelet.
+        # # The deletion of a bound pod otherwise waits for a kubelet.
         await self.ask("DELETE", self.pod_path(name), {"gracePeriodSeconds": 0, **_DELETE_OPTIONS})
 
     def placed(self) -> dict[str, str]:
-        """Pod -> node, of the pods that have one."""
+        """Return pod -> node of the pods that have one."""
         return {
             self.short(pod["metadata"]["name"]): self.short(pod["spec"]["nodeName"])
             for pod in self.pods.objects.values()
@@ -191,22 +191,22 @@ class ControlPlane(Client):
         }
 
     def condition(self, name: str) -> Object | None:
-        """The PodScheduled condition of a pod."""
+        """Return the PodScheduled condition of a pod."""
         pod = self.pods.named(self.full(name)) or {}
         conditions = (pod.get("status") or {}).get("conditions") or []
         return next((each for each in conditions if each["type"] == "PodScheduled"), None)
 
     async def bound(self, *names: str) -> dict[str, str]:
-        """`placed()`, once all of these are."""
+        """Return `placed()`, once all of these pods are placed."""
         await self.pods.until(
             lambda: self.placed().keys() >= set(names), f"{len(names)} pods on nodes: {', '.join(names[:10])}"
         )
         return self.placed()
 
     async def refused(self, name: str, *, message: str | None = None) -> str:
-        """The message of a pod's refusal, once it is (once it has exactly this `message`, if given).
+        """Return the message of a pod's refusal, once it is refused (with exactly this `message`, if given).
 
-        Without what preemption adds.
+        The text about preemption is left out.
         """
 
         def told() -> str:
@@ -219,7 +219,7 @@ class ControlPlane(Client):
         return await self.pods.until(told, f"the refusal of {name}, {message or 'whatever it says'}")
 
     def assert_never_moved(self) -> None:
-        """In all that was seen of this test's pods, each had one node at most."""
+        """Assert that each pod of this test had at most one node in all states that were seen."""
         nodes: dict[str, set[str]] = {}
         for pod in self.pods.history:
             if pod["spec"].get("nodeName"):
@@ -227,9 +227,9 @@ class ControlPlane(Client):
         assert all(len(each) == 1 for each in nodes.values()), nodes
 
     async def fit_error(self, reasons: Mapping[str, int]) -> str:
-        """What kube-scheduler says when this test's nodes refuse for `reasons` (node counts).
+        """Return kube-scheduler's message if this test's nodes refuse for `reasons` (node counts).
 
-        All others of the cluster refuse for the first reason that holds of them, the selector at last.
+        Each other node of the cluster refuses for the first reason that applies to it, at last the selector.
         """
         counts = dict(reasons)
         nodes = (await self.ask("GET", "/api/v1/nodes"))["items"]
@@ -246,7 +246,7 @@ class ControlPlane(Client):
         return f"0/{len(nodes)} nodes are available: {', '.join(told)}."
 
     async def assert_no_node_is_over(self) -> None:
-        """No node holds more than it has, by the API's own objects."""
+        """Assert by the API's own objects that the pods of no node exceed its allocatable."""
         used: dict[str, Counter[str]] = defaultdict(Counter)
         for pod in await self.items("/api/v1/pods"):
             if pod["spec"].get("nodeName") and pod["status"]["phase"] not in ("Succeeded", "Failed"):
@@ -263,7 +263,7 @@ class ControlPlane(Client):
     # ---- events
 
     def told(self, name: str, reason: str) -> list[Object]:
-        """The events about a pod, with this reason, oldest first. `events` must be followed."""
+        """Return the events about a pod with this reason, oldest first. `events` must be followed."""
         found = [
             event
             for event in self.events.objects.values()
@@ -275,10 +275,10 @@ class ControlPlane(Client):
         events = await self.events.until(lambda: self.told(name, reason), f"a {reason} event of {name}")
         return events[-1]
 
-    # ---- what is left
+    # # ---- end of the test
 
     async def clean_up(self) -> None:
-        """Deletes all that this test made: pods before the nodes that they are on."""
+        """Delete all objects of this test: pods before their nodes."""
         of = f"labelSelector={self.selector}"
         at_once = {"gracePeriodSeconds": 0, **_DELETE_OPTIONS}
         await self.ask("DELETE", f"/api/v1/namespaces/{self.namespace}/pods?{of}", at_once)
@@ -289,7 +289,7 @@ _DELETE_OPTIONS: Object = {"apiVersion": "v1", "kind": "DeleteOptions"}
 
 
 def without_preemption(message: str) -> str:
-    """A refusal without what preemption adds to it."""
+    """Return a refusal without the text about preemption."""
     return message.partition(" no new claims to deallocate, ")[0]
 
 

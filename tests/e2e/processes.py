@@ -1,7 +1,7 @@
-"""The program's own processes, started as a user starts them, watched while they are waited for, and always ended.
+"""The program's own processes: started like a user's, checked while a test waits for them, and always ended.
 
-Output goes to a file, so that a process never blocks on a pipe; what a process said last becomes part of the
-failure of the test that waited for it in vain.
+Output goes to a file, so that a process never blocks on a pipe. The last output of a process becomes part of the
+failure of a test that waited for it in vain.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _TAIL = 4000
 
 
 class Process:
-    """`python -m agent_scheduler ARGUMENTS`, from construction until `kill`."""
+    """A process `python -m agent_scheduler ARGUMENTS`, from construction until `kill`."""
 
     def __init__(
         self,
@@ -46,7 +46,7 @@ class Process:
         folder: Path,
         environment: Mapping[str, str] | None = None,
     ) -> None:
-        """`environment`: variables besides those of this process."""
+        """`environment` has variables besides those of this process."""
         self.name = name
         self.log = folder / f"{name}.log"
         inherited = {key: value for key, value in os.environ.items() if key != "KUBECONFIG"}
@@ -61,11 +61,11 @@ class Process:
             )
 
     def said(self) -> str:
-        """All that it printed so far."""
+        """Return its output so far."""
         return self.log.read_text(errors="replace")
 
     def records(self, event: str) -> list[dict[str, Any]]:
-        """Its log records of one kind, oldest first; a line that is still being written is left out."""
+        """Return its log records of one kind, oldest first, without a line that is still being written."""
         found = []
         for line in self.said().splitlines():
             with contextlib.suppress(ValueError):
@@ -75,12 +75,12 @@ class Process:
         return found
 
     def check(self) -> None:
-        """Fails the test if the process has ended."""
+        """Fail the test if the process has ended."""
         code = self.process.poll()
         assert code is None, f"{self.name} ended with {code}; its last words:\n{self.said()[-_TAIL:]}"
 
     async def until(self, probe: Callable[[], T | None], what: str) -> T:
-        """The first true answer of `probe`, asked in a thread while the process runs."""
+        """Return the first true result of `probe`, called in a thread while the process runs."""
         end = time.monotonic() + PATIENCE
         while True:
             answer = await asyncio.to_thread(probe)
@@ -97,7 +97,7 @@ class Process:
         self.process.send_signal(number)
 
     async def ended(self) -> int:
-        """Its exit code, once it ends."""
+        """Return its exit code, once it ends."""
         return await asyncio.to_thread(self.ended_now)
 
     def ended_now(self) -> int:
@@ -109,23 +109,23 @@ class Process:
             ) from None
 
     async def terminate(self, number: signal.Signals = signal.SIGTERM) -> int:
-        """Its exit code after a signal that it may handle."""
+        """Return its exit code after a signal that it may handle."""
         self.send(number)
         return await self.ended()
 
     def kill(self) -> None:
-        """Ends it, whatever state it is in. Idempotent."""
+        """End the process in whatever state it is. Idempotent."""
         self.process.kill()
         self.process.wait()
 
 
 class Cluster(Process):
-    """`agent-scheduler cluster` on a free port. `kubeconfig` is an administrator's once it is up."""
+    """A process `agent-scheduler cluster` on a free port. `kubeconfig` is an administrator's once it is up."""
 
     def __init__(
         self, folder: Path, *flags: str, faults: Sequence[Mapping[str, Any]] | None = None, seed: int = 1
     ) -> None:
-        """`faults`: rules of its plan of faults, if it has one."""
+        """`faults` has the rules of its plan of faults, if it has one."""
         self.kubeconfig = folder / "kubeconfig"
         arguments = ["cluster", "--port", "0", *flags, "--kubeconfig-out", str(self.kubeconfig)]
         if faults is not None:
@@ -142,7 +142,7 @@ class Cluster(Process):
 async def cluster(
     folder: Path, *flags: str, faults: Sequence[Mapping[str, Any]] | None = None, seed: int = 1
 ) -> AsyncIterator[tuple[Cluster, Http1Transport]]:
-    """A cluster that is up, and an administrator's way to it; a test may end it before."""
+    """Yield a cluster that is up, and an administrator's transport to it. A test may end the cluster earlier."""
     process = Cluster(folder, *flags, faults=faults, seed=seed)
     try:
         await process.up()
@@ -168,13 +168,13 @@ class Served(Process):
         tls: bool = False,
         environment: Mapping[str, str] | None = None,
     ) -> None:
-        """`tls`: it speaks HTTPS, by a certificate that nobody need trust here."""
+        """Set `tls` for HTTPS with a certificate that is not verified."""
         self.port = port or free_port()
         self._tls = ssl._create_unverified_context() if tls else None
         super().__init__(name, [*arguments, "--port", str(self.port)], folder=folder, environment=environment)
 
     def get(self, path: str, *, token: str = "") -> tuple[int, str]:
-        """Status and text of one page, asked for with a bearer token if given; (0, why) while nobody answers."""
+        """Return status and text of one page, requested with a bearer token if given; (0, reason) without an answer."""
         headers = {"Authorization": f"Bearer {token}"} if token else {}
         scheme = "http" if self._tls is None else "https"
         request = urllib.request.Request(f"{scheme}://127.0.0.1:{self.port}{path}", headers=headers)
@@ -193,7 +193,7 @@ class Served(Process):
         return json.loads(text)
 
     def metric(self, name: str, *, token: str = "", **labels: str) -> float:
-        """Sum of the samples called `name` that have `labels`."""
+        """Return the sum of the samples called `name` that have `labels`."""
         status, text = self.get("/metrics", token=token)
         assert status == 200, text
         return sum(
@@ -211,7 +211,7 @@ class Served(Process):
 
 
 class Scheduler(Served):
-    """`agent-scheduler run`, with its HTTP server on a free port."""
+    """A process `agent-scheduler run`, with its HTTP server on a free port."""
 
     def __init__(
         self,
@@ -223,10 +223,10 @@ class Scheduler(Served):
         flags: Sequence[str] = (),
         port: int | None = None,
     ) -> None:
-        """`config`: settings of a configuration file; apiVersion and kind are added."""
+        """`config` has settings of a configuration file; apiVersion and kind are added."""
         arguments = ["run", "--kubeconfig", str(kubeconfig), *flags]
         if not any("leader-elect" in flag for flag in flags) and "leaderElection" not in (config or {}):
-            # A lease that outlives a process which was killed would have the next test wait.
+            # # The next test would wait for the lease of a process that was killed.
             arguments.append("--leader-elect=false")
         if config is not None:
             file = folder / f"{name}.yaml"
@@ -236,11 +236,11 @@ class Scheduler(Served):
         super().__init__(name, arguments, folder=folder, port=port)
 
     def waiting(self, namespace: str) -> dict[str, dict[str, Any]]:
-        """Pods in the queue by full name, as /debug/queue shows them."""
+        """Return the pods in the queue by full name, as /debug/queue shows them."""
         page = self.json(f"/debug/queue?namespace={namespace}&limit=1000")
         return {item["key"].partition("/")[2]: item for item in page["items"]}
 
     def rescued(self) -> float:
-        """Pods that were bound although no event had woken them: a hint missed something. 0 when nobody answers."""
+        """Return the number of pods that were bound although no event had woken them; 0 without an answer."""
         up = self.get("/metrics")[0] == 200
         return self.metric("scheduler_pod_scheduled_after_flush_total") if up else 0

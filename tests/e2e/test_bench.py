@@ -1,4 +1,4 @@
-"""The benchmarks as a user runs them: on a cluster of their own, and on one that is there."""
+"""The benchmarks as a user runs them: on a cluster of their own, and on an existing one."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from .processes import Scheduler
 
 SCENARIOS = (sys.executable, "-m", "bench.scenarios")
 RATES = ("rates", "--case", "100/s", "--scheduler-name", "nobody")
-#: What benchmarks make beside pods, which are in their namespaces.
+#: #: Objects that benchmarks create besides pods, which are in their namespaces.
 MADE = (
     "/api/v1/nodes",
     "/api/v1/namespaces",
@@ -41,7 +41,7 @@ def start(*arguments: str | Path) -> subprocess.Popen[str]:
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        # Whoever runs the tests in the background of a shell has SIGINT ignored, and so would this.
+        # # A process of a shell's background has SIGINT ignored, and so would this child.
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509 - no lock is taken
     )
 
@@ -52,7 +52,7 @@ async def ended(process: subprocess.Popen[str]) -> tuple[int, str, str]:
 
 
 async def made(plane: ControlPlane) -> list[str]:
-    """The names of what benchmarks have made and not removed; a namespace may take its time to go."""
+    """Return the names of objects that benchmarks have created and not removed; a namespace may take longer."""
     found = [each for path in MADE for each in await plane.items(f"{path}?labelSelector={MARK}%3Dtrue")]
     return [each["metadata"]["name"] for each in found if not each["metadata"].get("deletionTimestamp")]
 
@@ -84,7 +84,7 @@ async def test_a_scenario_runs_on_a_cluster_that_is_there_and_leaves_nothing(
     file = tmp_path / "runs"
     there = ("--kubeconfig", e2e_kubeconfig, "--scheduler-name", plane.run.scheduler_name)
     metrics = ("--metrics-url", f"http://127.0.0.1:{scheduler.port}/metrics")
-    # Without controllers nobody makes claims from templates.
+    # Without controllers no claims are created from templates.
     name = "claim-templates" if plane.run.embedded else "topology-spreading"
     process = start(name, *there, *metrics, "--make-nodes", "--scale", "0.01", "--runs", "1", "--json", file)
     code, _, err = await ended(process)

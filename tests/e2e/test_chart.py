@@ -1,5 +1,7 @@
-"""The chart as a new user installs it: applied by kubectl to a cluster with RBAC and TLS, all components from its
-Deployments, the webhook in the way of what is made; then a Deployment, a gang, a gated pod and a job of two stages.
+"""The chart as a new user installs it: applied by kubectl to a cluster with RBAC and TLS.
+
+All components run from its Deployments, and the webhook reviews every object. Then a Deployment, a gang, a gated pod
+and a Job of two stages are placed.
 """
 
 from __future__ import annotations
@@ -84,7 +86,7 @@ async def test_what_the_chart_installs_runs_a_deployment_a_gang_a_gated_pod_and_
         await reached(installed, processes[WEBHOOK])
 
         gated: dict[str, Any] = next(iter(yaml.safe_load_all(sample("gated"))))
-        # By its annotation alone: the webhook adds the gate.
+        # The pod has its annotation alone: the webhook adds the gate.
         del gated["spec"]["schedulingGates"]
         for body in (WORKLOAD, sample("queue")):
             await asyncio.to_thread(applied, installed, "-f", "-", text=body)

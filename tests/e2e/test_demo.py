@@ -65,7 +65,7 @@ def test_an_interrupted_demo_leaves_nothing_behind(tmp_path: Path) -> None:
         cwd=tmp_path,
         stdout=subprocess.PIPE,
         text=True,
-        # Whoever runs the tests in the background of a shell has SIGINT ignored, and all that they start.
+        # In the background of a shell, SIGINT is ignored by the tests and by the processes that they start.
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509 - it only sets a signal
     )
     try:

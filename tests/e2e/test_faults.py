@@ -1,7 +1,7 @@
-"""A scheduler process against a cluster process that misbehaves by plan: no pod lost, none moved, no node over.
+"""A scheduler process and a cluster process with planned faults: no pod is lost or moved, no node is overcommitted.
 
-Each test has a cluster of its own, started with `--faults`. The plans leave alone what the test itself asks and
-watches, which is the namespace's pods: the scheduler follows those of all namespaces.
+Each test has a cluster of its own, started with `--faults`. The plans do not affect the test's own requests and
+watches, which concern one namespace's pods: the scheduler follows those of all namespaces.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from .test_installed import embedded_alone
 pytestmark = embedded_alone
 
 Rule = dict[str, Any]
-#: Pods that cannot be bound are tried again soon, so that the tests do not wait for backoffs.
+#: #: Pods that cannot be bound are retried soon, so that the tests do not wait for backoffs.
 _SOON = {"podInitialBackoffSeconds": 0.05, "podMaxBackoffSeconds": 1, "workerCount": 4}
 
 
@@ -35,11 +35,11 @@ class Faulty:
         self.cluster = cluster
         self.plane = plane
         self.scheduler = scheduler
-        #: In the end, how often which fault was fired.
+        #: #: How often each fault was fired, at the end.
         self.fired: dict[str, int] = {}
 
     async def check_and_stop(self) -> None:
-        """What must hold whatever happened."""
+        """Check what must be true after all faults."""
         self.plane.assert_never_moved()
         await self.plane.assert_no_node_is_over()
         self.scheduler.check()
@@ -55,7 +55,7 @@ class Faulty:
 
 @asynccontextmanager
 async def faulty(folder: Path, *rules: Rule) -> AsyncIterator[Faulty]:
-    """A cluster with the rules of a plan of faults, and a scheduler that is ready. In the end all is as it must be."""
+    """Yield a cluster with a plan of these rules and a scheduler that is ready; check both at the end."""
     served = ("--nodes", "0", "--no-kubelets", "--tls", "--authorization-mode", "RBAC")
     async with cluster(folder, *served, faults=rules) as (process, transport):
         run = make_run(process.kubeconfig, embedded=True)
@@ -73,12 +73,12 @@ async def faulty(folder: Path, *rules: Rule) -> AsyncIterator[Faulty]:
 
 
 def watches(kind: str, fault: Rule, **often: Any) -> Rule:
-    """A fault of the scheduler's own watches of `pods` or `nodes`."""
+    """Return a fault of the scheduler's own watches of `pods` or `nodes`."""
     return {"match": {"path": f"/api/v1/{kind}", "verbs": ["watch"]}, **often, "fault": fault}
 
 
 def lists(kind: str, fault: Rule, **often: Any) -> Rule:
-    """A fault of the scheduler's lists: it pages, and the test does not."""
+    """Return a fault of the scheduler's lists, which are paged; those of the test are not."""
     match = {"path": f"/api/v1/{kind}", "verbs": ["list"], "query": "*limit=*"}
     return {"match": match, **often, "fault": fault}
 
@@ -88,13 +88,13 @@ def binds(fault: Rule, **often: Any) -> Rule:
 
 
 async def live(plane: ControlPlane) -> None:
-    """A life in which every kind of event matters: in the end all that fits is bound, and all but two pods fit."""
+    """Make changes in which every kind of event matters: in the end all pods are bound but the two that never fit."""
     for node in ("n0", "n1", "n2"):
         await plane.add_node(node, cpu="2")
     first = [f"a{number}" for number in range(12)]
     await plane.add_pods(first, cpu="500m")
     await plane.bound(*first)
-    # All is full: what comes now waits, for deletions and for a node.
+    # # All nodes are full: later pods wait for deletions and for a node.
     second = [f"b{number}" for number in range(6)]
     await plane.add_pods(second, cpu="500m")
     await plane.add_pod("hopeless", cpu="99")
@@ -103,17 +103,17 @@ async def live(plane: ControlPlane) -> None:
     await plane.pods.until(lambda: len(plane.placed()) >= 12, "the room of the deleted pods taken")
     await plane.add_node("late", cpu="2")
     await plane.bound(*first[3:], *second)
-    # A pod that is made again under its name is another pod.
+    # # A pod that is created again under its name is another pod.
     await plane.delete_pod("a5")
     await plane.add_pod("a5", cpu="500m")
     await plane.bound("a5")
-    # Nothing of this could help it, so its refusal may be of the time when it came. Who comes now is told of all nodes.
+    # # No change could help this pod, so its message may date from its first attempt. A new pod is tried on all nodes.
     await plane.refused("hopeless")
     await plane.add_pod("hopeless-too", cpu="99")
     await plane.refused("hopeless-too", message=await plane.fit_error({"Insufficient cpu": 4}))
 
 
-#: Plans, by what they are about.
+#: #: Plans by subject.
 WATCHES: dict[str, list[Rule]] = {
     "that end at any byte, are too old, or are refused": [
         watches("pods", {"close": {"bytes": 1, "spread": 6000}}, first=3),
@@ -126,7 +126,7 @@ WATCHES: dict[str, list[Rule]] = {
         watches("nodes", {"expire": {"events": 1}}, first=1),
         lists("nodes", {"error": {"status": 503}}, after=1, first=1),
     ],
-    "that bring what nobody understands": [
+    "with unknown or broken content": [
         watches("pods", {"garble": {"events": 1}}, first=1),
         watches("pods", {"truncate": {"events": 2}}, first=1),
         watches("pods", {"unknownType": {"events": 3}}, first=1),
@@ -134,11 +134,11 @@ WATCHES: dict[str, list[Rule]] = {
         watches("nodes", {"truncate": {"events": 1}}, first=1),
         watches("nodes", {"unknownFields": {}}),
     ],
-    "that bring the past, and everything twice": [
+    "with old and with repeated events": [
         watches("pods", {"duplicate": {"every": 1}}, first=1),
         watches("nodes", {"replay": {"events": 1, "last": 3}}, first=1),
     ],
-    "that begin in the past, like the lists before them": [
+    "that begin at old versions, like the lists before them": [
         watches("pods", {"expire": {"events": 12}}, first=1),
         lists("pods", {"stale": {"versions": 8}}, after=1, first=2),
         watches("pods", {"stale": {"versions": 10}}, first=2),
@@ -148,7 +148,7 @@ WATCHES: dict[str, list[Rule]] = {
     "that lose deletions": [
         watches("pods", {"loseDelete": {}}, first=4),
     ],
-    "that fall silent without an end": [
+    "that send nothing more and do not end": [
         watches("pods", {"stall": {"bytes": 5000, "lasts": "2s"}}, first=1),
         watches("nodes", {"stall": {"events": 2, "lasts": "2s"}}, first=1),
     ],
@@ -173,7 +173,7 @@ def test_every_fault_of_watches_is_in_a_plan() -> None:
     assert used >= set(KINDS[KINDS.index("stale") :])
 
 
-#: What a bind is answered, by whether it is carried out.
+#: #: Answers to a bind, with and without carrying it out.
 REFUSALS: list[Rule] = [
     *({"conflict": {"of": of}} for of in ("assigned", "uid", "deleting", "gated", "modified")),
     *({"error": {"status": status}} for status in (403, 404, 422, 500, 503)),
@@ -196,7 +196,7 @@ UNKNOWN: list[Rule] = [
 )
 @pytest.mark.promise("S1", "S2", "L1")
 async def test_binds(faults: list[Rule], tmp_path: Path) -> None:
-    # One after the other, so that every one of them strikes twice, whether a first attempt or a later one.
+    # # One after the other, so that each fault occurs twice, whether in a first attempt or in a later one.
     async with faulty(tmp_path, *(binds(fault, first=2) for fault in faults)) as it:
         await live(it.plane)
         told = [
@@ -217,7 +217,7 @@ async def test_binds_that_are_never_answered_keep_their_room_until_it_is_known(t
         await plane.add_node("n", cpu="2")
         names = [f"p{number}" for number in range(4)]
         await plane.add_pods(names, cpu="500m")
-        # The others do not wait for those; the room of those is not given away.
+        # # The other pods do not wait for those without an answer, whose room is not given away.
         await plane.pods.until(lambda: len(plane.placed()) >= 2, "the binds that are answered")
         await plane.add_pod("one-more", cpu="500m")
         await plane.refused("one-more", message=await plane.fit_error({"Insufficient cpu": 1}))

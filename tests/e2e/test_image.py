@@ -1,4 +1,4 @@
-"""The image: the Dockerfile's own steps are run, and what comes of them is run as the Deployment runs it."""
+"""The image: the Dockerfile's own steps are run, and their result is run like the Deployment's container."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from tests.support.places import ROOT
 from .image import Image, build, cannot_enter
 from .processes import PATIENCE
 
-#: The build is the first test's.
+#: # The first test builds the image.
 pytestmark = [pytest.mark.wide, pytest.mark.timeout(900)]
 
 POD = """
@@ -42,14 +42,14 @@ spec: {schedulerName: agent-scheduler, containers: [{name: c, image: nginx}]}
 """
 DOWNLOAD = (sys.executable, "-m", "pip", "download", "--quiet", "--require-hashes", "--only-binary", ":all:")
 BILL = "/usr/share/doc/agent-scheduler/agent-scheduler.cdx.json"
-#: Byte code starts with a magic number and flags: 1 says that a hash follows, and that nobody compares it.
+#: #: Byte code starts with a magic number and flags: 1 means that a hash follows that is never compared.
 UNCHECKED = importlib.util.MAGIC_NUMBER + (1).to_bytes(4, "little")
 
 
 @pytest.fixture(scope="module")
 def built() -> Iterator[tuple[Image, Image]]:
-    """The base, and the image."""
-    # Half a gigabyte in small files, which pytest would keep for three runs.
+    """Build the base and the image."""
+    # # Half a gigabyte of small files, which pytest would keep for three runs.
     with TemporaryDirectory(dir=_in_memory()) as name:
         folder = Path(name)
         skip_where(cannot_enter(folder))
@@ -62,7 +62,7 @@ def built() -> Iterator[tuple[Image, Image]]:
 
 
 def _in_memory() -> str | None:
-    """Where files are in memory, if there is room and programs may be run from there."""
+    """Return a folder in memory, if it has room and programs may be run from it."""
     if not os.path.isdir(memory := "/dev/shm"):
         return None
     found = os.statvfs(memory)
@@ -81,7 +81,7 @@ def image(built: tuple[Image, Image]) -> Image:
 
 @pytest.fixture(scope="module")
 def added(built: tuple[Image, Image]) -> dict[str, Path]:
-    """The files that the base has not."""
+    """Return the files that the image has beyond its base."""
     base, image = built
     there = base.files().keys()
     return {name: file for name, file in image.files().items() if name not in there}
@@ -185,7 +185,7 @@ def test_what_it_starts_schedules_a_pod_and_ends_when_it_is_told(image: Image, t
     with EmbeddedCluster(nodes=1) as cluster, log.open("w") as output:
         shutil.copy2(cluster.kubeconfig, access)
         access.chmod(0o644)
-        # Another port than what it has by itself, on which others of this machine may listen.
+        # # Another port than the default, on which other programs of this machine may listen.
         process = image.start(
             [*image.entrypoint, *image.command, "--port", str(free_port())],
             environment={"KUBECONFIG": "/access"},

@@ -1,8 +1,8 @@
-"""What a user installs does its work with the rights that it is installed with, and uses all of them.
+"""Installed components do their work with the rights of the manifests, and use all of them.
 
 Each component runs from its rendered Deployment, with the token of its ServiceAccount, against a server that enforces
-RBAC. A request that is refused fails a test, and so does a right that nothing here makes use of: it would be one too
-many, or a case that is not shown.
+RBAC. A refused request fails a test, and so does a right that no request here needs: it is not needed, or a case is not
+tested.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ CLAIMS = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims"
 VOLUME_CLAIMS = "/api/v1/namespaces/default/persistentvolumeclaims"
 GROUPS = "/apis/scheduling.volcano.sh/v1beta1/namespaces/default/podgroups"
 
-#: Volcano's own file, as it ships it, with the plugin that reads more than the others.
+#: #: Volcano's own file, as released, with the plugin that reads more than the others.
 SESSIONS = """
 actions: "enqueue, allocate, backfill"
 tiers:
@@ -51,7 +51,7 @@ tiers:
 
 
 def lost(resource: str, verb: str = "patch", *, after: int = 0, count: int = 1, **match: str) -> Object:
-    """The answers to some of these requests are lost: what a component asks only then is asked, too."""
+    """Return a fault that loses the answers to some of these requests, after which a component sends further ones."""
     often = {"after": after, "count": count}
     return {"match": {"resource": resource, "verbs": [verb], **match}, **often, "fault": {"lose": {}}}
 
@@ -60,10 +60,10 @@ FAULTS: list[Object] = [
     *(lost(each) for each in ("persistentvolumes", "persistentvolumeclaims", "resourceclaims", "podgroups")),
     *(lost(each) for each in ("resourceclaims/status", "nodeshards/status")),
     lost("pods/binding", "create"),
-    # Behind the ones that the test makes: of what a queue holds, and of a claim for an extended resource.
+    # # Behind the requests of the test: the status of a queue, and a claim for an extended resource.
     lost("queues/status", after=1),
     lost("resourceclaims", "create", after=1),
-    # The nomination's, and that of what the pod gets of its claim.
+    # # The nomination's write, and that of the pod's allocation from its claim.
     lost("pods/status", count=2, name="extended"),
     {**lost("pods/binding", "create", name="refused"), "fault": {"error": {"status": 422}}},
 ]
@@ -71,7 +71,7 @@ FAULTS: list[Object] = [
 
 @pytest.fixture
 async def installed(e2e_run: Run, plane: ControlPlane, tmp_path: Path) -> AsyncIterator[Installation]:
-    """`config/default` on the run's cluster, whichever that is; gone again in the end."""
+    """Install `config/default` on the run's cluster and remove it at the end."""
     made = Installation(plane.transport, e2e_run.kubeconfig, tmp_path)
     there = await plane.call("GET", f"/api/v1/namespaces/{NAMESPACE}")
     if not e2e_run.embedded and there.status == 200:
@@ -91,7 +91,7 @@ async def installed(e2e_run: Run, plane: ControlPlane, tmp_path: Path) -> AsyncI
 async def own_cluster(
     folder: Path, *arguments: str, faults: Sequence[Object] | None = None, components: Sequence[str]
 ) -> AsyncIterator[Installation]:
-    """A cluster that enforces RBAC and writes down what it was asked for, with `components` installed."""
+    """Yield a cluster that enforces RBAC and logs its requests, with `components` installed."""
     audit_log = folder / "audit.log"
     flags = ("--tls", "--authorization-mode", "RBAC", "--audit-log-path", str(audit_log))
     async with cluster(folder, *flags, *arguments, faults=faults) as (process, transport):
@@ -110,7 +110,7 @@ def pod(name: str, *, cpu: str = "100m", limits: dict[str, str] | None = None, *
 
 
 async def bound(installed: Installation, *names: str) -> None:
-    """Returns once all of these have a node."""
+    """Return once all of these pods have a node."""
 
     def placed(pods: Object) -> bool:
         found = {each["metadata"]["name"] for each in pods["items"] if each["spec"].get("nodeName")}
@@ -120,7 +120,7 @@ async def bound(installed: Installation, *names: str) -> None:
 
 
 async def scraper(installed: Installation) -> str:
-    """The token of a second ServiceAccount that may read metrics, and nothing else."""
+    """Return the token of a second ServiceAccount that may only read metrics."""
     group = "rbac.authorization.k8s.io"
     binding = {
         "apiVersion": f"{group}/v1",
@@ -137,10 +137,10 @@ async def scraper(installed: Installation) -> str:
 
 
 def compared(installed: Installation, account: str) -> tuple[list[str], list[str]]:
-    """What was asked for without a right, and rights that nothing asked for."""
+    """Return the requests without a right, and the rights without a request."""
     asked = {right for right, _ in installed.asked(account, NAMESPACE)}
     granted = installed.granted(account)
-    # Discovery and reviews of oneself are for every user that is authenticated.
+    # # Discovery and reviews of oneself are for every authenticated user.
     missing = {right for right in asked - granted if not right.resource.startswith("/api")}
     return sorted(map(str, missing)), sorted(map(str, granted - asked))
 
@@ -179,12 +179,12 @@ async def test_the_scheduler_uses_each_right_that_it_has_and_needs_no_other(tmp_
 
 
 async def all_is_used(installed: Installation, account: str, *processes: Served) -> None:
-    """By the account's processes, whose metrics are asked for, and nothing that it may not."""
+    """Assert that the account's processes use all its rights and no other, including requests for their metrics."""
     token = await scraper(installed)
     for process in processes:
         status, text = await asyncio.to_thread(process.get, "/metrics", token=token)
         assert status == 200, text
-    # Events and statuses are written behind what they are about.
+    # # Events and statuses are written later than the changes that they report.
     with contextlib.suppress(AssertionError):
         await until(lambda: compared(installed, account)[1] == [], seconds=60)
     assert installed.refusals(account, NAMESPACE) == []
@@ -192,7 +192,7 @@ async def all_is_used(installed: Installation, account: str, *processes: Served)
     assert not [process.name for process in processes if "Traceback" in process.said()]
 
 
-# ---- what a scheduler has to do once for each of its rights
+# # ---- what a scheduler must do once for each of its rights
 
 
 async def _a_shard(installed: Installation) -> None:
@@ -226,7 +226,7 @@ async def _native_gang(installed: Installation) -> None:
 
 
 async def _volumes(installed: Installation) -> None:
-    """A volume that is put down for a claim, and one that is made for the node that was chosen."""
+    """Place pods with a volume that is reserved for a claim, and with one that is created for the chosen node."""
     ask, size = installed.ask, {"storage": "1Gi"}
     for name, provisioner in (("static", "kubernetes.io/no-provisioner"), ("made", "e2e.example.com")):
         storage_class = {"provisioner": provisioner, "volumeBindingMode": "WaitForFirstConsumer"}
@@ -251,7 +251,7 @@ async def _volumes(installed: Installation) -> None:
 
 
 async def _devices(installed: Installation) -> None:
-    """A claim that is there, and claims that the scheduler makes, and takes back where the bind is refused."""
+    """Place pods with an existing claim and with claims that the scheduler creates, or deletes after a refused bind."""
     exactly = {"deviceClassName": "gpu.agent-scheduler.io"}
     request = {"devices": {"requests": [{"name": "r", "exactly": exactly}]}}
     await installed.ask("POST", CLAIMS, {"metadata": {"name": "claim"}, "spec": request})
@@ -275,7 +275,7 @@ async def _preemption(installed: Installation) -> None:
 
 
 async def _refusal_repeated(installed: Installation) -> None:
-    """The same words twice about one pod: a series of one event."""
+    """Cause the same message twice about one pod, which is a series of one event."""
     await installed.ask("POST", PODS, pod("large", cpu="64", nodeSelector={"large": "yes"}))
     node = (await installed.items("/api/v1/nodes"))[0]["metadata"]["name"]
 
@@ -286,12 +286,12 @@ async def _refusal_repeated(installed: Installation) -> None:
     for label in ("yes", None, "yes", None, "yes"):
         await installed.merge(f"/api/v1/nodes/{node}", {"metadata": {"labels": {"large": label}}})
         if label:
-            # Once a node that matches has been looked at; the end of a match wakes no pod.
+            # # After an attempt on a node that matches; the end of a match wakes no pod.
             await installed.seen(f"{PODS}/large", refused)
 
 
 async def _spreading_by_default(installed: Installation) -> None:
-    """What selects a pod is read for a profile that spreads pods by it; the mounted configuration gets one."""
+    """Add a profile to the mounted configuration that spreads pods by what selects them, which is then read."""
     file = installed.folder / "scheduler" / "configuration" / "configuration.yaml"
     configuration = yaml.safe_load(file.read_text())
     configuration["profiles"].append({"schedulerName": "spread", "base": "default-scheduler"})
@@ -301,7 +301,7 @@ async def _spreading_by_default(installed: Installation) -> None:
 
 
 async def _gang(installed: Installation) -> None:
-    """A group in a queue that is open; the queue controller says so."""
+    """Place a group in a queue that is open, which the queue controller reports."""
     await installed.ask("POST", QUEUES, objects.queue("training"))
     await installed.merge(f"{QUEUES}/training/status", {"status": {"state": "Open"}})
     await installed.ask("POST", GROUPS, objects.pod_group("gang", minimum=2, queue="training"))
@@ -317,7 +317,7 @@ SCHEDULERS_WORK = (
 )
 
 
-# ---- and the controllers
+# # ---- what the controllers must do
 
 
 @embedded_alone
@@ -338,7 +338,7 @@ async def test_the_controllers_use_each_right_that_they_have_and_need_no_other(t
 
 
 async def _shards(installed: Installation) -> None:
-    """One shard is dropped from the configuration, which cannot be used twice in the same words."""
+    """Remove one shard from the configuration; shards are written only if the configuration has changed."""
 
     async def planned(*names: str) -> None:
         def same(shards: Object) -> bool:
@@ -367,7 +367,7 @@ async def _shards(installed: Installation) -> None:
 
 
 async def _queues_and_groups(installed: Installation) -> None:
-    """A queue closes, pods of every workload get groups, and one of these is renewed and deleted."""
+    """Close a queue, give pods of every workload groups, and renew and delete one of these."""
     await installed.ask("POST", QUEUES, objects.queue("research"))
     await installed.ask("POST", COMMANDS, command("CloseQueue", "research"))
     await installed.seen(f"{QUEUES}/research", lambda it: (it.get("status") or {}).get("state") == "Closed")
@@ -389,7 +389,7 @@ async def _queues_and_groups(installed: Installation) -> None:
 
 
 async def _jobs(installed: Installation) -> None:
-    """A Job runs, grows, has what it owns edited, is completed and deleted in the end."""
+    """Run a Job, scale it, edit the objects that it owns, and complete and delete it."""
     jobs = "/apis/batch.volcano.sh/v1alpha1/namespaces/default/jobs"
     claim = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
     await installed.ask("POST", VOLUME_CLAIMS, {"metadata": {"name": "there"}, "spec": claim})

@@ -1,4 +1,4 @@
-"""The real kubectl against the embedded cluster, over HTTP, in the words that users type."""
+"""The real kubectl against the embedded cluster, over HTTP, with the commands that users type."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ spec:
             spec:
               type: object
               properties:
-                color: {type: string, enum: [red, blue], description: Its colour.}
+                color: {type: string, enum: [red, blue], description: Its color.}
                 size: {type: integer, default: 3}
             status: {type: object, x-kubernetes-preserve-unknown-fields: true}
 """)
@@ -63,7 +63,7 @@ spec:
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kubectl]:
-    """An administrator's kubectl. `robot` may read pods in the namespace default, and see what the kinds are."""
+    """Yield an administrator's kubectl. `robot` may read pods in the namespace default, and list the kinds."""
     home = tmp_path_factory.mktemp("kubectl")
     (home / "tokens.csv").write_text('ann-token,ann,u-ann,"dev,ops"\n')
     flags = (
@@ -80,7 +80,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kubectl]:
 
 @pytest.fixture
 def kubectl(server: Kubectl, request: pytest.FixtureRequest) -> Iterator[Kubectl]:
-    """kubectl in a namespace of the test's own."""
+    """Yield kubectl in a namespace of the test's own."""
     name = request.node.name.replace("_", "-").split("[")[0][:50].strip("-")
     server.namespace = "default"
     server("create", "namespace", name)
@@ -91,7 +91,7 @@ def kubectl(server: Kubectl, request: pytest.FixtureRequest) -> Iterator[Kubectl
 
 
 def _bind(kubectl: Kubectl, pod: str, node: str) -> None:
-    """What a scheduler does."""
+    """Bind a pod like a scheduler."""
     body = {**make("Binding", "v1", pod, {}), "target": {"kind": "Node", "name": node}}
     kubectl(
         "create", "--raw", f"/api/v1/namespaces/{kubectl.namespace}/pods/{pod}/binding", "-f", "-", stdin=body
@@ -311,7 +311,7 @@ _CREATED = [
 
 
 def _kept(made: Any, wanted: Any) -> bool:
-    """Whether all of `wanted` that is not empty is in `made`."""
+    """Return whether all of `wanted` that is not empty is in `made`."""
     if isinstance(wanted, dict):
         return isinstance(made, dict) and all(
             _kept(made.get(key), value) for key, value in wanted.items() if value not in (None, {}, [], "")
@@ -324,7 +324,7 @@ def _kept(made: Any, wanted: Any) -> bool:
 @pytest.mark.wide
 @pytest.mark.parametrize("arguments", _CREATED, ids=lambda arguments: "-".join(arguments[:2]))
 def test_every_create_command_arrives_whole(kubectl: Kubectl, arguments: tuple[str, ...]) -> None:
-    """kubectl may send these as protobuf: what it meant to send is what its own dry run prints."""
+    """Objects that kubectl may send as protobuf are compared with its own dry run."""
     at = arguments.index("--") if "--" in arguments else len(arguments)
     dry = (*arguments[:at], "--dry-run=client", "-o", "json", *arguments[at:])
     wanted = json.loads(kubectl("create", *dry))
@@ -346,7 +346,7 @@ def test_a_custom_resource_lives_like_any_other(kubectl: Kubectl) -> None:
     kubectl("patch", "widget", "w", "--subresource=status", "--type=merge", "-p", status)
     assert _rows(kubectl("get", "widgets")) == [["w", "red", "True"]]
     kubectl("wait", "widget/w", "--for=condition=Ready", "--timeout=200s")
-    assert "Its colour." in kubectl("explain", "widget.spec")
+    assert "Its color." in kubectl("explain", "widget.spec")
     widget["spec"]["color"] = "green"
     assert 'supported values: "red", "blue"' in kubectl.refused("apply", "-f", "-", stdin=widget)
     widget["spec"] = {"color": "blue", "odd": 1}
@@ -359,7 +359,7 @@ def test_a_custom_resource_lives_like_any_other(kubectl: Kubectl) -> None:
     assert "could not find the requested resource" in kubectl.refused("get", "widgets.v1.example.com")
 
 
-# ---- who may do what
+# # ---- rights
 
 
 @pytest.fixture
@@ -405,7 +405,7 @@ def test_kubectl_acts_as_somebody_else_who_may(admin: Kubectl) -> None:
     assert "cannot impersonate" in admin.refused("get", "pods", "--token=ann-token", "--as=bob")
 
 
-# ---- what it shows of queues and groups of pods is what it shows with Volcano's own kinds
+# # ---- columns of queues and groups, the same as with Volcano's own kinds
 
 
 @pytest.fixture(scope="module")

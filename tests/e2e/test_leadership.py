@@ -1,4 +1,4 @@
-"""Replicas with a lease: one schedules, the others wait, and one of them follows when it ends or stands still."""
+"""Replicas with a lease: one schedules and the others wait; one of them follows if it ends or is stopped."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from .conftest import Start
 from .plane import ControlPlane
 from .processes import Scheduler
 
-#: Seconds of a lease, and those in which its leader has to renew it. A leader that cannot do that ends, as it should:
+#: #: Seconds of a lease, and those in which its leader must renew it. A leader that cannot renew it ends, as it should:
 #: on a machine that is twenty times as slow, 4 s were not enough for one renewal.
 DURATION, DEADLINE = 15, 12
 
 
 BINDS = "agent_scheduler_bind_outcomes_total"
-#: Binds, conditions and events that it has sent.
+#: #: Binds, conditions and events that a scheduler has sent.
 WRITES = (BINDS, "agent_scheduler_status_writes_total", "agent_scheduler_events_total")
 FLAGS = (
     *("--leader-elect", "--leader-elect-lease-duration", f"{DURATION}s", "--leader-elect-renew-deadline"),
@@ -30,7 +30,7 @@ FLAGS = (
 
 
 class Lease:
-    """Every state of the schedulers' lease that was seen. Its name is that of the scheduler by default."""
+    """The states of the schedulers' lease that were seen. The lease has by default the scheduler's name."""
 
     def __init__(self, name: str, leases: Picture) -> None:
         self._name = name
@@ -40,11 +40,11 @@ class Lease:
         return [each["spec"] for each in self._leases.history if each["metadata"]["name"] == self._name]
 
     def holders(self) -> list[str]:
-        """Who held the lease, in order, "" for nobody."""
+        """Return the holders of the lease in order, "" for none."""
         return [holder for holder, _ in groupby(each.get("holderIdentity") or "" for each in self.states())]
 
     async def followed(self, count: int) -> str:
-        """The holder, once the lease has had so many holders, nobody not counted."""
+        """Return the holder, once the lease has had `count` holders."""
 
         def holder() -> str:
             known = self.holders()
@@ -58,7 +58,7 @@ def instant(text: str) -> float:
 
 
 async def ordered(replicas: list[Scheduler]) -> list[Scheduler]:
-    """The leader first. All of them run, one leads, and the others have written nothing."""
+    """Return the replicas, the leader first. All run, one leads, and the others have written nothing."""
     for each in replicas:
         each.check()
     leading = "leader_election_master_status"
@@ -83,7 +83,7 @@ async def test_the_lease_is_handed_over_by_a_leader_that_ends_and_waited_for_aft
 
 async def followed(plane: ControlPlane, lease: Lease, replicas: list[Scheduler]) -> None:
     async def bind_one(name: str) -> str:
-        """Who bound a pod that was just made: the instance in its event."""
+        """Create a pod and return the instance that bound it, from its event."""
         await plane.add_pod(name)
         await plane.bound(name)
         return str((await plane.event(name, "Scheduled"))["reportingInstance"])
@@ -95,13 +95,13 @@ async def followed(plane: ControlPlane, lease: Lease, replicas: list[Scheduler])
     assert await first.terminate() == 0
     follower = await lease.followed(2)
     assert await bind_one("two") == follower
-    # Handed over, not waited for: in between it was nobody's.
+    # # The leader released the lease: between both it had no holder.
     assert lease.holders() == [leader, "", follower]
 
     second, third = await ordered(others)
     second.send(signal.SIGSTOP)
     try:
-        # Made while nobody leads; the standby has seen them before it leads.
+        # # Created while there is no leader; the standby has seen the pods before it leads.
         names = [f"p{number}" for number in range(20)]
         await plane.add_pods(names)
         last_one = await lease.followed(3)
@@ -112,7 +112,7 @@ async def followed(plane: ControlPlane, lease: Lease, replicas: list[Scheduler])
         assert took["leaseTransitions"] == last["leaseTransitions"] + 1
     finally:
         second.send(signal.SIGCONT)
-    # It writes nothing more, and a supervisor starts it again with nothing of its old picture.
+    # # It writes nothing more and ends, so that a supervisor starts it again without its outdated state.
     assert await second.ended() == 1
     assert second.records("lease lost") or second.records("leadership overrun")
     assert "Traceback" not in second.said()

@@ -1,4 +1,4 @@
-"""The API server goes away, or falls silent, and comes back: nothing is lost, and nothing is done twice."""
+"""The API server becomes unreachable or does not answer, and returns: no pod is lost, and none is bound twice."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ REQUESTS = "agent_scheduler_api_requests_total"
 
 @asynccontextmanager
 async def relayed(kubeconfig: Path, through: Path) -> AsyncIterator[Relay]:
-    """A relay to the control plane of `kubeconfig`; `through` becomes a kubeconfig that leads there by it.
+    """Yield a relay to the control plane of `kubeconfig`; `through` becomes a kubeconfig with its address.
 
-    Files that the kubeconfig names, it names by their whole paths.
+    Paths of files in the kubeconfig become absolute.
     """
     document = yaml.safe_load(await asyncio.to_thread(kubeconfig.read_text))
     contexts = {entry["name"]: entry["context"]["cluster"] for entry in document["contexts"]}
@@ -40,7 +40,7 @@ async def relayed(kubeconfig: Path, through: Path) -> AsyncIterator[Relay]:
 
 
 async def failing(scheduler: Scheduler, count: float) -> None:
-    """It notices by itself that nobody answers, goes on trying, and is alive."""
+    """Wait until the scheduler has noticed that requests fail and has retried; it reports that it is alive."""
 
     def tried() -> bool:
         alive = scheduler.get("/livez")[0] == 200
@@ -54,7 +54,7 @@ async def test_what_happened_during_an_outage_is_made_up_for(
 ) -> None:
     through = tmp_path / "kubeconfig"
     async with relayed(plane.run.schedulers, through) as relay:
-        # It is not there yet when the scheduler starts.
+        # # The API server is not reachable when the scheduler starts.
         relay.refuse()
         scheduler = start(kubeconfig=through)
         await failing(scheduler, 4)
@@ -93,7 +93,7 @@ async def test_binds_whose_answers_are_lost_are_found_out_about_and_not_repeated
         )
         await scheduler.ready()
         await plane.add_node("n", cpu="4")
-        # The burst makes connections that the binds after it find open: no answers, no new connections.
+        # # The burst opens connections that the binds after it reuse: no answers, no new connections.
         warm = [f"warm{number}" for number in range(20)]
         await plane.add_pods(warm, cpu="200m")
         await plane.bound(*warm)
@@ -102,7 +102,7 @@ async def test_binds_whose_answers_are_lost_are_found_out_about_and_not_repeated
         for name in names:
             await plane.refused(name)
         await plane.add_node("late", cpu="8")
-        # The binds after the hold are carried out, and none of their answers arrives.
+        # # The binds after the hold are carried out, and none of their answers arrives.
         await plane.pods.until(lambda: len(plane.placed()) > 20, "one more pod on its node")
         relay.hold_answers()
         before = len(plane.placed())
@@ -118,6 +118,6 @@ async def test_binds_whose_answers_are_lost_are_found_out_about_and_not_repeated
         for name in names:
             await plane.event(name, "Scheduled")
             assert len(plane.told(name, "Scheduled")) == 1
-        # Its picture is whole again: the room that is left is 0.
+        # # The scheduler's state is complete again: no room is left.
         await plane.add_pod("one-more", cpu="200m")
         await plane.refused("one-more", message=await plane.fit_error({"Insufficient cpu": 2}))

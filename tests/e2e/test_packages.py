@@ -18,7 +18,7 @@ from tests.support.places import APIMACHINERY, BENCH, EMBEDDED, ROOT
 
 pytestmark = [pytest.mark.wide, pytest.mark.timeout(900)]
 
-#: Those that use the distribution as a whole: the command, the class, the examples of README.md, and kopf.
+#: #: Tests that use the distribution as a whole: the command, the class, the examples of README.md, and kopf.
 TESTS = ("tests/embedded/assembly", "tests/embedded/clients")
 
 
@@ -41,7 +41,7 @@ def wheels(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def python(wheels: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The Python of the environment, with the libraries that dev.lock pins."""
+    """Return the Python of the environment, with the libraries that dev.lock pins."""
     folder = tmp_path_factory.mktemp("environment")
     venv.create(folder / "venv", with_pip=True)
     found = folder / "venv" / "bin" / "python"

@@ -1,4 +1,4 @@
-"""Which node a pod gets, what it is told, and what the scheduler shows of it: as its user sees it."""
+"""The user's view of a placement: the node of a pod, its messages, and the pages of the scheduler."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ async def test_each_profile_places_its_own_pods_by_its_own_scores(plane: Control
     for name in ("a", "b", "c"):
         await plane.add_node(name, labels={"e2e/for": "packing"})
         await plane.add_node(f"{name}{name}", labels={"e2e/for": "spreading"})
-    # One after the other, so that each is decided with those before it in sight.
+    # # One after the other, so that each decision includes the pods before it.
     for number in range(3):
         await plane.add_pod(f"pack-{number}", cpu="1", select={"e2e/for": "packing"})
         await plane.bound(f"pack-{number}")

@@ -1,4 +1,4 @@
-"""Every command of the quick start, as a reader types them: on a machine of his own, and on a cluster."""
+"""Every command of the quick start, as a reader types it: on the reader's machine, and on a cluster."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ from tests.support.needed import kubectl
 from tests.support.places import ROOT
 
 PAGE = ROOT / "docs" / "quickstart.md"
-#: Behind it an installation is typed.
+#: #: The title of the part with an installation.
 TITLE = "## On a cluster of yours"
-#: What is not typed there: what builds an image, and what asks for another program.
+#: #: Commands that are not run: one builds an image, another needs another program.
 NOT_HERE = ("docker build", "helm install")
-#: What other pages take to be there: Volcano's shard, and who looks after the cluster.
+#: #: Objects that other pages require: Volcano's shard, and the namespaces of the cluster's operators.
 THERE = """
 {apiVersion: shard.volcano.sh/v1alpha1, kind: NodeShard, metadata: {name: volcano}, spec: {nodesDesired: []}}
 ---
@@ -43,7 +43,7 @@ THERE = """
 
 
 def typed(*, installed: bool) -> list[tuple[Block, str]]:
-    """The shell blocks before or behind that title, each with the output that the page shows."""
+    """Return the shell blocks before or after that title, each with the output that the page shows."""
     title = PAGE.read_text().splitlines().index(TITLE)
     found = [(block, shown) for block, shown in blocks(PAGE) if block.language == "sh"]
     return [(block, shown) for block, shown in found if (block.line > title) == installed]
@@ -62,7 +62,7 @@ def typed_in(script: str, folder: Path, environment: dict[str, str]) -> subproce
 
 
 def test_its_commands_do_what_they_say(tmp_path: Path) -> None:
-    """All but the installation, which the tests have behind them; on ports that are free here."""
+    """All blocks but the installation are run, on ports that are free here."""
     installation, *commands = (block.text for block, _ in typed(installed=False))
     assert "pip install" in installation
     server, pages = free_port(), free_port()
@@ -85,7 +85,7 @@ def test_its_commands_do_what_they_say(tmp_path: Path) -> None:
 
 
 async def shown_by(block: Block, folder: Path, environment: dict[str, str]) -> str:
-    """What a block prints. Anything that ends otherwise than with 0 fails the test."""
+    """Return the output of a block. An exit code other than 0 fails the test."""
     told = await asyncio.to_thread(typed_in, block.text, folder, environment)
     assert told.returncode == 0, f"{block}\n{told.stdout}{told.stderr}"
     return told.stdout
@@ -93,7 +93,7 @@ async def shown_by(block: Block, folder: Path, environment: dict[str, str]) -> s
 
 @asynccontextmanager
 async def components(configuration: str, kubeconfig: Path) -> AsyncIterator[None]:
-    """What the manifests install, in this process, as no container runs here; and a scheduler of their pods."""
+    """Run the components of the manifests in this process, as no container runs here, and a scheduler of their pods."""
     settings = yaml.safe_load(configuration)
     settings["profiles"].append({"schedulerName": "default-scheduler", "base": "default-scheduler"})
     settings["serving"] = {"port": 0}
@@ -115,7 +115,7 @@ async def components(configuration: str, kubeconfig: Path) -> AsyncIterator[None
 
 
 def elsewhere() -> list[Block]:
-    """Of other pages, what only makes and labels objects."""
+    """Return the blocks of other pages that only create and label objects."""
     found = [block for page in PAGES for block, _ in blocks(page) if block.language == "sh"]
     return [
         block
@@ -128,14 +128,14 @@ def elsewhere() -> list[Block]:
 
 @pytest.mark.wide
 async def test_an_installation_does_the_same_and_can_be_removed(tmp_path: Path) -> None:
-    """Of what the page says before, the first pod, one that waits, and the gang; then, what other pages have made."""
+    """Run the first pod, a waiting one and the gang of the earlier part, and then the blocks of other pages."""
     shutil.copytree(ROOT / "config", tmp_path / "config")
     steps = [each for each in typed(installed=True) if not any(word in each[0].text for word in NOT_HERE)]
     ready = next(at for at, (block, _) in enumerate(steps) if "rollout status" in block.text)
     words = ("pod.yaml", "gang.yaml", "kubectl run")
     before = [each for each in typed(installed=False) if any(word in each[0].text for word in words)]
     assert len(before) == len(words)
-    # There is no process to be asked here: the page says what to ask instead.
+    # # No process can be called here: the page names another command for it.
     same = [
         (Block(block.page, block.line, "sh", re.sub(r"agent-scheduler explain.*", "", block.text)), shown)
         for block, shown in before

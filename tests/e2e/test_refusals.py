@@ -1,4 +1,4 @@
-"""A command line or configuration that cannot work ends the program at once, with one line that says why."""
+"""An invalid command line or configuration ends the program at once, with one line that states why."""
 
 from __future__ import annotations
 

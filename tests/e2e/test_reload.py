@@ -1,4 +1,4 @@
-"""The configuration file changes while the scheduler runs: what is applied or refused, and that nothing is lost."""
+"""Changes of the configuration file while the scheduler runs are applied or refused, and no pod is lost."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _PREFIX = "agent_scheduler_config"
 
 
 def write(file: Path, config: dict[str, Any]) -> None:
-    """As an editor does: a new file in the place of the old one."""
+    """Replace the file by a new one, like an editor."""
     new = file.with_suffix(".new")
     new.write_text(yaml.safe_dump({**HEADER, **BUDGETS, **config}))
     os.replace(new, file)

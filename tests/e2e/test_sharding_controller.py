@@ -1,5 +1,6 @@
-"""The sharding controller as a process, against a cluster of its own, over HTTP: shards follow the nodes' use, whatever
-happens to its requests and watches, and no node is ever in two of them.
+"""The sharding controller as a process on its own cluster: shards follow the use of nodes despite faults.
+
+Faults concern its requests and watches, and no node is ever in two shards.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from tests.support.sharded import ShardedCluster
 from .processes import Served, cluster
 from .test_installed import embedded_alone
 
-#: Two shards by CPU, of any size: below 60 %, and from 70 % on. Its lease lies in the namespace default.
+#: #: Two shards by CPU, of any size: below 60 %, and from 70 % on. The lease is in the namespace default.
 COMMAND = (
     *("controllers", "--enable", "sharding", "--shard-sync-period", "1s"),
     *("--scheduler-configs", "low:volcano:0.0:0.6:false:0:0,high:agent:0.7:1.0:false:0:0"),
@@ -68,7 +69,7 @@ async def test_shards_come_right_whatever_becomes_of_requests_and_watches(tmp_pa
 
 
 async def rises_and_falls(it: ShardedCluster) -> None:
-    """Three nodes at a time are busy, other ones each time."""
+    """Make other three nodes busy each time."""
     names = await it.add_nodes(8)
     await it.until_specs(low=names, high=[])
     for number in range(6):

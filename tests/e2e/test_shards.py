@@ -18,7 +18,7 @@ OUTSIDE = "node isn't in scheduler node shard"
 
 
 class Shards:
-    """The NodeShards of a test, by their short names, and the schedulers that follow them."""
+    """The NodeShards of a test by their short names, and the schedulers that follow them."""
 
     def __init__(self, plane: ControlPlane, picture: Picture) -> None:
         self.plane = plane
@@ -33,7 +33,7 @@ class Shards:
             await self.picture.until(lambda: self.picture.named(full), name)
 
     async def shows(self, name: str, *in_use: str) -> None:
-        """The nodes in use, with none to be added or removed."""
+        """Wait until the shard lists these nodes in use, and none to add or remove."""
         wanted = [[self.plane.full(node) for node in in_use], [], []]
 
         def told() -> bool:
@@ -45,7 +45,7 @@ class Shards:
         await self.picture.until(told, f"{name}: {wanted}")
 
     def assert_never_shared(self) -> None:
-        """At no time were two sure of the same node: who saw another's claim beside its own withdrew it."""
+        """Assert that two schedulers never used the same node: the later claim on a node is withdrawn."""
         used: dict[str, set[str]] = {}
         twice: dict[str, int] = {}
         for shard in self.picture.history:
@@ -54,7 +54,7 @@ class Shards:
             for node in set().union(*used.values()):
                 owners = [each for each, nodes in used.items() if node in nodes]
                 twice[node] = twice.get(node, 0) + 1 if len(owners) > 1 else 0
-                # A claim that met another one is withdrawn by the next write of either.
+                # # A claim beside another one is withdrawn by the next write of either scheduler.
                 assert twice[node] <= 2, (node, owners)
 
 

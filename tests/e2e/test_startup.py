@@ -1,4 +1,4 @@
-"""A command loads what it needs, and nothing of the others: what a process imports is most of what its start costs."""
+"""Each command imports only the modules that it needs, because imports are most of the cost of its start."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ import pytest
 from .conftest import Start
 from .plane import ControlPlane
 
-#: What takes long to import, of ours and of others.
+#: #: Modules that take long to import, of this project and of others.
 HEAVY = """
     numpy kubernetes_asyncio aiohttp uvloop msgspec structlog yaml prometheus_client rich asyncio importlib.metadata
     cel_expr_python agent_scheduler.engine agent_scheduler.kube
 """
-#: Of which a scheduler has no use while nobody asks for it.
+#: #: Those of them that a scheduler does not need unless they are configured.
 OF_OTHERS = """
     kubernetes_asyncio agent_scheduler.kube.exec_plugin agent_scheduler.shards.coordinator embedded_kubernetes
     bench.harness bench.demo agent_scheduler.cli.explain agent_scheduler.cli.check
@@ -27,13 +27,13 @@ OF_OTHERS = """
 
 
 def imported(said: str) -> set[str]:
-    """The modules that a Python with PYTHONPROFILEIMPORTTIME has told of."""
+    """Return the modules in the output of a Python with PYTHONPROFILEIMPORTTIME."""
     lines = (line for line in said.splitlines() if line.startswith("import time:"))
     return {line.rpartition("|")[2].strip() for line in lines}
 
 
 def among(modules: Iterable[str], packages: Iterable[str]) -> list[str]:
-    """Those of `modules` that are one of the packages, or in one."""
+    """Return those of `modules` that are one of the packages, or in one."""
     prefixes = tuple(f"{package}." for package in packages)
     return sorted(module for module in modules if f"{module}.".startswith(prefixes))
 
@@ -45,7 +45,7 @@ def said_by(*arguments: str) -> str:
 
 def test_the_list_of_commands_is_shown_without_any_of_them() -> None:
     modules = imported(said_by("-m", "agent_scheduler", "--help"))
-    assert "agent_scheduler.cli.main" in modules, "what is imported was told"
+    assert "agent_scheduler.cli.main" in modules, "the imports were not reported"
     assert among(modules, HEAVY.split()) == []
 
 
@@ -90,5 +90,5 @@ async def test_a_scheduler_binds_without_what_other_commands_need(
     await plane.bound("pod")
     assert await scheduler.terminate() == 0
     modules = imported(scheduler.said())
-    assert "agent_scheduler.binding.binder" in modules, "what is imported was told"
+    assert "agent_scheduler.binding.binder" in modules, "the imports were not reported"
     assert among(modules, OF_OTHERS.split()) == []

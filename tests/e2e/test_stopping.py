@@ -1,4 +1,4 @@
-"""A scheduler that is asked to stop ends in good order, and one that is not asked loses nothing either."""
+"""A scheduler that receives SIGTERM completes its binds, and one that is killed loses no pod either."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from .conftest import Start
 from .plane import ControlPlane
 
 PODS = 60
-#: Binds take their time, so that there are some under way whenever the test looks.
+#: #: Binds take some time, so that there are always some under way.
 SLOWLY = {"clientConnection": {"qps": 40, "burst": 1}, "bindConcurrency": 8, "workerCount": 4}
 
 
 async def prepared(plane: ControlPlane) -> list[str]:
-    """Room for all of the pods, and the pods. Made before a scheduler starts, so that all of them wait for it."""
+    """Create room for all of the pods, and the pods, before a scheduler starts, so that all of them wait for it."""
     for number in range(3):
         await plane.add_node(f"n{number}", cpu="16")
     names = [f"p{number}" for number in range(PODS)]
@@ -36,7 +36,7 @@ async def test_a_signal_lets_binds_under_way_end_and_exits_0(
     assert stopping["binds_in_flight"] > 0
     assert scheduler.records("stopped")
     assert not scheduler.records("grace period is over")
-    # What it began it finished, and told; what it had not begun it left.
+    # # Binds that were begun are completed and reported; other pods stay as they are.
     pods = await plane.items(f"/api/v1/namespaces/{plane.namespace}/pods?labelSelector={plane.selector}")
     bound = [plane.short(pod["metadata"]["name"]) for pod in pods if pod["spec"].get("nodeName")]
     assert 10 <= len(bound) < PODS
@@ -56,7 +56,7 @@ async def test_the_next_scheduler_goes_on_where_a_killed_one_ended(plane: Contro
     assert placed.keys() == set(names)
     await plane.refused("hopeless", message=await plane.fit_error({"Insufficient cpu": 3}))
     plane.assert_never_moved()
-    # It bound what was left, and tried nothing that was bound.
+    # # The second scheduler bound the remaining pods, and tried none that was bound.
     done = second.metric("agent_scheduler_bind_outcomes_total", outcome="bound")
     assert done == second.metric("agent_scheduler_bind_outcomes_total") <= PODS - 10
     for name in names:

@@ -1,6 +1,6 @@
-"""Attacks on what is installed, with RBAC on: a tenant's pods, and a stolen token of each component.
+"""Attacks on installed components, with RBAC on: a tenant's pods, and a stolen token of each component.
 
-SECURITY.md has the table, and names where the others are tried.
+SECURITY.md has the table, and names the tests of the other attacks.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ RBAC = "/apis/rbac.authorization.k8s.io/v1"
 ADMISSION = "/apis/admissionregistration.k8s.io/v1"
 KUBE_SYSTEM = "/api/v1/namespaces/kube-system"
 
-#: What a stolen token would be wanted for. None of the components may do any of it, whatever the request says.
+#: #: Requests that an attacker would send with a stolen token. No component may send any of them, whatever the body.
 WANTED = {
-    "read everybody's Secrets": ("GET", "/api/v1/secrets"),
+    "read all Secrets": ("GET", "/api/v1/secrets"),
     "read the Secrets of kube-system": ("GET", f"{KUBE_SYSTEM}/secrets"),
     "take a token of another account": ("POST", f"{KUBE_SYSTEM}/serviceaccounts/default/token"),
     "give itself all rights": ("POST", f"{RBAC}/clusterrolebindings"),
@@ -39,8 +39,8 @@ WANTED = {
     "delete a node": ("DELETE", "/api/v1/nodes/node-00000"),
     "read ConfigMaps of others": ("GET", f"{KUBE_SYSTEM}/configmaps"),
 }
-#: And what one of them may do, as that is its work, so that the others may not. Jobs may lie in any namespace.
-#: The controllers watch what they have made for Jobs, and roles know of no labels.
+#: #: A request that one component needs and the others may not send. Jobs may be in any namespace. The controllers
+#: watch the objects that they create for Jobs, and roles cannot be limited to labels.
 WORK = ("agent-scheduler-controllers", "read ConfigMaps of others")
 OF_ITS_OWN = {
     "agent-scheduler": ("POST", f"{PODS}/victim/binding"),
@@ -56,7 +56,7 @@ OF_ITS_OWN = {
 async def cluster(tmp_path: Path) -> AsyncIterator[Installation]:
     components = ["crd", "default", "controllers", "webhook"]
     async with own_cluster(tmp_path, "--nodes", "1", "--node-cpu", "4", components=components) as made:
-        # Nobody answers yet where the webhook would be.
+        # # Nothing serves the webhook yet.
         for kind in ("mutating", "validating"):
             await made.ask("DELETE", f"{ADMISSION}/{kind}webhookconfigurations/agent-scheduler-webhook")
         yield made
@@ -80,14 +80,14 @@ async def test_a_stolen_token_is_good_for_nothing_but_its_owners_work(cluster: I
 
 @pytest.mark.wide
 async def test_a_tenants_pod_gets_no_more_than_its_spec_and_class_give_it(cluster: Installation) -> None:
-    """What annotations and odd values ask for beyond that makes the pod wait, or is nothing."""
+    """Requests for more, by annotations and unusual values, make the pod wait, or have no effect."""
     scheduler = await cluster.start("agent-scheduler", "scheduler")
     await scheduler.ready()
 
-    # A priority of one's own is refused by the API server, a class of the system's outside of it as well.
+    # # The API server refuses an explicit priority, and also a class of the system outside of its namespace.
     status = (await cluster.call("POST", PODS, pod("urgent", priority=2_000_000_000))).status
     assert status == 403
-    # Annotations that name nodes, queues and groups choose none, and keep the worker from nobody.
+    # # Annotations that name nodes, queues and groups choose none of them, and delay no other pod.
     odd = {
         "scheduling.k8s.io/group-name": "../../kube-system/x",
         "scheduling.volcano.sh/queue-name": "root\n",

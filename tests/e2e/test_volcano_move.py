@@ -1,6 +1,6 @@
-"""A user of Volcano moves: its default configuration file, its Queues and PodGroups, pods with its schedulerName.
+"""The move of a user of Volcano: its default configuration file, Queues, PodGroups, and pods with its schedulerName.
 
-All components run as processes, and everything is done and read with kubectl.
+All components run as processes, and all actions and checks use kubectl.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from .test_installed import SESSIONS
 
 @pytest.fixture
 def moved(tmp_path: Path) -> Iterator[tuple[Kubectl, Scheduler]]:
-    """The cluster with the scheduler in Volcano's place."""
+    """Yield the cluster with the scheduler in Volcano's place."""
     configuration = tmp_path / "volcano-scheduler.conf"
     configuration.write_text(SESSIONS)
     with cluster(tmp_path, "--nodes=3", "--node-cpu=4", "--node-memory=8Gi") as kubectl:

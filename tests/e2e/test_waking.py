@@ -1,6 +1,6 @@
-"""Pods that were refused wait until the cluster changes in a way that can help them, and only then are tried again.
+"""Refused pods are retried only after a change of the cluster that can help them.
 
-The periodic flush comes after five minutes, longer than any of these tests waits: who is bound here, was woken.
+The periodic flush comes after five minutes, longer than any of these tests waits: a pod that is bound here was woken.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ ONE, TWO = ({"key": f"e2e/{name}", "effect": "NoSchedule"} for name in ("one", "
 
 
 async def assert_left_alone(scheduler: Scheduler, plane: ControlPlane, name: str, plugin: str) -> None:
-    """The pod, which `plugin` refused, was tried once and not again."""
+    """Assert that the pod, which `plugin` refused, was tried once and not again."""
 
     def settled() -> dict[str, Any] | None:
         item = scheduler.waiting(plane.namespace)[plane.full(name)]
-        # In flight only between a pop and a refusal.
+        # # A pod is in flight only between a pop and a refusal.
         return None if item["place"] == "in_flight" else item
 
     item = await scheduler.until(settled, f"end of the attempt on {name}")
     diagnose = set(item["unschedulable_plugins"])
     assert diagnose >= {plugin}
-    # Where other nodes of a real cluster refuse it by other plugins, their events wake it rightly.
+    # # If other nodes of a real cluster refuse it by other plugins, their events wake it correctly.
     if plane.run.embedded or diagnose == {plugin, "NodeAffinity"}:
         assert diagnose == {plugin, "NodeAffinity"}
         assert (item["place"], item["attempts"]) == ("unschedulable", 1)
@@ -49,16 +49,16 @@ def asking(device: str) -> Object:
 
 
 class Waking(NamedTuple):
-    """Of the pods that wait, `change` wakes the first, and leaves alone the others, which the plugins `by` refused."""
+    """A change that wakes the first of the waiting pods and not the others, which the plugins `by` refused."""
 
     change: Callable[[ControlPlane], Awaitable[None]]
     waits: Mapping[str, Object]
     by: Sequence[str] = ()
-    #: What the node is; None: there is none yet.
+    #: #: The node's settings; None: there is no node yet.
     node: Mapping[str, Any] | None = {}
-    #: Pods that are on the node first.
+    #: #: Pods that are on the node first.
     first: Mapping[str, Object] = {}
-    #: What the first one is refused for, and at how many nodes, where that is looked at.
+    #: #: Reasons of the first pod's refusal with their node counts, if checked.
     refused: Mapping[str, int] = {}
 
 

@@ -20,13 +20,13 @@ from .processes import Served
 from .test_installed import NAMESPACE, all_is_used, embedded_alone, lost, own_cluster
 
 ACCOUNT = "agent-scheduler-webhook"
-#: They are reached here by another address than their Service's.
+#: #: Flags for processes that are reached by another address than their Service's.
 HERE = ("--certificate-host", "127.0.0.1", "--shutdown-delay", "200ms")
 _PATHS = tuple(f"{path}/{ACCOUNT}" for path in (MUTATING, VALIDATING))
 
 
 async def bundle(installed: Installation) -> str:
-    """What both configurations trust, once it is the same in all their webhooks."""
+    """Return the authority of both configurations, once it is the same in all their webhooks."""
     found: set[str] = set()
 
     async def same() -> bool:
@@ -41,7 +41,7 @@ async def bundle(installed: Installation) -> str:
 
 
 async def reached(installed: Installation, webhook: Served) -> None:
-    """Has the API server call the webhook where it runs: there is no network behind the address of its Service."""
+    """Make the API server call the webhook's process, because nothing serves the address of its Service."""
     await bundle(installed)
     services = f"/api/v1/namespaces/{NAMESPACE}/services"
     await installed.ask("DELETE", f"{services}/{ACCOUNT}")
@@ -55,7 +55,7 @@ async def reached(installed: Installation, webhook: Served) -> None:
 
 
 def asked(webhook: Served, path: str, made: Any, authority: str, **more: Any) -> Any:
-    """The response of a review, by who trusts just `authority`."""
+    """Return the response of a review to a client that trusts only `authority`."""
     body = review({"uid": "u", "operation": "CREATE", "namespace": "default", "object": made, **more})
     request = urllib.request.Request(
         f"https://127.0.0.1:{webhook.port}{path}", data=body, headers={"Content-Type": "application/json"}
@@ -67,7 +67,7 @@ def asked(webhook: Served, path: str, made: Any, authority: str, **more: Any) ->
 
 @embedded_alone
 async def test_the_webhook_uses_each_right_that_it_has_and_needs_no_other(tmp_path: Path) -> None:
-    # The answer to the first write is lost: it is found to have been carried out.
+    # # The answer to the first write is lost: the webhook finds that it was carried out.
     async with own_cluster(
         tmp_path, "--nodes", "0", faults=[lost("secrets")], components=["crd", "webhook", "default"]
     ) as installed:

@@ -1,5 +1,7 @@
-"""Dashboard and alerts, by a real Prometheus: each expression on what real processes expose, each alert on a bad day
-and a good one."""
+"""Dashboard and alerts in a real Prometheus.
+
+Each expression is evaluated on the metrics of real processes, and each alert on series of a bad day and of a good one.
+"""
 
 from __future__ import annotations
 
@@ -38,18 +40,18 @@ PANELS = {
 
 
 def plain(expression: str) -> str:
-    """Without Grafana's variables."""
+    """Return the expression without Grafana's variables."""
     chosen = expression.replace("$__rate_interval", "1m")
     return re.sub(r'=~"\$\w+"', '=~".*"', chosen)
 
 
 def names_in(expression: str) -> set[str]:
-    """Names of metrics."""
+    """Return the names of metrics."""
     outside = re.sub(r'"[^"]*"|\{[^}]*\}|\[[^\]]*\]|by \([^)]*\)', " ", expression)
     return {name for name in re.findall(r"[a-z_][a-z0-9_]*", outside) if "_" in name} - {"histogram_quantile"}
 
 
-# ---- what is there
+# ---- the files
 
 
 def test_the_dashboard_is_what_its_maker_makes() -> None:
@@ -69,12 +71,12 @@ def test_each_alert_says_what_to_do() -> None:
     assert {*re.findall(r"^## (AgentScheduler\w+)$", text, re.MULTILINE)} == ALERTS.keys()
 
 
-# ---- on what real processes expose
+# ---- metrics of real processes
 
 
 @asynccontextmanager
 async def prometheus(folder: Path, ports: Mapping[str, int]) -> AsyncIterator[str]:
-    """Scrapes each of these jobs twice a second; where it answers."""
+    """Scrape each of these jobs twice a second; yield the server's URL."""
     scrapes = []
     for job, port in ports.items():
         labels = {"namespace": "agent-scheduler", "pod": f"{job}-0"}
@@ -133,7 +135,7 @@ async def test_every_expression_means_something_to_what_real_processes_expose(tm
             for name, expression in {**PANELS, **rules}.items():
                 await ask("query", query=plain(expression))
                 unknown = names_in(expression) - exposed
-                # Families with labels have no series before what they count has happened.
+                # Families with labels have no series before the first event that they count.
                 assert not {each for each in unknown if not _known(each)}, (name, unknown)
             shown = [name for name, expression in PANELS.items()
                      if (await ask("query", query=plain(expression)))["result"]]  # fmt: skip
@@ -142,11 +144,11 @@ async def test_every_expression_means_something_to_what_real_processes_expose(tm
 
 
 def _known(name: str) -> bool:
-    """Whether a process has such a family."""
+    """Return whether a process has such a family."""
     return any(name.removesuffix("_bucket") in each(version="1").families.made for each in PROCESSES)
 
 
-# ---- on a bad day, and a good one
+# ---- a bad day and a good one
 
 SLI = 'scheduler_pod_scheduling_sli_duration_seconds_bucket{attempts="1",le="%s"}'
 LAG = 'agent_scheduler_loop_lag_seconds_bucket{pod="p",le="%s"}'

@@ -1,7 +1,7 @@
-"""`python -m tests.mutants`: seed each fault of the catalogue, run the tests that should notice, and say which one did.
+"""Puts each fault of the list into the code, runs the tests that should fail, and reports the one that did.
 
-Exit codes: 0 when every mutant was caught, 1 when one survived, 2 when nothing can be said: a mutant does not fit, or
-the tests fail without any.
+Run it with `python -m tests.mutants`. Exit codes: 0 if every mutant was caught, 1 if one survived, 2 if there is no
+result: a mutant does not fit, or the tests fail without any.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def _chosen(mutants: list[Mutant], only: Sequence[str] | None) -> list[Mutant]:
 
 
 def _stages(mutant: Mutant) -> list[list[str]]:
-    """Each path of its tests; one that does not exist is passed over while another one does."""
+    """Return each path of its tests; a missing one is skipped if another exists."""
     paths = [[path] for path in mutant.caught_by if (ROOT / path).exists()]
     if not paths:
         raise MutantError(f"{mutant.name}: none of {', '.join(mutant.caught_by)} exists")

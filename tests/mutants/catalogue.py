@@ -1,21 +1,21 @@
-"""The catalogue of faults, `catalogue.toml`: for each promise at least one that breaks it, and who has to notice.
+"""The list of faults, `catalogue.toml`: at least one for each promise, and the tests that must detect it.
 
-    [[fault]]
-    name = 'ledger-gone-pod-keeps-its-room'
-    breaks = 'The room of a pod that is gone is free again.'
-    promises = ['S1']
-    caught_by = ['tests/unit/engine/state/test_ledger.py']
-    in = 'Ledger.remove_pod'
-    find = 'self._count(row, placement.cls, -1)'
-    put = 'pass'
+   [[fault]]
+   name = 'ledger-gone-pod-keeps-its-room'
+   breaks = 'The room of a pod that is gone is free again.'
+   promises = ['S1']
+   caught_by = ['tests/unit/engine/state/test_ledger.py']
+   in = 'Ledger.remove_pod'
+   find = 'self._count(row, placement.cls, -1)'
+   put = 'pass'
 
 `breaks` is the promise that no longer holds; `promises` are its codes (docs/promises.md) and numbers of records.
-`caught_by` are tests that fail for it. In the function `in`, or the class or module outside of its functions, `find` is
-replaced by `put`.
+`caught_by` are tests that fail because of it. In the function `in`, or in the class or module outside its functions,
+`find` is replaced by `put`.
 
-`in` is any end of a dotted name that no other has, so that a fault follows its function to another file; a method is
-best named with its class, a function with its module. In `find` any space stands for any white space, so that it fits
-however the code is laid out. It has to fit one place: a fault that fits none or several is an error and never a guess.
+`in` is any unique end of a dotted name, so that a fault follows its function to another file; a method should be named
+with its class, a function with its module. In `find` any space matches any white space, so that it fits however the
+code is formatted. It must match one place: a fault that matches none or several is an error.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from typing import Annotated
 import msgspec
 
 CATALOGUE = Path(__file__).parent / "catalogue.toml"
-#: The only code that faults may change: what is shipped.
+#: The only code that faults may change: the shipped code.
 SHIPPED = (
     "src/agent_scheduler/",
     "packages/embedded-kubernetes/src/embedded_kubernetes/",
@@ -41,7 +41,7 @@ SHIPPED = (
 
 
 class MutantError(Exception):
-    """A fault that cannot be read, does not fit the source, or makes no difference. One line."""
+    """A fault that cannot be read, does not fit the source, or makes no difference. The message is one line."""
 
 
 Text = Annotated[str, msgspec.Meta(pattern=r"\S")]
@@ -62,7 +62,7 @@ class _Catalogue(msgspec.Struct, forbid_unknown_fields=True):
 
 
 def all_mutants(text: str | None = None) -> list[Mutant]:
-    """Every fault of the catalogue, or of `text`. Raises MutantError."""
+    """Return every fault of the list, or of `text`. Raises MutantError."""
     try:
         return msgspec.toml.decode(CATALOGUE.read_text() if text is None else text, type=_Catalogue).fault
     except msgspec.DecodeError as error:
@@ -71,19 +71,19 @@ def all_mutants(text: str | None = None) -> list[Mutant]:
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """A function, or what of a class or a module is outside of its functions. `numbers`: its lines, from 0."""
+    """A function, or the part of a class or module outside its functions. `numbers`: its lines, from 0."""
 
     path: str
     numbers: set[int]
 
 
 class Tree:
-    """What is shipped of the tree at `root`, as it is now. `texts`: by path from `root`; `scopes`: by dotted name."""
+    """The shipped code of the tree at `root`. `texts`: by path from `root`; `scopes`: by dotted name."""
 
     def __init__(self, root: Path) -> None:
         self.texts: dict[str, str] = {}
         self.scopes: dict[str, Scope] = {}
-        #: The dotted names that end like this.
+        #: End of a dotted name -> the dotted names.
         self.ends: defaultdict[str, list[str]] = defaultdict(list)
         files = [(folder, file) for folder in SHIPPED for file in (root / folder).rglob("*.py")]
         for folder, file in sorted(files):
@@ -92,7 +92,7 @@ class Tree:
             inner = file.with_suffix("").relative_to((root / folder).parent)
             module = ".".join(inner.parts).removesuffix(".__init__")
             for name, numbers in _scopes(ast.parse(text), module, set(range(len(text.split("\n"))))):
-                # A property has as many functions of one name as it has ways to be used.
+                # A property has several functions of one name.
                 self.scopes.setdefault(name, Scope(path.as_posix(), set())).numbers.update(numbers)
         for name in self.scopes:
             parts = name.split(".")
@@ -100,7 +100,7 @@ class Tree:
                 self.ends[".".join(parts[start:])].append(name)
 
     def places(self, find: str, scope: Scope) -> list[tuple[int, int]]:
-        """Where `find` stands in `scope`: first and last character in the file's text."""
+        """Return the places of `find` in `scope`: first and last character in the file's text."""
         text = self.texts[scope.path]
         starts = [0]
         for line in text.split("\n"):
@@ -118,7 +118,7 @@ def _line(starts: list[int], at: int) -> int:
 
 
 def _scopes(node: ast.Module | ast.ClassDef, name: str, numbers: set[int]) -> Iterator[tuple[str, set[int]]]:
-    """The scopes in `node`, which has `name` and the lines `numbers`: functions, classes, and the rest of itself."""
+    """Yield the scopes in `node`, which has `name` and the lines `numbers`: functions, classes, and its own rest."""
     for each in _definitions(node):
         first = min(part.lineno for part in (each, *each.decorator_list))
         inner = set(range(first - 1, each.end_lineno or first))
@@ -131,7 +131,7 @@ def _scopes(node: ast.Module | ast.ClassDef, name: str, numbers: set[int]) -> It
 
 
 def _definitions(node: ast.AST) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef]:
-    """Those that stand in `node` itself, under an `if` or a `try` too."""
+    """Yield the definitions directly in `node`, also under an `if` or a `try`."""
     for child in ast.iter_child_nodes(node):
         if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
             yield child
@@ -140,8 +140,10 @@ def _definitions(node: ast.AST) -> Iterator[ast.FunctionDef | ast.AsyncFunctionD
 
 
 def mutated(mutant: Mutant, tree: Tree) -> dict[str, str]:
-    """The text of the file that it changes, by path. Raises MutantError unless it fits, compiles and makes a
-    difference."""
+    """Return the text of the changed file, by path.
+
+    Raises MutantError unless the fault fits, compiles and makes a difference.
+    """
     path, start, end = _place(mutant, tree)
     text = tree.texts[path]
     line = text[:start].rpartition("\n")[2]
@@ -157,7 +159,7 @@ def mutated(mutant: Mutant, tree: Tree) -> dict[str, str]:
 
 
 def _place(mutant: Mutant, tree: Tree) -> tuple[str, int, int]:
-    """Path, and the span in its text. Raises MutantError unless there is one place."""
+    """Return the path, and the span in its text. Raises MutantError unless there is one place."""
     where, find = mutant.where, mutant.find
     names = tree.ends.get(where, [])
     if len(names) > 1:

@@ -1,12 +1,12 @@
-"""`python -m tests.mutants.generated`: generate faults in source files, and name those that no test notices.
+"""Generates faults in source files, and lists those that no test detects: `python -m tests.mutants.generated`.
 
 A fault is first tried with the test files of its own module, then with those of its package, then with each path of
-`--also`, in this order, until a test fails. A survivor is a missing test, or an equivalent fault: a program that
-behaves the same. Exit codes: 0, or 2 when a test fails without any fault.
+`--also`, in this order, until a test fails. A survivor is a missing test, or an equivalent fault: a program with the
+same behavior. Exit codes: 0, or 2 if a test fails without any fault.
 
-    python -m tests.mutants.generated --files src/agent_scheduler/engine/quotas/book.py
-    python -m tests.mutants.generated --changed origin/main --sample 20
-    python -m tests.mutants.generated --files src/agent_scheduler --sample 100 --seed 7
+   python -m tests.mutants.generated --files src/agent_scheduler/engine/quotas/book.py
+   python -m tests.mutants.generated --changed origin/main --sample 20
+   python -m tests.mutants.generated --files src/agent_scheduler --sample 100 --seed 7
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _SHIPPED = {
 }
 #: Folder of tests -> the modules of the embedded cluster that it tests.
 _FOLDERS = runpy.run_path(str(EMBEDDED / "tests" / "embedded" / "__init__.py"))["FOLDERS"]
-#: Package -> the folder of tests/features whose processes it is part of, where that has another name.
+#: Package -> the folder of tests/features whose processes contain it, if that has another name.
 _FEATURES = {"binding": "fastpath", "cluster": "fastpath"}
 
 
@@ -54,7 +54,7 @@ class Fault:
 
 
 def faults_of(paths: Iterable[str], functions: dict[str, set[str]] | None = None) -> list[Fault]:
-    """All faults of the files `paths`; with `functions`, only of those that it names for a file."""
+    """Return all faults of the files `paths`; with `functions`, only of those that it names for a file."""
     found: list[Fault] = []
     for path in paths:
         source = Source((ROOT / path).read_text())
@@ -66,7 +66,10 @@ def faults_of(paths: Iterable[str], functions: dict[str, set[str]] | None = None
 
 
 def files_under(paths: Iterable[str]) -> list[str]:
-    """Python files of all distributions, by path from the root of the checkout. Raises ValueError for another path."""
+    """Return Python files of all distributions, by path from the checkout's root.
+
+    Raises ValueError for another path.
+    """
     found = []
     for path in paths:
         place = (ROOT / path).resolve()
@@ -78,7 +81,7 @@ def files_under(paths: Iterable[str]) -> list[str]:
 
 
 def sampled(faults: Sequence[Fault], count: int, seed: str) -> list[Fault]:
-    """`count` faults that compile, or all that there are; the same ones for the same seed."""
+    """Return `count` faults that compile, or all; the same ones for the same seed."""
     chosen = trying.sampled(faults, count, seed, fits=compiles)
     return sorted(chosen, key=lambda fault: (fault.path, fault.edit))
 
@@ -92,13 +95,15 @@ def compiles(fault: Fault) -> bool:
 
 
 def edited(fault: Fault) -> str:
-    """The whole file with the fault in it."""
+    """Return the whole file with the fault in it."""
     return Source((ROOT / fault.path).read_text()).edited(fault.edit)
 
 
 def changed_functions(base: str) -> dict[str, set[str]]:
-    """The functions with lines that differ from the commit `base`, by file. Raises ValueError if there is no such
-    commit."""
+    """Return the functions with lines that differ from the commit `base`, by file.
+
+    Raises ValueError if there is no such commit.
+    """
     command = ["git", "diff", "--unified=0", "--no-color", base, "--", *_SHIPPED]
     done = subprocess.run(command, cwd=ROOT, check=False, capture_output=True, text=True)
     if done.returncode:
@@ -123,9 +128,9 @@ def changed_functions(base: str) -> dict[str, set[str]]:
 
 
 def stages_of(path: str, also: Sequence[str], root: Path = ROOT) -> list[list[str]]:
-    """Paths of tests for a fault in the file `path`: its module's, its package's, those of whole processes in which the
-    package plays a part, then those of `also`.
+    """Return paths of tests for a fault in the file `path`, in stages.
 
+    They are those of its module, of its package, of whole processes that contain the package, and then those of `also`.
     Modules of `embedded_kubernetes` are tested in the folders that the `__init__.py` of its tests lists.
     """
     shipped = next(each for each in _SHIPPED if path.startswith(f"{each}/"))
@@ -134,7 +139,7 @@ def stages_of(path: str, also: Sequence[str], root: Path = ROOT) -> list[list[st
     rooms = _FOLDERS.items() if shipped.endswith("/embedded_kubernetes") else ()
     room = next((Path(room) for room, names in rooms if name in names), inner.parent)
     folder, stem = root / _SHIPPED[shipped] / room, inner.stem
-    # A package may be tested as a module is.
+    # A package may be tested like a module.
     while not folder.is_dir():
         folder, stem = folder.parent, folder.name
     own = sorted(file for pattern in ("", "_*") for file in folder.glob(f"test_{stem}{pattern}.py"))

@@ -1,9 +1,9 @@
-"""Generated mutants: one small fault at a time, made from the syntax tree of a function.
+"""Generates mutants: one small fault at a time, from the syntax tree of a function.
 
 The kinds of fault are the usual ones of mutation testing (R. A. DeMillo, R. J. Lipton and F. G. Sayward, "Hints on test
-data selection", 1978): a comparison, a connective, an arithmetic operator or a constant becomes its neighbour, a
+data selection", 1978): a comparison, a connective, an arithmetic operator or a constant is replaced by a similar one, a
 condition is negated or left out, a statement is deleted, a value is not returned. Only code inside functions changes.
-Texts (docstrings, messages, names) and annotations stay, as a test of every wording would only repeat the source.
+Texts (docstrings, messages, names) and annotations stay, because a test of every wording would only repeat the source.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Edit:
 
 
 class Source:
-    """A module's text, and where its nodes stand in it."""
+    """A module's text, and the positions of its nodes in it."""
 
     def __init__(self, text: str) -> None:
         self.bytes = text.encode()
@@ -77,9 +77,11 @@ class Source:
 
 
 def edits(source: Source, functions: Sequence[str] | None = None) -> list[Edit]:
-    """Every edit of `source`, in the order of the text. `functions`: only of these, by dotted names in the module.
+    """Return every edit of `source`, in the order of the text.
 
-    An edit need not compile (`source.edited` says what the module becomes)."""
+    `functions`: only of these, by dotted names in the module. An edit need not compile (`source.edited` returns the
+    edited module).
+    """
     found = {
         edit
         for name, function in functions_of(source.tree)
@@ -90,7 +92,7 @@ def edits(source: Source, functions: Sequence[str] | None = None) -> list[Edit]:
 
 
 def functions_of(tree: ast.AST, prefix: str = "") -> Iterator[tuple[str, Function]]:
-    """Functions of modules and classes by dotted name. What a function defines inside belongs to that function."""
+    """Yield functions of modules and classes by dotted name. Inner functions belong to their function."""
     for child in ast.iter_child_nodes(tree):
         if isinstance(child, Function):
             yield f"{prefix}{child.name}", child
@@ -191,13 +193,13 @@ def _connective(source: Source, node: ast.BoolOp) -> Iterator[_Found]:
         yield _between(source, left, right, old, new), new, f"{old} to {new}"
     for value in node.values:
         if _is_empty(value):
-            continue  # `x or {}` is how an absent value is read; what is left of it is the edit above
+            continue  # `x or {}` is how a missing value is read; the edit above covers the rest of it
         neutral = "True" if old == "and" else "False"
         yield source.span(value), neutral, f"operand of {old} left out"
 
 
 def _between(source: Source, left: ast.expr, right: ast.expr, old: str, new: str) -> tuple[int, int]:
-    """Where the operator `old` stands between its operands, past comments and brackets."""
+    """Return the position of the operator `old` between its operands, past comments and brackets."""
     start, end = source.span(left)[1], source.span(right)[0]
     gap = source.bytes[start:end]
     at = gap.find(old.encode())

@@ -1,7 +1,7 @@
-"""A copy of the tree in which a mutant lives, and the tests that are run there.
+"""A copy of the tree with a mutant, and the tests that run there.
 
-Everything is run with the copy as the working directory and the sources of its distributions in front of whatever is
-installed. That the packages of the copy are imported is checked, since a mutant that is not imported would survive.
+Everything runs with the copy as the working directory and the sources of its distributions before installed ones. The
+imports are checked, because a mutant that is not imported would survive.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from tests.support.places import ROOT, SOURCES
 
 from .catalogue import SHIPPED
 
-#: What the tests need of the tree.
+#: The parts of the tree that the tests need.
 _FOLDERS = ("src", "packages", "bench", "tests", "docs", "config")
 _COPIED = (*_FOLDERS, "conftest.py", "pyproject.toml", "CONTRIBUTING.md")
 
-#: How much longer than one test a run of many may take.
+#: Factor of the time limit of one test for a run of many.
 RUN_TIMEOUTS = 20
 
-#: Exit codes of pytest; every other one says that it could not do what was asked.
+#: Exit codes of pytest; every other one means that it could not run the tests.
 _PASSED, _FAILED = 0, 1
 
 _FAILURE = re.compile(r"^(?:FAILED|ERROR) (\S+?::.+?)(?: - (.*))?$", re.MULTILINE)
@@ -38,7 +38,7 @@ _IMPORTED = "import importlib, sys; [print(importlib.import_module(name).__file_
 
 @dataclass(frozen=True, slots=True)
 class TestRun:
-    """`failed` names the first test that failed, empty when all passed. `output` is what pytest wrote."""
+    """A run of tests. `failed` names the first failed test, empty when all passed. `output` is pytest's output."""
 
     __test__ = False
 
@@ -49,14 +49,14 @@ class TestRun:
 
 
 class CannotRun(Exception):
-    """The tests were not run to an end that says anything. The message has the output's last lines."""
+    """The tests ended without a result. The message has the output's last lines."""
 
 
 class Scratch:
     """One copy. Owner: one job at a time, and it holds one mutant at a time."""
 
     def __init__(self, root: Path) -> None:
-        #: As Python names what it imports from it, whatever links lead there.
+        #: As Python names the modules that it imports from it, with links resolved.
         self.root = root.resolve()
 
     @classmethod
@@ -70,28 +70,28 @@ class Scratch:
                 )
             else:
                 shutil.copy2(source, root / name)
-        # Recordings lie beside the copies as they do beside the checkout.
+        # Recordings are beside the copies as they are beside the checkout.
         beside = root.parent / SHARED.name
         if SHARED.exists() and not beside.exists():
             beside.symlink_to(SHARED)
         return cls(root)
 
     def copy(self, root: Path) -> Scratch:
-        """Another one, with the bytecode that was made here."""
+        """Return another copy, with the bytecode of this one."""
         shutil.copytree(self.root, root)
         return Scratch(root)
 
     async def test(self, paths: Sequence[str], *, timeout: float, keep_bytecode: bool = False) -> TestRun:  # noqa: ASYNC109
         """Run the tests of `paths` up to the first that fails. Raises CannotRun.
 
-        A test that takes longer than `timeout` seconds hangs, unless it is marked with a time of its own; so do all
-        of them at `RUN_TIMEOUTS` times that.
+        A test that takes longer than `timeout` seconds hangs, unless it is marked with its own time; so do all of them
+        at `RUN_TIMEOUTS` times that.
         """
-        # -q is among the project's own options already.
-        # Named, so that paths below a package with a configuration of its own are still relative to the root.
+        # -q is among the project's own options already. Named, so that paths below a package with its own configuration
+        # are still relative to the root.
         command = ["-m", "pytest", "-c", "pyproject.toml", "-x", "--tb=no", "-rfE"]
         command += ["-p", "no:cacheprovider", "-p", "tests.mutants.unshrunk"]
-        # One seed for all runs: whether a mutant is caught must not be a matter of luck.
+        # One seed for all runs: whether a mutant is caught must not depend on chance.
         command += [f"--timeout={timeout:g}", "--hypothesis-seed=0", *paths]
         longest = timeout * RUN_TIMEOUTS
         code, output = await self._python(command, timeout=longest, keep_bytecode=keep_bytecode)
@@ -106,16 +106,16 @@ class Scratch:
         return TestRun(first[1], why, output, hung=why.startswith("Failed: Timeout"))
 
     def put(self, texts: Mapping[str, str]) -> dict[str, str]:
-        """Write the files of `texts`, by path; gives what is put back in the end."""
+        """Write the files of `texts`, by path; return the previous texts."""
         before = {path: (self.root / path).read_text() for path in texts}
         for path, text in texts.items():
             (self.root / path).write_text(text)
-            # Python tells bytecode that is outdated by seconds and size, which a quick edit can leave as they were.
+            # Python detects outdated bytecode by seconds and size, which a quick edit can leave unchanged.
             Path(cache_from_source(self.root / path)).unlink(missing_ok=True)
         return before
 
     async def check_imports(self) -> None:
-        """Raises CannotRun unless the copy's packages are those that are imported."""
+        """Raise CannotRun unless the copy's packages are those that are imported."""
         names = [Path(each).name for each in SHIPPED]
         code, output = await self._python(["-c", _IMPORTED, *names], timeout=60)
         expected = [str(self.root / each / "__init__.py") for each in SHIPPED]
@@ -129,7 +129,7 @@ class Scratch:
         timeout: float,  # noqa: ASYNC109
         keep_bytecode: bool = False,
     ) -> tuple[int | None, str]:
-        """Exit code and output; None for a process that had to be ended."""
+        """Return exit code and output; None for a process that had to be ended."""
         environment = {key: value for key, value in os.environ.items() if not key.startswith("PYTEST_")}
         sources = os.pathsep.join(str(self.root / each.relative_to(ROOT)) for each in SOURCES)
         environment |= {"PYTHONPATH": sources, "COLUMNS": "250", "HYPOTHESIS_PROFILE": "whole"}

@@ -1,4 +1,4 @@
-"""The generator makes each kind of fault where it belongs, and knows which tests are to notice."""
+"""The generator creates each kind of fault where it belongs, and knows which tests must detect it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Puts faults one at a time into copies of the tree, and says which test notices each."""
+"""Puts faults one at a time into copies of the tree, and reports which test detects each."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from .scratch import CannotRun, Scratch
 
 T = TypeVar("T")
 
-#: A failure counts if that test fails once more by itself: a busy machine is no reason to call a fault caught. So
-#: often is a stage run until one does.
+#: A failure counts only if that test fails once more alone, because a busy machine must not count as detection. A stage
+#: runs this number of times until one does.
 _TRIES = 2
 
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """`texts`: what files become, by path; `stages`: paths of tests that are tried one after the other."""
+    """A fault. `texts`: the changed files, by path; `stages`: paths of tests that are tried one after another."""
 
     name: str
     texts: Mapping[str, str]
@@ -34,9 +34,9 @@ class Trial:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """`verdict` is caught, survived, or broken: the fault could not be tried. `by`: which test, or what is wrong.
+    """The result of a trial. `verdict` is caught, survived, or broken: the fault could not be tried.
 
-    `why` is what that test said, so that one that failed for a reason of its own is found out.
+    `by`: the test, or the error. `why` is the test's message, which reveals a test that failed for another reason.
     """
 
     name: str
@@ -47,7 +47,7 @@ class Verdict:
 
 
 async def tried(trials: Sequence[Trial], *, jobs: int, timeout: float) -> list[Verdict]:  # noqa: ASYNC109 - of one test
-    """The verdicts, which are printed as they come. Raises CannotRun if the tests fail without any fault."""
+    """Return the verdicts, and print each at once. Raises CannotRun if the tests fail without any fault."""
     with tempfile.TemporaryDirectory(prefix="mutants-") as name:
         folder = Path(name)
         whole = Scratch.of_the_tree(folder / "whole")
@@ -69,10 +69,10 @@ async def tried(trials: Sequence[Trial], *, jobs: int, timeout: float) -> list[V
 
 
 class Proven:
-    """Which tests are green without any fault: a failure of others says nothing. Owner of the copy that stays whole.
+    """The tests that pass without any fault, whose failures count. Owner of the unchanged copy.
 
-    What every fault is tried on first is proven first. The rest is proven when a fault gets that far: a simulation
-    that stands behind the unit tests takes minutes, and mostly nobody gets there.
+    The first stage of every fault is run first. The rest is run when a fault reaches it: a simulation after the unit
+    tests takes minutes, and few faults reach it.
     """
 
     def __init__(self, whole: Scratch, timeout: float) -> None:
@@ -82,7 +82,7 @@ class Proven:
         self._one_at_a_time = asyncio.Lock()
 
     async def prove(self, paths: Sequence[str]) -> None:
-        """Raises CannotRun if a test fails."""
+        """Raise CannotRun if a test fails."""
         async with self._one_at_a_time:
             missing = [path for path in paths if path not in self._green]
             if not missing:
@@ -130,7 +130,7 @@ def _print(verdict: Verdict) -> None:
 def sampled(
     given: Sequence[T], count: int, seed: str, *, fits: Callable[[T], bool] = lambda _: True
 ) -> list[T]:
-    """`count` of those that fit, or all there are: the same ones for the same seed."""
+    """Return `count` of the fitting ones, or all: the same ones for the same seed."""
     drawn = list(given)
     random.Random(seed).shuffle(drawn)
     chosen: list[T] = []
@@ -141,7 +141,7 @@ def sampled(
 
 
 def add_arguments(parser: argparse.ArgumentParser, *, timeout: float) -> None:
-    """Those of both commands."""
+    """Add the arguments of both commands."""
     parser.add_argument("--sample", type=_positive, metavar="N", help="only N of them, drawn at random")
     parser.add_argument("--seed", default="", metavar="TEXT", help="what the sample is drawn from: a commit")
     parser.add_argument("--jobs", type=int, default=2, help="faults at a time (2)")
@@ -158,8 +158,8 @@ def _positive(text: str) -> int:
 
 
 def verdicts_of(trials: Sequence[Trial], options: argparse.Namespace) -> list[Verdict]:
-    """What becomes of the trials by the arguments of both commands. Ends the program where nothing can be said."""
-    # Ended like by Ctrl-C, so that what it started and the copies of the tree do not outlive it.
+    """Return the verdicts on the trials by the arguments of both commands. Ends the program if there is no result."""
+    # Ended as by Ctrl-C, so that started processes and copies of the tree do not outlive it.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         verdicts = asyncio.run(tried(trials, jobs=options.jobs, timeout=options.timeout))

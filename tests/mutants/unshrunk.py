@@ -1,4 +1,4 @@
-"""A pytest plugin for runs with a mutant: the first example that fails is enough, a smaller one tells nobody more."""
+"""A pytest plugin for runs with a mutant: the first failing example suffices, a smaller one adds no information."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from hypothesis import Phase, settings
 
 
 def pytest_configure() -> None:
-    """After the tests' own profile has been loaded, which this one changes."""
+    """Change the tests' own profile after it has been loaded."""
     settings.register_profile(
         "unshrunk",
         settings.get_profile(settings.get_current_profile_name()),

@@ -1,11 +1,10 @@
 """Writes docs/promises.md: each promise of the documentation, and the tests that fail if it is broken.
 
-    python -m tests.project.promises
+   python -m tests.project.promises
 
 Promises are the rows of tables whose first cell is a code such as S1, L4, GATE-3 or JOB-2, in the pages of `PAGES`. A
-test names
-the promises that it shows with `@pytest.mark.promise("S1", "L4")`; a file, with `pytestmark`. The tests are parsed and
-not imported.
+test names the promises that it verifies with `@pytest.mark.promise("S1", "L4")`; a file, with `pytestmark`. The tests
+are parsed and not imported.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ PAGES = ("reliability.md", "gates.md", "controllers.md")
 PAGE = DOCS / "promises.md"
 _CODE = re.compile(r"(?:S|L|GATE-|JOB-)\d+")
 _ROW = re.compile(rf"^\| ({_CODE.pattern}(?:, {_CODE.pattern})*) \| (.+?) \|", re.MULTILINE)
-#: Codes, and the rest of a case up to what is expected of it.
+#: Codes, and the rest of a case before the expected text.
 _CASE = re.compile(r"((?:[SL]\d+ )+)([a-z][^=\n]*?)(?: =>.*)?$")
 _HEAD = """\
 # Promises and their tests
@@ -33,7 +32,7 @@ For people who change a rule: which tests fail if a promise is broken. Made by `
 
 
 def promises() -> dict[str, tuple[str, str]]:
-    """Code -> the page and the text of its row, in the order of the pages."""
+    """Return code -> the page and the text of its row, in the order of the pages."""
     found = {}
     for name in PAGES:
         for codes, text in _ROW.findall((DOCS / name).read_text()):
@@ -43,7 +42,7 @@ def promises() -> dict[str, tuple[str, str]]:
 
 
 def marked() -> dict[str, list[tuple[str, str]]]:
-    """Code -> the tests that name it: path from the root of the checkout, and name in the file, or "" for all of it."""
+    """Return code -> tests that name it: path from the checkout's root, and name in the file or "" for the file."""
     found = defaultdict(list)
     for path in sorted(TESTS.rglob("test_*.py")):
         text = path.read_text()
@@ -68,7 +67,7 @@ def _of_body(body: list[ast.stmt], prefix: str) -> Iterator[tuple[str, str]]:
 
 
 def _of_heads(tree: ast.Module) -> Iterator[tuple[str, str]]:
-    """Of cases whose texts begin with the codes of their promises, as in tests/sim/test_judges.py."""
+    """Yield the codes of cases whose texts begin with them, as in tests/sim/test_judges.py."""
     for node in ast.walk(tree):
         head = (
             _CASE.match(node.value)
@@ -88,7 +87,7 @@ def _codes(nodes: list[ast.expr]) -> Iterator[str]:
 
 
 def page() -> str:
-    """The text of docs/promises.md."""
+    """Return the text of docs/promises.md."""
     pages = ", ".join(f"[{name}]({name})" for name in PAGES)
     lines = [_HEAD.format(pages=pages)]
     tests = marked()

@@ -1,4 +1,4 @@
-"""The documentation says what the code does, where a test can tell."""
+"""The documentation agrees with the code, as far as a test can compare them."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from tests.support.places import DOCS, ROOT
 
 
 class BesideBatch(Metrics):
-    """A scheduler's with all that a batch scheduler adds."""
+    """The metrics of a scheduler and of a batch scheduler."""
 
     def __init__(self, *, version: str) -> None:
         super().__init__(version=version)
@@ -46,14 +46,14 @@ PROCESSES = (BesideBatch, ControllersMetrics, WebhookMetrics)
 
 
 def rows(page: str, columns: int, title: str = "# ") -> list[list[str]]:
-    """The cells of all rows of tables in a section that have so many columns."""
+    """Return the cells of all table rows with this number of columns in a section."""
     lines = (line for line in section(page, title) if line.startswith("| `"))
     found = ([cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]] for line in lines)
     return [cells for cells in found if len(cells) == columns]
 
 
 def section(page: str, title: str) -> list[str]:
-    """The lines from a title that begins so to the next of its level or above."""
+    """Return the lines from a title with this prefix to the next of its level or above."""
     lines = (DOCS / page).read_text().splitlines()
     begin = next(at for at, line in enumerate(lines, 1) if line.startswith(title))
     level = len(title.partition(" ")[0])
@@ -81,7 +81,7 @@ def test_every_metric_is_documented_with_its_type_and_labels_and_no_other() -> N
 
 
 def test_one_metric_is_the_same_wherever_it_is_exposed() -> None:
-    """What two processes have in common has one meaning, and so one type and one set of labels."""
+    """A metric of two processes has one meaning, and so one type and one set of labels."""
     common = set(ProcessMetrics(version="1").families.made)
     own = [set(each(version="1").families.made) for each in (Metrics, ControllersMetrics, WebhookMetrics)]
     assert all(one & other == common for one, other in combinations(own, 2))
@@ -102,14 +102,14 @@ def test_metrics_that_a_page_names_exist(page: str) -> None:
 
 
 def settings(cls: type[msgspec.Struct], at: str = "") -> set[str]:
-    """The path of every setting that is not a section itself; a list is `[]`."""
+    """Return the path of every setting that is not a section itself; a list is `[]`."""
     paths: set[str] = set()
     for key, kind in fields(cls).items():
         path = f"{at}.{key}" if at else key
         if isinstance(kind, msgspec.inspect.Metadata):
             kind = kind.type
         if isinstance(kind, msgspec.inspect.UnionType):
-            # A section that may be left out.
+            # An optional section.
             kind = next((each for each in kind.types if isinstance(each, msgspec.inspect.StructType)), kind)
         if isinstance(kind, msgspec.inspect.VarTupleType):
             path, kind = f"{path}[]", kind.item_type
@@ -122,7 +122,7 @@ def settings(cls: type[msgspec.Struct], at: str = "") -> set[str]:
 
 def test_every_setting_is_documented_and_no_other() -> None:
     documented = {cells[0].strip("`") for cells in rows("configuration.md", 3, "## Settings")}
-    # All extension points take the same lists; the page says so once.
+    # All extension points have the same lists; the page describes them once.
     expected = {re.sub(r"plugins\.[a-zA-Z]+\.", "plugins.POINT.", path) for path in settings(Configuration)}
     assert documented - {"batch", "batch.tiers", "batch.configurations"} == {
         path for path in expected if not path.startswith(("batch.tiers", "batch.configurations"))
@@ -161,7 +161,7 @@ def test_every_flag_and_gate_is_documented() -> None:
 COMMANDS = {
     "run": add_run_arguments, "controllers": controlling.add_arguments, "webhook": admission.add_arguments,
 }  # fmt: skip
-#: Tables that say what becomes of another program's flags: the page, the section, and the command here.
+#: Tables of another program's flags: the page, the section, and the command here.
 SIDE_BY_SIDE = (
     ("migration-from-kube-scheduler.md", "## Flags side by side", "run"),
     ("migration-from-volcano.md", "## Scheduler", "run"),
@@ -298,7 +298,7 @@ def test_links_lead_somewhere(page: Path) -> None:
 
 @cache
 def titles(page: Path) -> set[str]:
-    """As links name them."""
+    """Return the page's titles in the form that links use."""
     found = re.findall(r"^#+ (.*)$", page.read_text(), re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in found}
 

@@ -1,4 +1,4 @@
-"""Each command in the documentation is one that can be given: its flags are parsed, and what it names is there.
+"""Each command in the documentation is valid: its flags are parsed, and what it names exists.
 
 docs/quickstart.md is typed as a whole in tests/e2e/test_quickstart.py.
 """
@@ -29,12 +29,12 @@ from tests.support.documents import PAGES, Command, blocks, commands, split
 from tests.support.kustomize import render
 from tests.support.places import ROOT, SOURCES
 
-#: Of these the first word says enough.
+#: Only the first word of these commands is checked.
 _PLAIN = ("kill", "export", "echo", "sed", "rm", "sleep", "test", "jobs")
 _VERBS = frozenset(
     "apply auth create delete edit get label patch port-forward rollout run wait".split()  # noqa: SIM905
 )
-#: Commands of which each has flags of its own behind its second word.
+#: Commands whose second word has its own flags.
 _NESTED = ("bench",)
 #: Folders whose files are named by their paths.
 _FOLDERS = ("config/", "docs/", "packages/", "src/", "tests/", "requirements/")
@@ -58,7 +58,7 @@ def _program(command: Command) -> str:
 
 
 def _run(words: tuple[str, ...]) -> str:
-    """What is wrong with the values of flags; a file that is none of the project's is left out."""
+    """Return the error of a flag's value; a file outside the project is not checked."""
     arguments = _parser().parse_args(words)
     for name in ("config", "scheduler_conf"):
         file = getattr(arguments, name)
@@ -71,7 +71,7 @@ def _run(words: tuple[str, ...]) -> str:
 
 
 def _told(*words: str) -> str | None:
-    """What the parser prints while it reads these; None if it refuses them."""
+    """Return what the parser prints while it parses these words; None if it rejects them."""
     out = io.StringIO()
     try:
         with contextlib.redirect_stdout(out):
@@ -150,7 +150,7 @@ def _docker(command: Command) -> str:
 
 
 def _pip(command: Command) -> str:
-    """Distributions of this repository, by name or by folder, each with its extras."""
+    """Check distributions of this repository, by name or by folder, each with its extras."""
     projects = {}
     for folder in (source.parent for source in SOURCES):
         about = tomllib.loads((folder / "pyproject.toml").read_text())["project"]
@@ -167,7 +167,7 @@ def _pip(command: Command) -> str:
 
 
 def _helm(command: Command) -> str:
-    """A value that the chart has not is refused by its schema, which is asked here without helm."""
+    """Check values of the chart, whose schema rejects unknown ones; without helm."""
     words = command.words
     if words[1] not in ("install", "upgrade", "rollback", "uninstall"):
         return "no verb of helm's"
@@ -198,7 +198,7 @@ _CHECKS: Mapping[str, Callable[[Command], str]] = {
 
 
 def problem(command: Command) -> str:
-    """What is wrong with a command; empty if nothing is."""
+    """Return the error of a command; empty if there is none."""
     name = command.words[0].removeprefix(".venv/bin/")
     if name not in _CHECKS and name not in _PLAIN:
         return "no test knows this command"
@@ -219,7 +219,7 @@ def test_each_file_that_is_named_is_there(page: Path) -> None:
     named = re.findall(
         r"`((?:bench|config|docs|packages|src|tests|requirements)/[\w./-]+)`", page.read_text()
     )
-    # From the page's folder, too, as links are; and as ARCHITECTURE.md names what is in the package.
+    # Relative to the page's folder, too, like links; and as ARCHITECTURE.md names files of the package.
     folders = (ROOT, page.parent, page.parent.parent, ROOT / "src" / "agent_scheduler")
     missing = [name for name in named if not any((folder / name).exists() for folder in folders)]
     assert [name for name in missing if not re.search(r"\b(NN|NAME)\b", name)] == []

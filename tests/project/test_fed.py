@@ -1,5 +1,7 @@
-"""What decides is given what it may be given: for every optional input of its functions and values there is somebody in
-the product who passes it. One that only tests pass is a rule that never applies in what ships."""
+"""The product passes every optional input of functions and values that decide.
+
+An input that only tests pass is a rule that never applies in the shipped product.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +13,8 @@ from tests.support.places import ROOT
 SOURCE = ROOT / "src" / "agent_scheduler"
 ROOMS = ("engine/session", "engine/framework/h", "engine/framework/pl", "engine/decide", "engine/preemption")
 ROOMS += ("engine/gangs", "engine/plugins", "engine/queueing/queue", "cluster", "batch", "fastpath")
-#: What nobody passes by its name, as `whose.name`: Volcano's gates in recorded sessions, what is for plugins of others,
-#: times and bounds that tests make small, what is passed by place through somebody else, and protocols.
+#: Inputs that are not passed by name, as `whose.name`: Volcano's gates in recorded sessions, inputs for external
+#: plugins, times and limits that tests reduce, inputs that another function passes by position, and protocols.
 MEANT = """
 SessionConf.features Hooks.cleanup_reservations add_unschedulable.pending_plugins
 FastPathSettings.watch_times FastPathSettings.bind_policy NodeResourcesFit.ledger NodeResourcesFit.devices
@@ -22,7 +24,7 @@ MemberResult.reservations _nothing.old _nothing.new _move_all.old _move_all.new
 
 
 def _inputs(tree: ast.Module) -> Iterator[tuple[str, str, float]]:
-    """Those with a default: whose it is, its name, and its place."""
+    """Yield inputs with a default: the owner, the name, and the position."""
     for found in (each for each in ast.walk(tree) if isinstance(each, ast.ClassDef)):
         heads = " ".join(map(ast.unparse, (*found.decorator_list, *found.bases, *found.keywords)))
         if "frozen=True" in heads or "NamedTuple" in heads:

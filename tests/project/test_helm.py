@@ -1,4 +1,4 @@
-"""The Helm chart gives what the kustomizations give, and both give what Kubernetes' schemas and its API server take."""
+"""The Helm chart renders what the kustomizations render, and both match Kubernetes' schemas and its API server."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 Json = dict[str, Any]
 
 CHART = CONFIG / "helm" / "agent-scheduler"
-#: The version of Kubernetes whose schemas manifests are held against.
+#: The version of Kubernetes whose schemas the manifests must match.
 SCHEMAS = "kubernetes_validate/kubernetes-json-schema/v1.36.0-local-strict"
-#: Flags that switch a part on, and where the kustomization of the same objects is.
+#: Flags that enable a part, and the folder of the kustomization with the same objects.
 PARTS = {
     "default": (),
     "controllers": ("--set=scheduler.enabled=false", "--set=controllers.enabled=true"),
@@ -52,13 +52,13 @@ def templated(*flags: str, namespace: str = "agent-scheduler") -> list[Json]:
 
 
 def in_order(objects: list[Json]) -> list[Json]:
-    """Each without what is of its origin alone."""
+    """Return the objects in order, each without what only its origin adds."""
     plain = map(without_its_own, objects)
     return sorted(plain, key=lambda each: (each["kind"], each["metadata"]["name"]))
 
 
 def without_its_own(each: Json) -> Json:
-    """Less what a chart, or a kustomization, adds of its own."""
+    """Return the object without what a chart, or a kustomization, adds."""
     # kustomize's name of the ConfigMap ends in a hash of its content, by which it restarts pods.
     each = json.loads(re.sub(r"(agent-scheduler-configuration)-\w{10}", r"\1", json.dumps(each)))
     for label in ("helm.sh/chart", "app.kubernetes.io/managed-by"):
@@ -143,7 +143,7 @@ def test_a_value_without_meaning_is_refused_by_its_name(flag: str, named: str) -
     assert named in told.stderr
 
 
-# ---- what takes them
+# ---- the receivers
 
 
 def of_both() -> Iterator[Json]:

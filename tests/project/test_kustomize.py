@@ -1,4 +1,4 @@
-"""The way to the installed objects without kubectl gives what kubectl gives."""
+"""Building the installed objects without kubectl gives the same result as kubectl."""
 
 from __future__ import annotations
 

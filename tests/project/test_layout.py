@@ -1,4 +1,4 @@
-"""Each test stands where its code does: tests/unit mirrors src/agent_scheduler, and so its files are found by name."""
+"""Each test is in the folder of its code: tests/unit mirrors src/agent_scheduler, so its files are found by name."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from pathlib import Path
 from tests.support.places import ROOT, TESTS
 
 SRC = ROOT / "src" / "agent_scheduler"
-#: Folders of tests whose worlds are the product put together; the folders in them are packages of it.
+#: Folders of tests that assemble the product; the folders in them are packages of it.
 FEATURES = TESTS / "features"
 
 
 def modules(package: Path) -> set[str]:
-    """Names of the modules and packages in a package, and its own, for what its `__init__` says."""
+    """Return the names of the modules and packages in a package, and its own name for its `__init__`."""
     inner = {file.stem for file in package.glob("*.py")} | {
         folder.name for folder in package.iterdir() if folder.is_dir()
     }

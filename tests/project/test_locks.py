@@ -1,4 +1,4 @@
-"""What is said of the locks, and what is found wrong with them."""
+"""The checks of the locks, and the errors that they find."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ two==2.0 ; python_full_version < '3.12' \\
 
 
 class Installed(Distribution):
-    """One that is installed, by its metadata alone."""
+    """An installed distribution, only by its metadata."""
 
     def __init__(self, name: str, version: str, *lines: str) -> None:
         self._text = "\n".join([f"Name: {name}", f"Version: {version}", *lines, "", ""])
@@ -48,7 +48,7 @@ class Installed(Distribution):
 
 
 def installed(**licences: str) -> dict[str, Distribution]:
-    """`one` and `two`, with MIT's licence unless another is given."""
+    """Return `one` and `two`, with the MIT license unless another is given."""
     of_ours = {"agent-scheduler": "Apache-2.0", "one": "MIT", "two": "MIT"} | licences
     versions = {"agent-scheduler": "9", "one": "1.0", "two": "2.0"}
     return {
@@ -103,14 +103,14 @@ def test_a_pin_that_is_wrong_is_named(folder: Path, lock: str, was: str, becomes
 
 def test_a_licence_that_is_not_allowed_is_named(folder: Path) -> None:
     (said,) = audit.findings(folder, installed(one="GPL-3.0-only"), None)
-    assert said.startswith("dev.lock:1: one==1.0 has the licence GPL-3.0-only; allowed: 0BSD, Apache-2.0")
+    assert said.startswith("dev.lock:1: one==1.0 has the license GPL-3.0-only; allowed: 0BSD, Apache-2.0")
 
 
 def test_what_is_not_installed_has_a_licence_that_nobody_knows(folder: Path) -> None:
     there = installed()
     del there["one"], there["two"]  # two is for some Pythons only
     (said,) = audit.findings(folder, there, None)
-    assert said == "dev.lock:1: one==1.0 is not installed, so nobody knows its licence"
+    assert said == "dev.lock:1: one==1.0 is not installed, so its license is unknown"
 
 
 @pytest.mark.parametrize(
@@ -140,7 +140,7 @@ def test_of_a_licence_each_part_or_one_choice_must_be_allowed(said: str, allowed
         (["License-Expression: MIT OR Apache-2.0", "License: other"], "MIT OR Apache-2.0"),
         (["License: Apache 2.0"], "Apache-2.0"),
         (["License: BSD 3-Clause License and its whole text"], "BSD-3-Clause"),
-        (["License: Copyright of somebody", f"{OSI}BSD License"], "LicenseRef-BSD"),
+        (["License: Copyright of its author", f"{OSI}BSD License"], "LicenseRef-BSD"),
         ([f"{OSI}MIT License", f"{OSI}{GPL}"], f"MIT AND {GPL}"),
         (["License: GPL"], "GPL"),
         ([], "none"),
@@ -216,7 +216,7 @@ def test_the_bill_says_who_requires_whom(tmp_path: Path) -> None:
 
 @pytest.fixture
 def nowhere() -> Iterator[tuple[str, int]]:
-    """An address where nobody answers."""
+    """Yield an address where no server answers."""
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))  # and does not listen
         yield taken.getsockname()
@@ -227,7 +227,7 @@ def test_without_the_service_the_locks_are_looked_over_and_who_asks_for_advisori
 ) -> None:
     assert audit.main([], service=nowhere) == 0
     assert capsys.readouterr().err == "audit: no advisories: 127.0.0.1 cannot be reached\n"
-    # The index is not to be asked by a unit test.
+    # A unit test must not access the index.
     monkeypatch.setattr(audit, "yanked", lambda lock: [])
     assert audit.main(["--advisories"], service=nowhere) == 1
 
@@ -251,7 +251,7 @@ def test_a_release_that_was_yanked_is_a_finding(
 def test_advisories_fail_who_asked_for_them(
     found: int, arguments: list[str], code: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    # pip-audit needs its service: a Python in its place ends as it would.
+    # pip-audit needs its service: a script in place of Python ends as it would.
     python = tmp_path / "bin" / "python"
     python.parent.mkdir()
     python.write_text(f'#!/bin/sh\necho "$@" >> {tmp_path}/asked\nexit {found}\n')

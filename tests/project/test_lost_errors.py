@@ -1,4 +1,4 @@
-"""An error that nobody was told of fails the run, also where what it was lost in outlived its file."""
+"""An unreported error fails the run, also if its source outlived its file."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_it():
 
 @pytest.mark.parametrize("where", ["test_one", pytest.param("test_two", marks=pytest.mark.wide)])
 def test_what_is_left_in_a_circle_is_told_of_at_the_end(tmp_path: Path, where: str) -> None:
-    """Dropped by the file itself, or by one that comes after it."""
+    """The error is released by the file itself, or by a later one."""
     (tmp_path / "conftest.py").write_text("from tests.plugin import *\n")
     drops = "def test_that_drops_it():\n    import test_one\n    test_one.kept.clear()\n"
     files = {"test_one": LEAVES, "test_two": "def test_nothing(): pass\n"}
@@ -35,4 +35,4 @@ def test_what_is_left_in_a_circle_is_told_of_at_the_end(tmp_path: Path, where: s
         (tmp_path / f"{name}.py").write_text(text)
     done = pytest_in(tmp_path, "--rootdir", str(tmp_path))
     assert done.returncode == 1, done.stdout + done.stderr
-    assert "an event loop had nobody to tell:\nleft behind" in done.stdout
+    assert "an event loop had no caller to report to:\nleft behind" in done.stdout

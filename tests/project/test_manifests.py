@@ -1,4 +1,4 @@
-"""What a user installs: manifests, image and locks agree with the code and with one another."""
+"""The objects that a user installs: manifests, image and locks agree with the code and with one another."""
 
 from __future__ import annotations
 
@@ -19,17 +19,16 @@ from tests.support.kustomize import by_kubectl
 from tests.support.needed import kubectl
 from tests.support.places import CONFIG, ROOT
 
-#: A plan of faults, which is for the embedded cluster; its own tests read it.
 #: Configurations of the scheduler, one in each form.
 CONFIGURATIONS = tuple(CONFIG / "samples" / f"{name}.yaml" for name in ("scheduler", "batch", "volcano"))
 #: Configurations of the sharding controller.
 SHARDING = (CONFIG / "samples" / "sharding.yaml", CONFIG / "controllers" / "sharding.yaml")
 NO_MANIFESTS = {*CONFIGURATIONS, *SHARDING}
-#: The chart is made of the others, and its templates are no YAML yet; tests/project/test_helm.py reads them.
+#: The chart is generated from the others, and its templates are not YAML yet; tests/project/test_helm.py reads them.
 CHART = {*(CONFIG / "helm").rglob("*.yaml")}
 MANIFESTS = sorted({*CONFIG.rglob("*.yaml")} - NO_MANIFESTS - CHART)
 SAMPLES = sorted({*(CONFIG / "samples").glob("*.yaml")} - NO_MANIFESTS)
-#: Those of pods, and not of who may make them.
+#: Samples of workloads, without the roles of their users.
 WORKLOADS = [path for path in SAMPLES if path.stem != "job-user"]
 
 
@@ -65,7 +64,7 @@ def test_every_manifest_is_part_of_a_kustomization_or_a_sample() -> None:
 
 @pytest.mark.parametrize("installed", ["default", "controllers"])
 def test_kustomize_leaves_the_names_in_roles_as_they_are_written(installed: str) -> None:
-    """It puts a hash behind a generated ConfigMap's name wherever that stands, in resourceNames, too."""
+    """Kustomize appends a hash to a generated ConfigMap's name wherever it occurs, in resourceNames, too."""
     kubectl()
 
     def names(found: list[Any]) -> list[list[str]]:
@@ -95,7 +94,7 @@ def test_the_deployments_command_line_and_configuration_are_accepted(tmp_path: P
     assert configuration.shutdown_grace_period < POD["terminationGracePeriodSeconds"]
     leases = [election.resource_name, lease_name(configuration.profiles[0].scheduler_name), GATES_LEASE]
     assert [rule["resourceNames"] for rule in role["rules"] if "resourceNames" in rule] == [leases]
-    # The reviews' role is needed just then.
+    # Only then the role for reviews is needed.
     assert serving.authorize_metrics == bool(named("ClusterRole", "agent-scheduler-metrics-auth"))
 
 
@@ -108,7 +107,7 @@ def test_samples_of_configurations_are_read_and_all_of_them_has_an_effect(path: 
 
 @pytest.mark.parametrize("path", WORKLOADS, ids=lambda path: path.name)
 def test_samples_ask_for_the_configured_scheduler(path: Path) -> None:
-    """Or for the batch scheduler, which has a name of its own."""
+    """Samples may also name the batch scheduler."""
     configured = yaml.safe_load((CONFIG / "default" / "configuration.yaml").read_text())["profiles"]
     names = [profile["schedulerName"] for profile in configured] + ["volcano"]
     for document in documents(path):

@@ -1,4 +1,4 @@
-"""What a test needs from outside is there, or the test is skipped with a reason; where CI=true it fails."""
+"""A test that needs something from outside is skipped with a reason if it is missing; with CI=true it fails."""
 
 from __future__ import annotations
 
@@ -23,9 +23,11 @@ def test_what_is_missing_skips_and_says_so_and_fails_in_ci(monkeypatch: pytest.M
 
 
 def test_nobody_else_skips_a_test() -> None:
-    """Each other skip would be one that nobody hears of in CI. End-to-end tests may, where a cluster that they are
-    pointed at is without something that the embedded one has; and worlds that are known to break a promise are named in
-    a list (tests/sim/conftest.py)."""
+    """A skip elsewhere would be reported nowhere in CI.
+
+    End-to-end tests may skip if the cluster under test lacks something that the embedded one has. Worlds that are known
+    to break a promise are named in a list (tests/sim/conftest.py).
+    """
     others = (TESTS / "support" / "needed.py", TESTS / "sim" / "conftest.py", Path(__file__))
     found = [
         f"{path.relative_to(TESTS)}:{node.lineno}"

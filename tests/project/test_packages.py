@@ -51,7 +51,7 @@ def test_what_anybody_may_take_requires_nothing_of_the_scheduler() -> None:
 
 @pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
 def test_what_is_imported_is_required(folder: Path) -> None:
-    """Of the distributions of this repository; TYPE_CHECKING does not excuse."""
+    """Imports of the distributions of this repository count even under TYPE_CHECKING."""
     packages = {"agent_scheduler": "agent-scheduler", "bench": "agent-scheduler-bench"}
     packages |= {"apimachinery": "apimachinery", "embedded_kubernetes": "embedded-kubernetes"}
     text = "\n".join(file.read_text() for file in (folder / "src").rglob("*.py"))

@@ -1,4 +1,4 @@
-"""Each promise of the documentation has a test that says so, and docs/promises.md lists them."""
+"""Each promise of the documentation is named by a test, and docs/promises.md lists them."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from tests.support.places import ROOT
 
 
 def pytest_in(folder: Path, *words: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    """A run of the tests there, which use those of the checkout."""
+    """Run the tests of a folder, which use the modules of the checkout."""
     command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *words]
     about = os.environ | {"PYTHONPATH": str(ROOT)} | environment
     return subprocess.run(
@@ -26,7 +26,7 @@ def test_what_is_named_is_there() -> None:
 
 
 def test_every_test_is_run_once_by_several_processes(tmp_path: Path) -> None:
-    """As `make test` runs them, with two files of three tests."""
+    """The options are those of `make test`, with two files of three tests."""
     (tmp_path / "conftest.py").write_text(
         "from tests.plugin import pytest_collection_modifyitems, pytest_xdist_make_scheduler\n"
     )

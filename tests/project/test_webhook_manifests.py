@@ -1,4 +1,4 @@
-"""What a user installs for admission: it runs as it is written, and its parts name one another."""
+"""The manifests for admission: they run as they are written, and their parts name one another."""
 
 from __future__ import annotations
 

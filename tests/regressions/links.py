@@ -1,7 +1,8 @@
-"""What lies between a scheduler and the embedded API server here, and breaks when a test says so.
+"""The connections between a scheduler and the embedded API server, which a test can break.
 
-Faults of watches need a connection that can be cut, or fall silent, while binds still arrive: requests go straight to
-the server, watches through a `Relay`. Faults at the server itself are a `Server`'s `disturb`, a `Tap` of tests/support.
+Faults of watches need a connection that can be cut, or fall silent, while binds still arrive: requests are sent
+straight to the server, watches through a `Relay`. Faults of the server itself are a `Server`'s `disturb`, a `Tap` of
+tests/support.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from tests.support.running import Running, scheduling
 
 
 class _Split:
-    """Requests on one transport, watches on another. Closes neither."""
+    """Sends requests on one transport and watches on another. Closes neither."""
 
     def __init__(self, requests: Transport, watches: Transport) -> None:
         self.request = requests.request
@@ -29,7 +30,7 @@ class _Split:
 
 @asynccontextmanager
 async def watching_through_a_relay(cluster: EmbeddedCluster) -> AsyncIterator[tuple[Transport, Relay]]:
-    """A transport whose watches alone go through the relay."""
+    """Yield a transport whose watches alone go through the relay."""
     async with Relay(cluster.server.port) as relay:
         watches = Http1Transport(Endpoint(f"http://127.0.0.1:{relay.port}"))
         try:
@@ -40,7 +41,7 @@ async def watching_through_a_relay(cluster: EmbeddedCluster) -> AsyncIterator[tu
 
 @asynccontextmanager
 async def watching(**settings: Any) -> AsyncIterator[tuple[EmbeddedCluster, Relay, Running]]:
-    """A cluster, the relay of the watches, and a fast path of these settings."""
+    """Yield a cluster, the relay of the watches, and a fast path with these settings."""
     async with (
         embedded_cluster() as cluster,
         watching_through_a_relay(cluster) as (transport, relay),
@@ -50,6 +51,6 @@ async def watching(**settings: Any) -> AsyncIterator[tuple[EmbeddedCluster, Rela
 
 
 def forget_history(cluster: EmbeddedCluster) -> None:
-    """As an etcd compaction does: a watch from before now is answered 410, and nobody is told what it missed."""
+    """Compact the history as etcd does: an older watch gets a 410, and what it missed is not delivered."""
     store = cluster.api.store
     store.compact(store.rv)

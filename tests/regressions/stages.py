@@ -1,7 +1,7 @@
-"""Holds a pod at one stage of its way through a fast path, so that a test can change the world meanwhile.
+"""Holds a pod at one stage of the fast path, so that a test can change the cluster meanwhile.
 
-The stages are those between which something awaits: a decision that waits for the binder (`HeldResults`), and a bind
-that waits for its answer (`HeldBinds`). What is held is the product's own value, and what follows is its own code.
+The stages are those at which something awaits: a decision that waits for the binder (`HeldResults`), and a bind that
+waits for its response (`HeldBinds`). The held value is the product's own, and what follows is its own code.
 """
 
 from __future__ import annotations
@@ -26,7 +26,10 @@ from tests.support.running import Running, scheduling
 async def scheduled(
     *, disturb: Disturb | None = None, **settings: Any
 ) -> AsyncIterator[tuple[EmbeddedCluster, Running]]:
-    """A cluster, and a fast path of these settings that schedules on it. `disturb`: of the cluster's server."""
+    """Yield a cluster, and a fast path with these settings that schedules on it.
+
+    `disturb`: of the cluster's server.
+    """
     async with (
         embedded_cluster(disturb=disturb) as cluster,
         scheduling(cluster.transport, **settings) as running,
@@ -35,7 +38,7 @@ async def scheduled(
 
 
 class HeldResults:
-    """Decisions wait here on their way from worker to binder, until `release`."""
+    """Holds decisions between worker and binder, until `release`."""
 
     def __init__(self, fast_path: FastPath, *, only: Callable[[PodInfo], bool] = lambda _pod: True) -> None:
         binder = fast_path.binder
@@ -53,7 +56,7 @@ class HeldResults:
             self._submit(result)
 
     def release(self) -> None:
-        """Hand over what is held, and hold nothing more."""
+        """Pass on the held decisions, and stop holding."""
         self._holding = False
         held, self.results = self.results, []
         for result in held:
@@ -63,7 +66,7 @@ class HeldResults:
 
 
 class HeldBinds:
-    """Binds wait here on their way to the API server, until `release`; `nodes` has where each is to go."""
+    """Holds binds on their way to the API server, until `release`; `nodes` has the node of each."""
 
     def __init__(self, fast_path: FastPath, *, only: Callable[[PodInfo], bool] = lambda _pod: True) -> None:
         binder = fast_path.binder
@@ -92,13 +95,13 @@ class HeldBinds:
 
 
 def millicores(ledger: Ledger, node: str) -> int:
-    """What the ledger counts as taken on a node; 0 for one that it does not know."""
+    """Return the CPU that the ledger counts as used on a node; 0 for an unknown node."""
     row = ledger.rows.get(node)
     return 0 if row is None else int(ledger.columns.requested[0, row])
 
 
 async def refusal(cluster: EmbeddedCluster, name: str) -> str:
-    """Why a pod has no node, as soon as its condition says so, without what preemption adds."""
+    """Return the message of the pod's condition once it has one, without preemption's part."""
     condition = await until(lambda: cluster.condition(name))
     assert condition["status"] == "False", condition
     message: str = condition["message"]

@@ -1,4 +1,4 @@
-"""Faults that clients of Kubernetes had: what happened, on which conditions, and what is done here."""
+"""Faults of Kubernetes clients: what happened, under which conditions, and what this scheduler does."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.support.virtual import time_of_day
 
 @pytest.fixture
 def west_of_greenwich(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    # Spelled so that it needs no file of zones.
+    # Written so that no time zone files are needed.
     monkeypatch.setenv("TZ", "EST5")
     time.tzset()
     assert time.localtime().tm_gmtoff == -5 * 3600
@@ -30,14 +30,14 @@ def _age(written: str) -> float:
 
 
 async def test_what_is_written_is_utc(west_of_greenwich: None) -> None:
-    """kubernetes_asyncio 36.1: times in the lease were local time that claimed to be UTC.
+    """kubernetes_asyncio 36.1: times in the lease were local time, marked as UTC.
 
-    What happened: the election wrote the local time with a "Z" behind it. In New York a lease had been renewed
-    five hours before it was, for every reader that believes what is written.
+    What happened: the election wrote the local time with a "Z". In New York a lease appeared to have been renewed five
+    hours before it was, to every reader.
 
     Conditions: a process in a zone other than UTC.
 
-    Ours: what is written is UTC: in the lease, in events and in conditions.
+    Here: all written times are UTC: in the lease, in events and in conditions.
     """
     async with embedded_cluster() as cluster:
         await cluster.add_node("n1", cpu="1")

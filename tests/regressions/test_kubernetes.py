@@ -1,4 +1,4 @@
-"""Faults that kube-scheduler had: what happened, on which conditions, and what is done here."""
+"""Faults of kube-scheduler: what happened, under which conditions, and what this scheduler does."""
 
 from __future__ import annotations
 
@@ -25,17 +25,16 @@ from .stages import HeldBinds, HeldResults, millicores, refusal, scheduled
 
 @pytest.mark.real_time
 async def test_a_pod_that_was_bound_and_deleted_unseen_leaves_nothing_behind() -> None:
-    """kubernetes #106102 (and #85726, #124109): a pod deleted before its binding was seen stayed in the cache for ever.
+    """Kubernetes #106102 (and #85726, #124109): a pod deleted before its bind was observed stayed in the cache forever.
 
-    What happened: a pod was bound and deleted while the watch was away. The last state that the scheduler had
-    seen was of a waiting pod, so the missed deletion was taken for that of a waiting pod: it left the queue, but
-    the room that had been assumed for it on the node was never given back, and other pods could not be scheduled.
+    What happened: a pod was bound and deleted while the watch was down. The last state that the scheduler had observed
+    was of a waiting pod, so the missed deletion was handled as that of a waiting pod: it left the queue, but the
+    capacity that had been assumed for it on the node was never released, and other pods could not be scheduled.
 
-    Conditions: the watch breaks after a pod was popped; its bind succeeds; it is deleted; the watch cannot be
-    resumed.
+    Conditions: the watch breaks after a pod was popped; its bind succeeds; it is deleted; the watch cannot be resumed.
 
-    Ours: a deletion frees whatever the pod holds, be it seen, assumed or confirmed by the answer to the bind
-    alone.
+    Here: a deletion releases what the pod holds, whether it was observed, assumed or only confirmed by the response to
+    the bind.
     """
     async with watching() as (cluster, relay, running):
         held = HeldBinds(running.fast_path)
@@ -46,7 +45,7 @@ async def test_a_pod_that_was_bound_and_deleted_unseen_leaves_nothing_behind() -
         held.release()
         await until(lambda: running.reports.outcomes["bound"])
         assert not running.fast_path.cluster.pods[pod["metadata"]["uid"]].node_name, (
-            "the watch told after all"
+            "the watch delivered it after all"
         )
         await cluster.end_pod("a")
         forget_history(cluster)
@@ -63,16 +62,15 @@ REFUSED = 40
 
 
 async def test_binds_do_not_wait_for_the_budgets_of_conditions_and_events() -> None:
-    """kubernetes #135900 (see #141893, #142123): one client-side limit for all requests let status writes starve binds.
+    """Kubernetes #135900 (see #141893, #142123): one client-side limit for all requests let status writes starve binds.
 
-    What happened: conditions of pods that found no node are written with the same rate-limited client as binds.
-    With many such pods the limit is spent on conditions, and pods that do have a node wait for it behind
-    thousands of them.
+    What happened: conditions of pods that fit no node are written with the same rate-limited client as binds. With many
+    such pods the limit is used up by conditions, and pods with a node wait for it behind thousands of them.
 
-    Conditions: many refused pods, few that fit, and a client whose requests are limited or a server that is slow.
+    Conditions: many rejected pods, few that fit, and a client whose requests are limited or a server that is slow.
 
-    Ours: binds, conditions and events have budgets of their own, and the connections suffice for all of them at
-    once, so conditions that crawl or hang delay neither a decision nor a bind.
+    Here: binds, conditions and events have their own rate limits, and the connections suffice for all of them at once,
+    so conditions that are slow or hang delay neither a decision nor a bind.
     """
     crawling = RateLimit(qps=0.001, burst=1, concurrency=1)
     async with scheduled(status_writes=crawling, events=crawling) as (cluster, running):
@@ -112,16 +110,15 @@ PODS_PER_NODE = 110
 @pytest.mark.real_time
 @pytest.mark.parametrize("policy", list(ConflictPolicy))
 async def test_a_burst_stops_at_what_the_node_takes(policy: ConflictPolicy) -> None:
-    """kubernetes #136782: 168 pods were bound within seconds to one node that takes 110, and 58 of them failed there.
+    """Kubernetes #136782: 168 pods were bound within seconds to one node that takes 110, and 58 of them failed there.
 
-    What happened: after nodes had been scaled, a burst met a node that was all but empty, and everything went
-    there. Why is not settled upstream; decisions on a view that trailed the node's true count are the suspect.
+    What happened: after nodes had been added, a burst met a nearly empty node, and everything was bound there. The
+    cause is not settled upstream; decisions on a state that was behind the node's true count are suspected.
 
-    Conditions: many more pods than one new node can take, decided faster than their bindings come back over the
-    watch.
+    Conditions: many more pods than one new node can take, decided faster than their binds return over the watch.
 
-    Ours: room is taken in the ledger before a bind is sent, by every worker in the same place, so no burst can
-    outrun it. What a new leader knows of its predecessor's last binds is tested below (#137308).
+    Here: capacity is reserved in the ledger before a bind is sent, by all workers in the same place, so no burst can
+    exceed it. A test below covers what a new leader knows of its predecessor's last binds (#137308).
     """
     settings = {"max_urgent_retries": 1000, "max_in_unschedulable": 1e6, "events": None}
     async with watching(workers=8, policy=policy, **settings) as (cluster, relay, running):
@@ -129,7 +126,7 @@ async def test_a_burst_stops_at_what_the_node_takes(policy: ConflictPolicy) -> N
         await until(lambda: running.reports.attempts["unschedulable"] == BURST)
         await cluster.add_node("n1", cpu="64", pods=str(PODS_PER_NODE))
         await until(lambda: running.fast_path.ledger.rows)
-        # No binding comes back over the watch.
+        # No bind returns over the watch.
         relay.cut()
         await until(lambda: running.fast_path.queue.pending().unschedulable == BURST - PODS_PER_NODE)
         await until(lambda: running.fast_path.binder.in_flight == 0)
@@ -139,15 +136,15 @@ async def test_a_burst_stops_at_what_the_node_takes(policy: ConflictPolicy) -> N
 
 @pytest.mark.real_time
 async def test_a_new_leader_knows_what_the_old_one_did_last() -> None:
-    """kubernetes #137308 (and #65257): a new leader decided on a picture that lacked its predecessor's last binds.
+    """Kubernetes #137308 (and #65257): a new leader decided on a state that lacked its predecessor's last binds.
 
-    What happened: a standby keeps its cache by watching. When it was given the lease it scheduled at once, on
-    what its watch had brought so far, and sent pods to room that the old leader had filled in its last moments.
+    What happened: a standby keeps its cache by watching. When it acquired the lease it scheduled at once, on what its
+    watch had delivered so far, and sent pods to capacity that the old leader had used in its last moments.
 
-    Conditions: the watch of the standby trails, or has silently died, when the lease changes hands.
+    Conditions: the watch of the standby is behind, or has silently died, when the lease changes hands.
 
-    Ours: a leader's first decision is made on a picture that was taken after it got the lease, when its
-    predecessor writes no more.
+    Here: a leader's first decision uses a state that was listed after it acquired the lease, when its predecessor no
+    longer writes.
     """
     async with embedded_cluster() as cluster, watching_through_a_relay(cluster) as (transport, relay):
         await cluster.add_node("n1", cpu="1")
@@ -160,7 +157,7 @@ async def test_a_new_leader_knows_what_the_old_one_did_last() -> None:
             await until(lambda: standby.leases.leader)
             leading, waiting = leader.runtime.fast_path, standby.fast_path
             assert leading is not None and waiting is not None
-            # Both know of this pod and of the room; the leader does not come to bind it.
+            # Both know this pod and the free capacity; the leader does not get to bind it.
             held = HeldResults(leading, only=lambda pod: pod.name == "second")
             await cluster.add_pod("second", cpu="1")
             await until(lambda: held.results and waiting.cluster.pods)
@@ -177,16 +174,16 @@ async def test_a_new_leader_knows_what_the_old_one_did_last() -> None:
 
 
 async def test_a_pod_that_another_bound_elsewhere_is_where_the_server_has_it() -> None:
-    """kubernetes #46347 (and #50916, fixed by #55262): it ended itself over a pod on another node than assumed.
+    """Kubernetes #46347 (and #50916, fixed by #55262): it exited because a pod was on another node than assumed.
 
-    What happened: a pod was assumed on one node and then seen bound to another. The cache corrected its nodes,
-    but not its own record of the pod; at the pod's next change it found the contradiction, called itself
+    What happened: a pod was assumed on one node and then observed as bound to another. The cache corrected its nodes,
+    but not its own record of the pod; at the pod's next change it found the contradiction, reported its cache as
     corrupted and exited. The restarted process met the same pod again.
 
-    Conditions: another binds a pod while our bind of it is under way; later the pod changes and is deleted.
+    Conditions: another scheduler binds a pod while this one's bind of it is in flight; later the pod changes and is
+    deleted.
 
-    Ours: what the API server says corrects what was assumed, in all places at once, and nothing of it ends the
-    process.
+    Here: the API server's state corrects what was assumed, in all places at once, and nothing of it ends the process.
     """
     async with scheduled() as (cluster, running):
         ledger = running.fast_path.ledger
@@ -217,16 +214,15 @@ async def test_a_pod_that_another_bound_elsewhere_is_where_the_server_has_it() -
 
 @pytest.mark.real_time
 async def test_the_room_of_a_pod_whose_deletion_was_missed_goes_to_who_waits_for_it() -> None:
-    """kubernetes #55587 (and #51313, #69926): a pod's deletion that the scheduler never heard of kept its room taken.
+    """Kubernetes #55587 (and #51313, #69926): the capacity of a pod whose deletion was missed stayed used.
 
-    What happened: the API server went away between the deletion of a bound pod and the event that tells of it.
-    The list that followed lacked the pod, but the handlers did not understand how a missed deletion is told (a
-    tombstone), so the node stayed full for the scheduler, and pods waited for room that was there, until a
-    restart.
+    What happened: the API server became unavailable between the deletion of a bound pod and its event. The list that
+    followed lacked the pod, but the handlers did not handle a missed deletion (a tombstone), so the scheduler counted
+    the node as full, and pods waited for capacity that was free, until a restart.
 
     Conditions: the watch breaks, a bound pod is deleted, and the server cannot resume the watch (410).
 
-    Ours: the next list frees the room of every pod that it lacks, and wakes those who wait for it.
+    Here: the next list releases the capacity of every pod that it lacks, and wakes the pods that wait for it.
     """
     async with watching() as (cluster, relay, running):
         await cluster.add_node("n1", cpu="1")
@@ -245,16 +241,16 @@ async def test_the_room_of_a_pod_whose_deletion_was_missed_goes_to_who_waits_for
 
 
 async def test_pods_of_other_schedulers_take_their_room() -> None:
-    """kubernetes #60469 (caused by #52479, see #63002): a second scheduler filled nodes that were full already.
+    """Kubernetes #60469 (caused by #52479, see #63002): a second scheduler filled nodes that were full already.
 
-    What happened: the scheduler's watch asked for pods of its own schedulerName alone. Run beside the default
-    scheduler, it never saw the pods that the other had placed, took nodes for empty, and kubelets failed what it
-    sent there (OutOfmemory).
+    What happened: the scheduler watched only pods with its own schedulerName. Run beside the default scheduler, it
+    never observed the pods that the other had placed, treated nodes as empty, and kubelets rejected what it bound there
+    (OutOfmemory).
 
     Conditions: pods of several schedulers on the same nodes.
 
-    Ours: every pod on a node is counted, whoever placed it and whatever scheduler it names; pods of others are
-    only not queued.
+    Here: every pod on a node counts, whichever scheduler placed it and whichever it names; pods of others are only not
+    queued.
     """
     async with embedded_cluster() as cluster:
         await cluster.add_node("n1", cpu="1")
@@ -272,7 +268,7 @@ async def test_pods_of_other_schedulers_take_their_room() -> None:
 
 
 async def _replace(cluster: EmbeddedCluster, running: Running, *, cpu: str) -> None:
-    """Puts another node in n1's place and waits until the scheduler knows it."""
+    """Replace node n1 by another one, and wait until the scheduler knows it."""
     await cluster.ask("DELETE", "/api/v1/nodes/n1")
     uid = (await cluster.add_node("n1", cpu=cpu))["metadata"]["uid"]
 
@@ -284,16 +280,15 @@ async def _replace(cluster: EmbeddedCluster, running: Running, *, cpu: str) -> N
 
 
 async def test_neither_a_decision_on_a_node_nor_a_snapshot_of_it_holds_for_its_namesake() -> None:
-    """kubernetes #63262: the generation of a node that came back under its name collided with that of its predecessor.
+    """Kubernetes #63262: the generation of a recreated node collided with that of the old node of the same name.
 
-    What happened: each node in the scheduler's cache counted its changes from zero. A node was deleted and added
-    again, its new count happened to equal the one that a snapshot remembered, and the snapshot took its stale
-    data for fresh.
+    What happened: each node in the scheduler's cache counted its changes from zero. A node was deleted and added again,
+    its new count happened to equal the one in a snapshot, and the snapshot treated its stale data as current.
 
     Conditions: a node is replaced under its name by one of another size, with as many changes since.
 
-    Ours: versions are drawn from one counter and never given twice. A decision on the old node is seen as
-    outdated by the binder, and the next decision sees the new node.
+    Here: versions come from one counter and are never used twice. The binder detects that a decision on the old node is
+    outdated, and the next decision sees the new node.
     """
     async with scheduled() as (cluster, running):
         await cluster.add_node("n1", cpu="4")
@@ -305,7 +300,7 @@ async def test_neither_a_decision_on_a_node_nor_a_snapshot_of_it_holds_for_its_n
         held.release()
         assert await refusal(cluster, "a") == "0/1 nodes are available: 1 Insufficient cpu."
         assert await cluster.placed() == {}
-        # Nor does the refusal hold for the next one, though the snapshot had its namesake.
+        # The rejection does not hold for the next node either, although the snapshot had the old one of that name.
         await _replace(cluster, running, cpu="2")
         await until(cluster.placed)
         assert await cluster.placed() == {"a": "n1"}
@@ -316,17 +311,16 @@ OTHER = build_profile(ProfileSpec(scheduler_name="other"))
 
 
 async def test_room_that_another_took_since_the_decision_is_not_taken_again() -> None:
-    """kubernetes #72043: two schedulers that fill the same nodes can both take the last room.
+    """Kubernetes #72043: two schedulers that fill the same nodes can both use the last capacity.
 
-    What happened: the API server accepts a binding whatever the node's room is, so of two schedulers that decide
-    at the same moment both succeed, and the kubelet fails one of the pods.
+    What happened: the API server accepts a bind regardless of the node's capacity, so two schedulers that decide at the
+    same moment both succeed, and the kubelet rejects one of the pods.
 
     Conditions: two schedulers on one node with room for one pod.
 
-    Ours: room that another was seen to take before our bind is sent is not taken again, even if it was free when
-    we decided. Two binds that are under way at the same moment cannot be told apart by anyone but the kubelet;
-    then both pods are counted and nothing more is sent to the node. (Nodes that we alone own are never
-    overcommitted.)
+    Here: capacity that another scheduler was observed to use before the bind is sent is not used again, even if it was
+    free at the decision. Only the kubelet can resolve two binds that are in flight at the same moment; then both pods
+    count and nothing more is sent to the node. (Nodes of one scheduler alone are never overcommitted.)
     """
     async with (
         embedded_cluster() as cluster,
@@ -374,16 +368,16 @@ LARGE = [container(requests={"memory": "32Gi"})]
 
 
 async def test_of_thirty_large_pods_as_many_are_bound_as_fit_and_hold_their_room_to_the_end() -> None:
-    """kubernetes #76772 (see #106884): a node got more memory's worth of pods than it has, and kubelets failed them.
+    """Kubernetes #76772 (see #106884): a node got pods with more memory than it has, and kubelets rejected them.
 
-    What happened: thirty pods of 32Gi each were created at once, and all went to one node of 70Gi. The report
-    ended in pods that were taken for finished by the scheduler while they still ran on the node, because
-    something ended their phase early.
+    What happened: thirty pods of 32Gi each were created at once, and all were bound to one node of 70Gi. The discussion
+    found pods that the scheduler considered ended while they still ran on the node, because their phase was ended
+    early.
 
     Conditions: large pods in a burst; pods that terminate slowly.
 
-    Ours: of a burst as many pods are bound as fit, and a pod that is being deleted holds its room until it is
-    gone or its phase says that it has ended, be its grace period ever so long.
+    Here: of a burst as many pods are bound as fit, and a pod that is being deleted holds its capacity until it is gone
+    or its phase is final, however long its grace period is.
     """
     async with scheduled(workers=4) as (cluster, running):
         pods, queue = running.fast_path.cluster.pods, running.fast_path.queue
@@ -412,16 +406,16 @@ async def test_of_thirty_large_pods_as_many_are_bound_as_fit_and_hold_their_room
 @pytest.mark.real_time
 @pytest.mark.parametrize("history", ["kept", "lost"])
 async def test_nothing_is_bound_to_a_node_whose_deletion_was_missed(history: str) -> None:
-    """kubernetes #94437 (and #56261): a node's deletion that the scheduler never heard of kept the node alive for it.
+    """Kubernetes #94437 (and #56261): the scheduler kept using a node whose deletion it had missed.
 
-    What happened: the watch lost the deletion of a node. The scheduler went on choosing the node for pods that
-    could then never run, until it was restarted.
+    What happened: the watch lost the deletion of a node. The scheduler continued to choose the node for pods that could
+    then never run, until it was restarted.
 
-    Conditions: the connection of the watch breaks, and the node is deleted before it is back; the server still
-    has the history to resume from, or has it no more (410).
+    Conditions: the connection of the watch breaks, and the node is deleted before it is restored; the server still has
+    the history to resume from, or no longer has it (410).
 
-    Ours: once the watch is back, resumed or taken anew, a node that no longer exists is forgotten and nothing is
-    bound to it.
+    Here: once the watch works again, resumed or restarted, a node that no longer exists is removed and nothing is bound
+    to it.
     """
     async with watching() as (cluster, relay, running):
         await cluster.add_node("gone")

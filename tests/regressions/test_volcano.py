@@ -1,4 +1,4 @@
-"""Faults that Volcano had: what happened, on which conditions, and what is done here."""
+"""Faults of Volcano: what happened, under which conditions, and what this scheduler does."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from .stages import HeldBinds, HeldResults, millicores, refusal, scheduled
 
 
 async def test_room_is_taken_from_the_moment_a_bind_is_under_way() -> None:
-    """Volcano #1383: room was not taken before the bind had succeeded, so slow binds overcommitted nodes.
+    """Volcano #1383: capacity was not reserved before the bind had succeeded, so slow binds overcommitted nodes.
 
-    What happened: binds ran beside the scheduling loop. Under load one took more than a second, the next session
-    began with a cache that did not count the pods under way, and kubelets failed what it sent to the same room
+    What happened: binds ran beside the scheduling loop. Under load one took more than a second, the next session began
+    with a cache that did not count the pods in flight, and kubelets rejected what it bound to the same capacity
     (OutOfcpu).
 
     Conditions: an API server that answers binds slowly.
 
-    Ours: room is taken before the bind is sent and held until its outcome is known; who finds none left waits,
-    and is woken if the bind comes to nothing.
+    Here: capacity is reserved before the bind is sent and held until its outcome is known; a pod that finds none left
+    waits, and is woken if the bind fails.
     """
     async with scheduled(workers=4) as (cluster, running):
         held = HeldBinds(running.fast_path)
@@ -49,12 +49,12 @@ LEASES = "/apis/coordination.k8s.io/v1/namespaces/default/leases"
 async def test_two_replicas_that_both_create_the_lease_become_leader_and_standby() -> None:
     """Volcano #5074: of two replicas that started at the same time one panicked over an object that both created.
 
-    What happened: each replica looked for the default queue before it had the lease, did not find it, and created
-    it. The later one was answered AlreadyExists, took that for fatal, and restarted.
+    What happened: each replica read the default queue before it had the lease, did not find it, and created it. The
+    later one received AlreadyExists, treated that as fatal, and restarted.
 
-    Conditions: two replicas start on a cluster that has none of their objects; both look before either creates.
+    Conditions: two replicas start on a cluster that has none of their objects; both read before either creates.
 
-    Ours: what replicas share is the lease alone. Losing the race to create it makes a standby, and ends nobody.
+    Here: replicas share only the lease. The one that loses the race to create it becomes a standby, and does not end.
     """
     tap = Tap()
 
@@ -77,7 +77,7 @@ async def test_two_replicas_that_both_create_the_lease_become_leader_and_standby
             leads = [each.metrics()['leader_election_master_status{name="one"}'] for each in (one, other)]
             assert sorted(leads) == [0, 1]
             (lease,) = (await cluster.ask("GET", LEASES))["items"]
-            # The loser has seen who won, and goes on asking.
+            # The loser has observed the winner, and continues to read the lease.
             asked = tap.count(reads)
             await until(lambda: tap.count(reads) > asked + 1)
             leader = (one, other)[leads.index(1)]
@@ -87,18 +87,18 @@ async def test_two_replicas_that_both_create_the_lease_become_leader_and_standby
 
 
 async def test_nothing_is_decided_on_a_part_of_the_pods(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Volcano #5174 (of the agent scheduler: #5167, #5819): scheduling began before all that was listed was known.
+    """Volcano #5174 (of the agent scheduler: #5167, #5819): scheduling began before all listed objects were known.
 
-    What happened: a start waited until the informers had their lists, not until the handlers had put them into
-    the scheduler's own cache. The first decisions after a restart saw some of the pods and nodes, and
-    overcommitted nodes whose pods had not been taken in yet, or met half-made entries and panicked.
+    What happened: a start waited until the informers had their lists, not until the handlers had applied them to the
+    scheduler's own cache. The first decisions after a restart saw some of the pods and nodes, and overcommitted nodes
+    whose pods had not been applied yet, or met incomplete entries and panicked.
 
-    Conditions: a restart on a cluster with pods, and a list that takes more than a moment to be taken in.
+    Conditions: a restart on a cluster with pods, and a list that takes more than a moment to apply.
 
-    Ours: nothing is decided before the last object of the first lists of nodes and of pods is in the ledger or
-    the queue.
+    Here: nothing is decided before the last object of the first lists of nodes and of pods is in the ledger or the
+    queue.
     """
-    # Objects are taken in one by one, and others get their turn in between.
+    # Objects are applied one by one, with other work in between.
     monkeypatch.setattr("agent_scheduler.kube.reflector.SLICE", 1)
     async with embedded_cluster() as cluster:
         await cluster.add_node("n1", cpu="1")
@@ -131,17 +131,17 @@ async def test_nobody_is_refused_before_the_nodes_are_known() -> None:
 
 
 async def test_a_pod_that_changed_after_its_decision_is_decided_anew() -> None:
-    """Volcano #6010: a decision on an object that the API server has in a newer version already.
+    """Volcano #6010: a decision used an object that the API server already had in a newer version.
 
-    What happened: a pod group was changed while the scheduler's cache still had its old policy. Pods that came in
-    that window were bound by the old one, as a part of a gang that should have been whole.
+    What happened: a PodGroup was changed while the scheduler's cache still had its old policy. Pods that arrived in
+    that window were bound by the old one, as a part of a gang that should have been complete.
 
-    Conditions: an object changes at the server, the watch has not told yet, and a decision is carried out.
+    Conditions: an object changes at the server, the watch has not delivered it yet, and a decision is carried out.
 
-    Ours, where there are no pod groups: a decision is carried out only on the pod that it was made for, as it was
-    then. What the watch has told of by then (a change, a deletion) is looked at before room is taken, and a pod
-    that is deleted while it loses a race is neither retried nor spoken of. What the watch has not told of is left
-    to the server's own checks, by UID.
+    Here, without PodGroups: a decision is carried out only for the pod for which it was made, as it was then. What the
+    watch has delivered by then (a change, a deletion) is checked before capacity is reserved, and a pod that is deleted
+    while it loses a conflict is neither retried nor reported. What the watch has not delivered is left to the server's
+    own checks, by UID.
     """
     async with scheduled() as (cluster, running):
         held = HeldResults(running.fast_path)

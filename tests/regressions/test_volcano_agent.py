@@ -1,4 +1,4 @@
-"""Faults that Volcano's agent scheduler had: what happened, on which conditions, and what is done here."""
+"""Faults of Volcano's agent scheduler: what happened, under which conditions, and what this scheduler does."""
 
 from __future__ import annotations
 
@@ -24,26 +24,26 @@ from .links import watching
 from .stages import HeldBinds, millicores, refusal, scheduled
 
 WORKERS = 3
-#: What `raising_for_some` is about.
+#: The toleration for which `raising_for_some` raises.
 TOLERATED = [{"key": "boom", "operator": "Exists"}]
 
 
 async def test_no_worker_dies_with_a_pod() -> None:
-    """Volcano #5146 and #5147 (agent scheduler): what one pod's cycle broke ended every worker.
+    """Volcano #5146 and #5147 (agent scheduler): a failure in one pod's cycle ended every worker.
 
-    What happened: workers shared one action, one framework and one cycle state. Two cycles at a time wrote the
-    same maps, which ends a Go process; a panic in a plugin, which nothing recovered from, did the same. Each
-    restart met the same pods.
+    What happened: workers shared one action, one framework and one cycle state. Two concurrent cycles wrote the same
+    maps, which ends a Go process; a panic in a plugin, from which nothing recovered, did the same. Each restart met the
+    same pods.
 
     Conditions: several workers; a pod on which a plugin raises.
 
-    Ours: whatever a cycle raises is that pod's failure. It is reported and backs off; every worker goes on.
+    Here: an exception in a cycle is that pod's failure. It is reported and backs off; every worker continues.
     """
     profiles = (raising_for_some(Depends.NODE, lambda _: True),)
     async with scheduled(profiles=profiles, workers=WORKERS) as (cluster, running):
         await cluster.add_node("n1")
         await until(lambda: running.fast_path.ledger.rows)
-        # More than there are workers, so that each of them meets one if it lives.
+        # More than there are workers, so that each of them meets one.
         for number in range(WORKERS * 2):
             await cluster.add_pod(f"bad{number}", tolerations=TOLERATED)
         for number in range(WORKERS * 2):
@@ -56,17 +56,15 @@ async def test_no_worker_dies_with_a_pod() -> None:
 
 @pytest.mark.parametrize("seen", ["listed", "watched"])
 async def test_a_pod_on_an_unknown_node_harms_nobody_and_counts_when_the_node_appears(seen: str) -> None:
-    """Volcano #5924 (agent scheduler; also #5167, #5179): a pod on a node that nobody knows ended the process.
+    """Volcano #5924 (agent scheduler; also #5167, #5179): a pod on an unknown node ended the process.
 
-    What happened: a pod was bound to a node that the cache did not have, because the node was deleted under its
-    pods, or was filtered out. The cache kept a placeholder without a node for it, the next incremental snapshot
-    included the placeholder and dereferenced what was not there. Each restart met the same pod and panicked
-    again.
+    What happened: a pod was bound to a node that the cache did not have, because the node was deleted under its pods,
+    or was filtered out. The cache kept a placeholder without a node for it, the next incremental snapshot included the
+    placeholder and dereferenced the missing node. Each restart met the same pod and panicked again.
 
-    Conditions: one bound pod whose node does not exist, and one pod that waits.
+    Conditions: one bound pod whose node does not exist, and one waiting pod.
 
-    Ours: such a pod is known without a node's row; it harms no decision, and takes its room should the node
-    appear.
+    Here: such a pod is known without a node's row; it affects no decision, and uses its capacity if the node appears.
     """
     async with embedded_cluster() as cluster:
         if seen == "listed":
@@ -90,17 +88,17 @@ BURST = 100
 
 
 async def test_a_node_with_room_for_all_costs_no_pod_a_second_attempt() -> None:
-    """Volcano #5939 (agent scheduler): the faster the workers, the more of their decisions were thrown away.
+    """Volcano #5939 (agent scheduler): the faster the workers, the more of their decisions were discarded.
 
-    What happened: the binder accepted one bind for each version of a node that a worker had seen. All other
-    decisions on that version were conflicts, though the node had room for dozens, and went round again; six
-    workers were slower than four.
+    What happened: the binder accepted one bind for each version of a node that a worker had seen. All other decisions
+    on that version were conflicts, though the node had capacity for dozens, and were retried; six workers were slower
+    than four.
 
     Conditions: a burst of small pods, few nodes, several workers.
 
-    Ours, under the default policy: a decision whose node has changed is asked again of the live ledger, and
-    stands as long as the pod still fits. A race is lost only where room was lost. (`strict` keeps the peer's
-    rule, on request.)
+    Here, with the default policy: a decision whose node has changed is checked again on the live ledger, and holds as
+    long as the pod still fits. A conflict is lost only if capacity was lost. (`strict` keeps the agent scheduler's
+    rule.)
     """
     async with embedded_cluster() as cluster:
         await cluster.add_node("n1", cpu="64")
@@ -110,24 +108,24 @@ async def test_a_node_with_room_for_all_costs_no_pod_a_second_attempt() -> None:
             decided = sum(running.reports.counts[f"worker {index}"] for index in range(6))
             assert decided == BURST
             assert (running.reports.conflicts, running.reports.urgent) == (0, {})
-            # Without races this would prove nothing.
+            # Without conflicts this would prove nothing.
             assert running.reports.revalidated > 0
 
 
 @pytest.mark.real_time
 @pytest.mark.parametrize("watch", ["tells", "is cut"])
 async def test_a_bind_does_not_reach_the_successor(watch: str) -> None:
-    """Volcano agent scheduler: a pod made again under its name was taken for the one that was decided on.
+    """Volcano agent scheduler: a pod recreated under its name was treated as the one that was decided.
 
-    What happened: tasks on a node are keyed by namespace and name. A pod that was deleted and made again while
-    its predecessor's bind was under way met "already on node" at each attempt and was retried without end; a
-    binding without the pod's UID would even have bound the successor by a decision that was never about it.
+    What happened: tasks on a node are keyed by namespace and name. A pod that was deleted and recreated while its
+    predecessor's bind was in flight got "already on node" at each attempt and was retried endlessly; a bind without the
+    pod's UID would even have bound the successor by a decision for the predecessor.
 
-    Conditions: a StatefulSet's pod, say: deleted and created again under its name, of another size, while a bind
-    is on its way.
+    Conditions: for example a StatefulSet's pod: deleted and created again under its name, of another size, while a bind
+    is in flight.
 
-    Ours: pods are known by UID, and every binding carries it, so the server refuses what was meant for the
-    predecessor. The successor is decided on for itself and bound once.
+    Here: pods are identified by UID, and every bind contains it, so the server rejects a bind for the predecessor. The
+    successor is decided separately and bound once.
     """
     async with watching() as (cluster, relay, running):
         pods = running.fast_path.cluster.pods
@@ -151,25 +149,25 @@ async def test_a_bind_does_not_reach_the_successor(watch: str) -> None:
         await until(lambda: running.reports.attempts["scheduled"])
         assert await cluster.placed() == {"a": "large"}
         assert set(running.fast_path.ledger.placements) == {second}
-        # While no watch tells of the successor, the pod that is gone is tried again and refused again.
+        # While no watch delivers the successor, the deleted pod is retried and rejected again.
         outcomes = running.reports.outcomes
         assert (outcomes["bound"], set(outcomes)) == (1, {"recreated", "bound"})
 
 
 @pytest.mark.parametrize("policy", list(ConflictPolicy))
 async def test_a_node_that_came_back_is_used_at_once(policy: ConflictPolicy) -> None:
-    """Volcano agent scheduler: a node that was deleted and came back under its name could not be used until a restart.
+    """Volcano agent scheduler: a node that was deleted and recreated under its name was unusable until a restart.
 
-    What happened: the binder remembers for each node the generation of its last bind, and accepts only newer
-    ones. A result under way when the node was deleted wrote its large old generation for the new node, whose own
-    count began at zero and rises with binds alone: no bind could ever be newer. Deleted nodes also stayed in the
-    list that snapshots are made from.
+    What happened: the binder stores for each node the generation of its last bind, and accepts only newer ones. A
+    result in flight when the node was deleted stored its large old generation for the new node, whose own count began
+    at zero and grows only with binds: no bind could ever be newer. Deleted nodes also stayed in the list from which
+    snapshots are made.
 
-    Conditions: a busy node is replaced under its name while results and binds to it are under way; the rule on
-    versions (`strict`) applies.
+    Conditions: a busy node is replaced under its name while results and binds to it are in flight; the rule on versions
+    (`strict`) applies.
 
-    Ours: versions only rise, also over a node's end, so whatever is under way is outdated and the new node can be
-    used at once.
+    Here: versions only grow, also across a node's deletion, so everything in flight is outdated and the new node is
+    usable at once.
     """
     async with scheduled(policy=policy, workers=2, max_urgent_retries=20) as (cluster, running):
         ledger = running.fast_path.ledger
@@ -190,7 +188,7 @@ async def test_a_node_that_came_back_is_used_at_once(policy: ConflictPolicy) -> 
         for number in range(9):
             await cluster.add_pod(f"new{number}", cpu="100m")
         await until(lambda: running.reports.attempts["scheduled"] == 30)
-        # The bind that was under way counts on the new node: the server has the pod there.
+        # The bind in flight counts on the new node: the server has the pod there.
         assert millicores(ledger, "n1") == 1000
         assert set((await cluster.placed()).values()) == {"n1"}
 
@@ -199,17 +197,16 @@ RETRIES = 3
 
 
 async def test_a_pod_that_always_loses_backs_off_and_others_are_bound() -> None:
-    """Volcano agent scheduler: a pod that can never win a race is retried at once, for ever, before all others.
+    """Volcano agent scheduler: a pod that always loses conflicts is retried at once, endlessly, before all others.
 
-    What happened: a result without a usable candidate is queued again as urgent, which goes before every
-    PriorityClass, has no backoff and no bound, and resets the pod's attempts. What fails each time (an empty list
-    of candidates, a name that is still taken on the node) becomes a loop that uses a whole CPU and starves all
-    other pods.
+    What happened: a result without a usable candidate is queued again as urgent, which precedes every PriorityClass,
+    has no backoff and no limit, and resets the pod's attempts. A permanent failure (an empty list of candidates, a name
+    that is still taken on the node) becomes a loop that uses a whole CPU and starves all other pods.
 
-    Conditions: a pod whose candidates are gone whenever the binder looks; one worker; a pod that waits behind it.
+    Conditions: a pod whose candidates are gone whenever the binder checks; one worker; a pod that waits behind it.
 
-    Ours: so many urgent retries in a row and no more; then an ordinary backoff as after an error. Others get
-    their turn.
+    Here: a limited number of urgent retries in a row; then an ordinary backoff as after an error. Other pods are
+    scheduled.
     """
     slow = {"initial_backoff": 60, "max_backoff": 60}
     async with scheduled(workers=1, max_urgent_retries=RETRIES, **slow) as (cluster, running):
@@ -234,16 +231,14 @@ async def test_a_pod_that_always_loses_backs_off_and_others_are_bound() -> None:
 
 @pytest.mark.parametrize("phase", ["Succeeded", "Failed"])
 async def test_the_room_of_a_pod_that_ended_is_free_while_its_object_stays(phase: str) -> None:
-    """Volcano agent scheduler: pods that had ended held their room until their objects were deleted.
+    """Volcano agent scheduler: ended pods held their capacity until their objects were deleted.
 
-    What happened: the binder changed the informer's pod, so the handlers no longer saw it leave the queue; each
-    later update put the task back as it was when it was bound. A pod that succeeded or failed was never
-    recognised as ended.
+    What happened: the binder changed the informer's pod, so the handlers did not notice that it left the queue; each
+    later update restored the task as it was at its bind. A pod that succeeded or failed was never recognized as ended.
 
     Conditions: short-lived pods whose objects stay (Jobs keep theirs for long).
 
-    Ours: a pod that has ended holds nothing, though its object stays; a label that changes on a bound pod changes
-    no room.
+    Here: an ended pod holds nothing, though its object stays; a label that changes on a bound pod changes no capacity.
     """
     async with scheduled() as (cluster, running):
         await cluster.add_node("n1", cpu="1")
@@ -255,7 +250,7 @@ async def test_the_room_of_a_pod_that_ended_is_free_while_its_object_stays(phase
         await cluster.patch(f"{PODS}/first/status", {"status": {"phase": phase}})
         await until(lambda: running.reports.attempts["scheduled"] == 2)
         assert await cluster.placed() == {"first": "n1", "second": "n1"}
-        # What happens to the object afterwards takes nothing and gives nothing.
+        # Later changes of the object use and release nothing.
         await cluster.patch(f"{PODS}/first", {"metadata": {"labels": {"a": "c"}}})
         await cluster.add_pod("third", cpu="1")
         assert await refusal(cluster, "third") == "0/1 nodes are available: 1 Insufficient cpu."
@@ -267,15 +262,15 @@ async def test_the_room_of_a_pod_that_ended_is_free_while_its_object_stays(phase
 
 
 async def test_a_gated_pod_takes_nothing_from_others() -> None:
-    """Volcano agent scheduler: gated pods were scheduled, took room, and were refused by the server, over and over.
+    """Volcano agent scheduler: gated pods were scheduled, used capacity, and were rejected by the server, repeatedly.
 
-    What happened: nothing asks for schedulingGates before a pod is queued. A gated pod got a node and room, the
-    API server refused its binding, and the pod was retried for as long as the gate stood, keeping others from the
-    room each time.
+    What happened: schedulingGates are not checked before a pod is queued. A gated pod got a node and capacity, the API
+    server rejected its bind, and the pod was retried as long as the gate existed, keeping other pods from the capacity
+    each time.
 
-    Conditions: a gated pod is first in the queue, and an ordinary pod needs the same room.
+    Conditions: a gated pod is first in the queue, and an ordinary pod needs the same capacity.
 
-    Ours: a gated pod is not tried, takes no room and costs no request; when its last gate goes it is tried at
+    Here: a gated pod is not tried, uses no capacity and costs no request; when its last gate is removed it is tried at
     once.
     """
     tap = Tap()
@@ -296,16 +291,16 @@ async def test_a_gated_pod_takes_nothing_from_others() -> None:
 
 
 async def test_the_room_of_a_refused_bind_goes_to_the_next_pod_at_once() -> None:
-    """Volcano agent scheduler: the room of a bind that failed stayed taken in the workers' snapshots.
+    """Volcano agent scheduler: the capacity of a failed bind stayed used in the workers' snapshots.
 
-    What happened: a refused bind removed its task from the cached node without raising the node's generation, so
-    snapshots went on counting it until something else changed the node. Pods that would have fitted were refused.
+    What happened: a rejected bind removed its task from the cached node without raising the node's generation, so
+    snapshots still counted it until something else changed the node. Pods that would have fitted were rejected.
 
-    Conditions: the API server refuses a bind for good (an admission webhook, say); nothing else happens on the
-    node.
+    Conditions: the API server rejects a bind permanently (for example an admission webhook); nothing else happens on
+    the node.
 
-    Ours: giving room back is a change of the node like taking it. It is seen by the next decision, and wakes who
-    waits for it.
+    Here: releasing capacity is a change of the node like using it. The next decision sees it, and it wakes waiting
+    pods.
     """
     slow = {"initial_backoff": 60, "max_backoff": 60}
     async with scheduled(disturb=denied("denied/"), workers=4, **slow) as (cluster, running):
@@ -322,20 +317,20 @@ async def test_the_room_of_a_refused_bind_goes_to_the_next_pod_at_once() -> None
 
 
 async def test_room_that_becomes_free_while_a_pod_is_refused_is_not_missed() -> None:
-    """Volcano agent scheduler: what happened between a pod's refusal and its return to the queue woke nobody.
+    """Volcano agent scheduler: events between a pod's rejection and its return to the queue woke no pod.
 
-    What happened: hints and wake-ups never reach refused pods there, since every refusal is filed as an error; an
-    event that frees room changes nothing before the pod's backoff, up to ten seconds, has passed. (kube-scheduler
-    keeps the events that arrive while a pod is being tried, for the same reason.)
+    What happened: hints and wake-ups never reach rejected pods, because every rejection is stored as an error; an event
+    that frees capacity changes nothing before the pod's backoff, up to ten seconds, has passed. (kube-scheduler keeps
+    the events that arrive during a pod's attempt, for the same reason.)
 
-    Conditions: room becomes free in the very moment in which a pod is refused for want of it.
+    Conditions: capacity becomes free at the moment in which a pod is rejected for lack of it.
 
-    Ours: an event that comes while a pod is in flight is put to that pod when its attempt fails.
+    Here: an event during a pod's attempt is checked for that pod when the attempt fails.
     """
     happens: list[Callable[[], None]] = []
 
     class Interrupted(NodeResourcesFit):
-        """In whose refusal something happens before the queue learns of it."""
+        """A filter during whose rejection something happens before the queue is notified."""
 
         def reasons(self, state: Any, nodes: Any, rows: Any) -> Mapping[str, int]:
             told = super().reasons(state, nodes, rows)
@@ -361,16 +356,16 @@ async def test_room_that_becomes_free_while_a_pod_is_refused_is_not_missed() -> 
 
 
 async def test_the_echo_of_our_own_condition_does_not_end_a_backoff() -> None:
-    """Volcano agent scheduler: a pod whose bind failed was tried again at once, and was in two queues.
+    """Volcano agent scheduler: a pod whose bind failed was retried at once, and was in two queues.
 
-    What happened: the failed bind put the pod into backoff, but the condition that was written about it came back
-    over the watch as an update, and the handler queued the pod as active besides. There was no backoff, and each
-    pod counted twice.
+    What happened: the failed bind put the pod into backoff, but the condition that was written about it returned over
+    the watch as an update, and the handler also queued the pod as active. There was no backoff, and each pod counted
+    twice.
 
-    Conditions: a bind that the server refuses for good; the watch tells of the condition that was written.
+    Conditions: a bind that the server rejects permanently; the watch delivers the condition that was written.
 
-    Ours: a pod is in one place, by UID. An update that says nothing new about what it needs leaves it there,
-    backoff and all.
+    Here: a pod is in one place, by UID. An update that does not change its requirements leaves it there, in its
+    backoff.
     """
     tap = Tap()
     tap.harm = denied()
@@ -382,7 +377,7 @@ async def test_the_echo_of_our_own_condition_does_not_end_a_backoff() -> None:
         queue = running.fast_path.queue
         assert queue.where(uid) is Place.BACKOFF
         assert sum(queue.pending()) == 1
-        # Another pod goes all the way: had the first been active, it would have been before it.
+        # Another pod is bound: had the first been active, it would have come before it.
         tap.harm = lambda _request: None
         await cluster.add_pod("b")
         await until(cluster.placed)
@@ -391,21 +386,21 @@ async def test_the_echo_of_our_own_condition_does_not_end_a_backoff() -> None:
 
 
 async def test_a_cycle_sees_one_state_and_the_binder_the_newest() -> None:
-    """Volcano agent scheduler: what a cycle looked at changed under it, or was the cluster's own and was changed by it.
+    """Volcano agent scheduler: a cycle's state changed during the cycle, or the cycle changed the cluster's own state.
 
-    What happened: the binder wrote the node's name into the informer's own pod, which all handlers share, so
-    deletions and ends of pods were no longer recognised; workers shared one cycle state; and a snapshot kept
-    references to what the cache went on changing. Decisions were made on a state that never existed.
+    What happened: the binder wrote the node's name into the informer's own pod, which all handlers share, so deletions
+    and ends of pods were no longer recognized; workers shared one cycle state; and a snapshot kept references to what
+    the cache continued to change. Decisions were made on a state that never existed.
 
-    Conditions: a bind is accounted for while a cycle is half done.
+    Conditions: a bind is accounted for during a cycle.
 
-    Ours: workers share one snapshot, which nobody writes between the beginning and the end of a cycle, whatever
-    becomes of the ledger meanwhile. What it missed is found by the binder, on the ledger itself.
+    Here: workers share one snapshot, which does not change between the beginning and the end of a cycle, whatever
+    happens to the ledger meanwhile. The binder detects what it missed, on the ledger itself.
     """
     seen: list[tuple[Any, Any]] = []
 
     def meddle(nodes: Any) -> bool:
-        """Lets the foreign pod take the node in the middle of the first cycle, and notes what that cycle saw."""
+        """Let the foreign pod use the node in the middle of the first cycle, and record what that cycle saw."""
         if not seen:
             ledger = running.fast_path.ledger
             assert nodes is not ledger.columns
@@ -425,13 +420,13 @@ async def test_a_cycle_sees_one_state_and_the_binder_the_newest() -> None:
         for before, after in zip(*seen, strict=True):
             assert np.array_equal(before, after)
         assert millicores(running.fast_path.ledger, "n1") == 1000
-        # The cycle let the pod pass; the binder did not, and the next cycle knew why.
+        # The cycle accepted the pod; the binder did not, and the next cycle knew why.
         assert running.reports.conflicts == 1
         assert running.reports.outcomes == {}
         assert await cluster.placed() == {}
 
 
-#: The peer's three annotations, as its own binder writes them.
+#: The agent scheduler's three annotations, as its own binder writes them.
 BOUGHT = {
     "volcano.sh/scheduling-priority": "999999",
     "volcano.sh/scheduling-priority-reason": "BindingConflict",
@@ -442,14 +437,13 @@ BOUGHT = {
 async def test_the_pod_of_higher_priority_goes_first_whatever_the_other_claims() -> None:
     """Volcano agent scheduler: an annotation that any user may set puts a pod before every other.
 
-    What happened: the urgency of a pod that lost a race is kept in an annotation of the pod
-    (`volcano.sh/scheduling-priority`), and the queue reads it from there for every pod. Whoever writes a large
-    number into their own pod goes before all PriorityClasses and before real retries.
+    What happened: the urgency of a pod that lost a conflict is stored in an annotation of the pod
+    (`volcano.sh/scheduling-priority`), and the queue reads it from there for every pod. A user who writes a large
+    number into a pod's annotation precedes all PriorityClasses and real retries.
 
-    Conditions: a pod with the annotation, and one of a higher PriorityClass, wait for the same room.
+    Conditions: a pod with the annotation, and one of a higher PriorityClass, wait for the same capacity.
 
-    Ours: urgency is a field of the queue's own entry. Nothing that a pod's author writes counts but its
-    PriorityClass.
+    Here: urgency is a field of the queue's own entry. Of a pod's own fields only its PriorityClass counts.
     """
     async with embedded_cluster() as cluster:
         await cluster.add_priorities(important=1000)

@@ -43,7 +43,7 @@ class GateSafety(Judge):
         self._cluster = cluster
         #: Identity -> name -> queue, of the queues by which the process counts.
         self._queues: dict[str, dict[str, Any]] = {}
-        #: Identity -> UIDs of pods whose gate the process has decided to remove.
+        #: Identity -> UIDs of pods whose gate the process has decided to remove since it last began to remove gates.
         self._let_past: dict[str, set[str]] = {}
         #: Identity -> groups whose objects the process has observed so far.
         self._observed: dict[str, set[str]] = {}
@@ -130,6 +130,8 @@ class GateSafety(Judge):
         cluster: Any = fast_path.cluster
         events.admitted = let_past
         hear_before(events, "held", held)
+        # It no longer removes the gates that are still there: these pods wait for their queue again.
+        hear_before(gated, "stop", self._let_past.setdefault(process.identity, set()).clear)
         hear_before(cluster, "set_queue", lambda queue: known.update({queue.name: queue}))
         hear_before(cluster, "delete_queue", lambda queue: known.pop(queue.name, None))
         self._hear(process, fast_path, fast_path._messages.messenger)

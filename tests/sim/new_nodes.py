@@ -29,11 +29,13 @@ _IRREGULAR = (
     ),
     *("pod_changed", "members_deleted", "pod_deleted", "shards_changed", "room_taken", "fleet_changed"),
 )
+#: Seconds from the last effect of a fault until every process has observed and reported what faults have changed.
+_OBSERVED = 5.0
 
 
 @dataclass(slots=True)
 class _New:
-    """A node, the UIDs of the pods for which it was added, and the number of irregular faults by then."""
+    """A node, the UIDs of the pods for which it was added, and how many irregular faults every process had observed."""
 
     pods: tuple[str, ...]
     troubles: int
@@ -60,11 +62,19 @@ class NewNodes(Judge):
     def _troubles(self) -> int:
         return sum(self.world.plan.fired[name] for name in _IRREGULAR)
 
+    def _observed(self) -> int:
+        """Return the number of irregular faults so far, or 0 while a late watch may still hide their changes.
+
+        A process whose watch of nodes is silent binds members to a node as it was before, and the kubelet rejects them.
+        """
+        is_calm = self.world.loop.time() >= self.world.plan.calm_at + _OBSERVED
+        return self._troubles() if is_calm else 0
+
     def _decided(self, _pod: Any, new: Any) -> None:
         if new is not self._last:
             self._last = new
             uids = tuple(each.uid for each in new.pods)
-            self._coming[new.group.name].append(_New(uids, self._troubles()))
+            self._coming[new.group.name].append(_New(uids, self._observed()))
 
     def _node(self, event: Event) -> None:
         name = event.record.name

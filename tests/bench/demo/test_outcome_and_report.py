@@ -1,4 +1,4 @@
-"""What is said of a run: verdict, table, JSON, live view and report."""
+"""The output of a run: verdict, table, JSON, live view and report."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from bench.harness.watching import FreeCapacity, Observer, Track
 
 
 def outcome(**changes: Any) -> Outcome:
-    """A run of ten pods at ten a second, each bound 20 ms after it was sent."""
+    """Return a run of ten pods at ten a second, each bound 20 ms after it was sent."""
     track = Track(Batch(name="p", count=10))
     track.created = track.bound_count = 10
     for number in range(10):
@@ -90,7 +90,7 @@ def test_the_last_screen_says_what_was_asked_and_what_to_try_next() -> None:
     placed = "10 pods are bound, half of them within 20.0 ms, 99 % within 20.0 ms."
     assert f"{placed} The scheduler used 10.00 ms" in text
     assert "none is over its allocatable" in text
-    # What others take is said to be recorded.
+    # # The text states that the others' numbers are recorded.
     assert "recorded with a real API server on two cores, not measured now" in text
     assert "open out/r.html" in text
     assert len(text_of(summary(outcome(), None)).splitlines()) <= 24

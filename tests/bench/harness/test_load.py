@@ -24,7 +24,7 @@ refusal = partial(failure, details={"name": "x", "kind": "xs"})
 
 
 class Server:
-    """Answers what it is told to, in turn and then 201. `hold` keeps all answers back until it is set."""
+    """Returns the given answers in turn, and then 201. `hold` keeps all answers back until it is set."""
 
     def __init__(self, answers: Iterable[Response | Exception] = ()) -> None:
         self.answers = list(answers)

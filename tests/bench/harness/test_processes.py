@@ -40,7 +40,7 @@ Running = Callable[..., AbstractAsyncContextManager[Child]]
 
 @pytest.fixture
 def running(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Running:
-    """A child that runs this code."""
+    """Return a function that starts a child process with this code."""
 
     def start(name: str, code: str, **more: float) -> AbstractAsyncContextManager[Child]:
         monkeypatch.setattr(processes, "PROGRAM", (sys.executable, "-c", code))

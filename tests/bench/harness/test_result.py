@@ -1,4 +1,4 @@
-"""What is made of the moments that were seen."""
+"""Results that are computed from the observed times."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ CASE = Case(name="c", nodes=Nodes(count=1), load=Batch(name="b", count=1))
 
 @asynccontextmanager
 async def failing(*, cancelled: bool) -> AsyncIterator[Site]:
-    """A site whose cluster dies at once, perhaps because the run is being cancelled."""
+    """Build a site whose cluster fails at once, optionally because the run is being cancelled."""
     task = asyncio.current_task()
     assert task is not None
     if cancelled:

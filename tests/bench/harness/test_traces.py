@@ -1,4 +1,4 @@
-"""Trace readers: what a good file becomes, and where a bad one is said to be bad."""
+"""Trace readers: the pods and nodes of a valid file, and the place that an error names in an invalid one."""
 
 from __future__ import annotations
 

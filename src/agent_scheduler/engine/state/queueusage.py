@@ -523,7 +523,7 @@ class QueueUsage:
         """Return why queues have no room for `minimum` of these pods together; None if they have.
 
         If there are fewer pods, because others have gates, all of them count. The shortfall is that of the first ones,
-        in their order. Without room, each of the pods waits until there is room for that many.
+        in their order. Without room, each of the pods waits until all of these queues have room for that many.
         """
         if not self.active:
             return None
@@ -539,15 +539,16 @@ class QueueUsage:
             add_to(wanted.setdefault(self.queue_of(pod), {}), self._vector(pod.cls))
         headroom = self.book.headroom()
         first = [pod.uid for pod in pods[:minimum]]
-        shorts = [headroom.take(queue, total, first) for queue, total in wanted.items() if queue]
+        wanted.pop("", None)
+        shorts = [headroom.take(queue, total, first) for queue, total in wanted.items()]
         for pod in pods:
             queue = self.queue_of(pod)
             self._called.pop(pod.uid, None)
             if pod.uid in self.gated.keeping:
                 self._over[pod.uid] = None
             elif queue:
-                vector = wanted.get(queue) or self._vector(pod.cls)
-                self.waiting.add(pod.uid, {queue: vector}, turn_of_pod(pod))
+                own = {queue: wanted.get(queue) or self._vector(pod.cls)}
+                self.waiting.add(pod.uid, own | wanted, turn_of_pod(pod))
         return next(short for short in shorts if short is not None)
 
     def admit(self, pod: PodInfo) -> str:

@@ -254,6 +254,20 @@ def test_a_gang_that_its_queue_cannot_hold_waits_whole_and_a_member_that_leaves_
     assert world.called == ["m0", "m1"]
 
 
+def test_a_member_in_a_queue_with_room_waits_for_the_full_queue_of_its_gang() -> None:
+    world = World(queue("full", "2"), queue("wide"))
+    world.ledger.set_pod(pod("first", "full", cpu="2"), "n")
+    members = [pod("m0", "full"), pod("m1", "full"), pod("m2", "wide")]
+    assert world.usage.gang_full(members, 3) is not None
+    assert not world.usage.waiting.would_fit(world.usage.book.headroom())
+    world.usage.seen(members[2])
+    assert world.called == [], "it waits for its own queue, too"
+    world.usage.left("m0")
+    world.usage.left("m1")
+    world.ledger.remove_pod("first")
+    assert world.called == ["m2"]
+
+
 steps = st.lists(
     st.tuples(
         st.sampled_from(["place", "remove", "queue", "no queue", "namespace", "group"]),
