@@ -22,16 +22,11 @@ NO_WIRING: Final[Mapping[str, frozenset[str]]] = {
 ALLOWED: Final[Mapping[str, frozenset[str]]] = {
     "wide": frozenset(
         {
-            "BatchMessages",
-            "BatchScheduler",
-            "GroupCommitter",
-            "Pictures",
             "Session",
         }
     ),
     "optional": frozenset(
         {
-            "BatchScheduler.shard_full",
             "Session.book",
             "Session.promises",
             "SessionNodes.nominations",

@@ -122,8 +122,8 @@ class GroupCommitter:
         profile: Profile,
         clock: Callable[[], float],
         try_again: Callable[[], None],
-        admission: Admission,
     ) -> None:
+        """Create the committer; `try_again` makes a session due."""
         self._cluster = cluster
         self._commit = commit
         self._owner = AttemptOwner(outcomes, outcomes)
@@ -132,7 +132,7 @@ class GroupCommitter:
         self.profile = profile
         self._clock = clock
         self._try_again = try_again
-        self._admission = admission
+        self._admission = cluster.ledger.usage
 
     def on(self, snapshot: Snapshot, trial: Trial) -> TrialCommitter:
         """Return the `Committer` of a session on this trial."""

@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from agent_scheduler import __version__
-from agent_scheduler.batch.scheduler import BatchScheduler
+from agent_scheduler.batch.scheduler import BatchScheduler, FastPathParts
 from agent_scheduler.batch.settings import batch_settings_of
 from agent_scheduler.binding.queue_admission import ALWAYS, Election
 from agent_scheduler.config.load import ConfigurationSource, to_dict
@@ -234,15 +234,17 @@ class SchedulerProcess(Process):
                 batch_settings,
                 profile=fast_path.profile(batch_settings.scheduler_name),
                 waiting=waiting,
-                cluster=fast_path.cluster,
-                binder=fast_path.binder,
-                writes=fast_path.writes,
-                evict=fast_path.evict,
-                pdbs=fast_path.pdbs,
+                parts=FastPathParts(
+                    cluster=fast_path.cluster,
+                    binder=fast_path.binder,
+                    writes=fast_path.writes,
+                    evict=fast_path.evict,
+                    pdbs=fast_path.pdbs,
+                    shard=fast_path.shard,
+                    shard_full=None if fast_path.outside is None else fast_path.outside.full,
+                ),
                 transport=writing,
                 observer=BatchReports(metrics, self._observer, now=self._timing.now),
-                shared=fast_path.shard,
-                shard_full=None if fast_path.outside is None else fast_path.outside.full,
                 timing=self._timing,
             )
 
