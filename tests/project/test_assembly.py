@@ -25,17 +25,9 @@ ALLOWED: Final[Mapping[str, frozenset[str]]] = {
             "Session",
         }
     ),
-    "optional": frozenset(
-        {
-            "Session.book",
-            "Session.promises",
-            "SessionNodes.nominations",
-        }
-    ),
+    "optional": frozenset(),
     "late": frozenset(
         {
-            "cluster.on_group_seen",
-            "cluster.queue.given_up",
             "places.before_unschedulable",
         }
     ),

@@ -154,7 +154,7 @@ class BatchScheduler:
         messenger = self._messages.messenger
         queues_due = self._messages.queues.due.set
         waiting.tell(messenger.settled, messenger.group_gone, messenger.seen, queues_due)
-        cluster.on_group_seen.append(messenger.group_seen)
+        cluster.group_seen.connect(messenger.group_seen)
         cluster.ledger.usage.events.usage_changed.connect(queues_due)
         self._wanting = WantingGroups(cluster.ledger.usage, waiting.pods, waiting.activate)
         self._evictions = Evictions(cluster, parts.evict, observer, try_again=try_again)

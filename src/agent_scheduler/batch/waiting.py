@@ -117,7 +117,7 @@ class BatchWaitingPods:
         """
         self._cluster, self._queue = cluster, queue
         cluster.subscribe(self, (self._name,))
-        cluster.queue.given_up = self.given_up
+        cluster.queue.given_up.connect(self.given_up)
         cluster.ledger.usage.events.unreserved.connect(self.unreserved)
         cluster.ledger.usage.events.let_in.connect(self.let_in)
 

@@ -12,13 +12,14 @@ Invariants:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from typing import Protocol
 
 from msgspec.structs import replace
 
 from agent_scheduler.engine.dra.catalogue import Devices
 from agent_scheduler.engine.events import events
+from agent_scheduler.engine.events.signals import Signal
 from agent_scheduler.engine.framework.handle import Handle
 from agent_scheduler.engine.gangs.native import NativeGroup, NativeGroups
 from agent_scheduler.engine.queueing.entry import QueuedPodInfo
@@ -143,8 +144,8 @@ class Cluster:
         self.standing_by = StandingBy()
         self._observer = observer
         self._listener = listener
-        #: Called with each PodGroup that was added or changed.
-        self.on_group_seen: list[Callable[[NativeGroup], object]] = []
+        #: A PodGroup was added or changed, and the listener was notified.
+        self.group_seen: Signal[[NativeGroup]] = Signal()
 
     def subscribe(self, subscriber: Subscriber, profiles: Collection[str]) -> None:
         """Give the pods of these unassigned profiles to the subscriber. Call it before the first pod is seen."""
@@ -333,8 +334,7 @@ class Cluster:
         self.ledger.usage.set_native_group(group.key, exists=True)
         self.ledger.usage.gated.group_changed(group.key)
         self._listener.group_seen(group)
-        for seen in self.on_group_seen:
-            seen(group)
+        self.group_seen(group)
         if self.groups.set(group):
             self.events.move_all(events.POD_GROUP_ADD if old is None else events.POD_GROUP_UPDATE, old, group)
 

@@ -6,8 +6,8 @@ import io
 
 import orjson
 import pytest
-from agent_scheduler.fastpath.observer import FastPathObserver as Observer
 
+from agent_scheduler.binding.observer import Observer
 from agent_scheduler.config.reload import ReloadObserver
 from agent_scheduler.engine.queueing.entry import QueuedPodInfo
 from agent_scheduler.engine.queueing.record import QueueRecorder as Recorder

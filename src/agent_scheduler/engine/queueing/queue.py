@@ -23,6 +23,7 @@ from typing import Generic, NamedTuple
 from ..events import events as ev
 from ..events.events import ClusterEvent
 from ..events.hints import HintMap
+from ..events.signals import Signal
 from .entry import PodT, QueuedPodInfo, pod_change_events
 from .nominator import Nominator
 from .places import ACTIVE, PendingCounts, Place, Places, PreEnqueuePlugin
@@ -91,8 +92,8 @@ class SchedulingQueue(Generic[PodT]):
             on_backlog=signals.deadline_moved,
         )
         self.nominator: Nominator[PodT] = Nominator(is_pending=is_pending)
-        #: Called with a pod whose nomination ended, in addition to waking the pods of this queue.
-        self.given_up: Callable[[PodT], object] = lambda pod: None
+        #: The nomination of this pod ended, and the pods of this queue are woken.
+        self.given_up: Signal[[PodT]] = Signal()
         self.closed = False
 
     def reconfigure(

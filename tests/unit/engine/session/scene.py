@@ -196,6 +196,7 @@ class Scene(World):
             uid="this",
             now=now,
             book=book,
+            promises=None,
         )
 
     def run(
