@@ -22,7 +22,6 @@ OF_OTHERS = """
     bench.harness bench.demo agent_scheduler.cli.explain agent_scheduler.cli.check
     agent_scheduler.controllers agent_scheduler.process.controllers agent_scheduler.cli.shards cryptography matplotlib
     rich.text pygments cel_expr_python opentelemetry requests agent_scheduler.telemetry.traces
-    agent_scheduler.process.tracing
 """
 
 
