@@ -332,7 +332,6 @@ class Cluster:
         """Handle an added or changed PodGroup."""
         old = self.groups.get(group.key)
         self.ledger.usage.set_native_group(group.key, exists=True)
-        self.ledger.usage.gated.group_changed(group.key)
         self._listener.group_seen(group)
         self.group_seen(group)
         if self.groups.set(group):
@@ -342,7 +341,6 @@ class Cluster:
         """Handle a deleted PodGroup. Its bound members stay bound, and the others wait for a new group."""
         self.groups.delete(group)
         self.ledger.usage.set_native_group(group.key, exists=self.groups.get(group.key) is not None)
-        self.ledger.usage.gated.group_changed(group.key)
         self._listener.group_gone(group)
 
     def _gang_changed(self, member: PodInfo) -> None:
