@@ -258,10 +258,12 @@ class Process(ABC):
         return self.elects or bool(fired["rolled_back"] or fired["stale_list"] or fired["lagging"])
 
     def _is_refused(self, code: int) -> bool:
-        """Return whether it ended because it may not list a kind that it needs, or could not until just now."""
-        return code == 2 and any(
-            self.world.loop.time() < until + 2 for until in self.world.unlistable.values()
-        )
+        """Return whether it ended because it may not list a kind that it needs, or could not until just now.
+
+        A process that was stopped reads the refusal late.
+        """
+        since = self.world.loop.time() - 2 - self.world.stopped_for(self.name)
+        return code == 2 and any(since < until for until in self.world.unlistable.values())
 
     # -- faults
 

@@ -1,4 +1,4 @@
-"""What Kubernetes adds to CEL, function by function, on the values that stand for quantities and versions."""
+"""The functions that Kubernetes adds to CEL, on the values that represent quantities and versions."""
 
 from __future__ import annotations
 

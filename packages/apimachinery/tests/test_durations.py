@@ -1,4 +1,4 @@
-"""Durations are read and written as Go does."""
+"""Durations are read and written like Go's."""
 
 from __future__ import annotations
 

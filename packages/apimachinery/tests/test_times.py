@@ -26,7 +26,7 @@ def test_a_time_is_written_in_utc_and_cut_to_its_digits(moment: datetime, second
 
 
 def test_times_are_written_right_in_any_order_and_at_any_distance() -> None:
-    """The second of the last one is kept, so each is tried after each other."""
+    """The text of the last second is cached, so each time is tried after each other."""
     start = datetime(2026, 2, 28, 23, 59, 59, 999_999, tzinfo=UTC)
     moments = [
         start + timedelta(microseconds=step)

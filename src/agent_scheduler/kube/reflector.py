@@ -108,7 +108,11 @@ class _StaleList(Exception):
 
 
 class Refused(NamedTuple):
-    """A server's refusal to list a collection, with its first and last time on the reflector's clock."""
+    """A server's refusal to list a collection.
+
+    `since` and `last` are when its first and its last list were requested, on the reflector's clock. Responses may be
+    late, and a process that was stopped reads them late.
+    """
 
     failure: Failure
     since: float
@@ -239,13 +243,13 @@ class Reflector(Generic[T]):
                 why = "list_renewed"
             if why is not None:
                 # Requests during the list need another one, since this one may be older than they are.
-                asked = self._waiting.take_requests()
+                asked, requested_at = self._waiting.take_requests(), self._timing.clock()
                 self._count(why)
                 try:
                     await self._list()
                 except (RequestFailed, _StaleList) as error:
                     retry_after = error.failure.retry_after if isinstance(error, RequestFailed) else None
-                    is_served = self._list_failed(error, asked)
+                    is_served = self._list_failed(error, asked, requested_at)
                     if is_served and why == "list_renewed" and not self._is_list_wanted():
                         # The view is as good as before the request for a newer one.
                         why = None
@@ -279,7 +283,9 @@ class Reflector(Generic[T]):
             if why != "list_expired" or fruitless > 1:
                 await self._pause(fruitless, retry_after)
 
-    def _list_failed(self, error: RequestFailed | _StaleList, asked: list[RelistRequest]) -> bool:
+    def _list_failed(
+        self, error: RequestFailed | _StaleList, asked: list[RelistRequest], requested_at: float
+    ) -> bool:
         """Handle a failed list that `asked` waited for. Return false if the server does not serve the collection.
 
         Such a collection counts as empty.
@@ -291,11 +297,13 @@ class Reflector(Generic[T]):
             self.synced.set()
             answer(each.listed for each in asked)
             return False
-        before, now = self.refused, self._timing.clock()
+        before = self.refused
         if not isinstance(error, RequestFailed) or not self._refuses(error.failure):
             self.refused = None
         else:
-            self.refused = Refused(error.failure, now if before is None else before.since, now)
+            self.refused = Refused(
+                error.failure, requested_at if before is None else before.since, requested_at
+            )
             if before is None:
                 self._count("refused")
         self._waiting.failed(asked, error)

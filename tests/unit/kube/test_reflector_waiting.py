@@ -9,7 +9,7 @@ import pytest
 
 from agent_scheduler.kube.reflector import _CATCH_UP
 from agent_scheduler.kube.waiting import NotListed
-from tests.support.scripted import Action, Stream, eventually, running, status
+from tests.support.scripted import Action, Answer, Stream, eventually, running, status
 
 from .test_reflector import SILENT, World, bookmark, event, listing, pod
 
@@ -135,6 +135,21 @@ async def test_lists_watches_and_bookmarks_are_signs_of_life_and_refusals_are_no
     async with world.run():
         await world.watching(4)
         assert world.reflector.last_contact == 1100 < world.time.now
+
+
+@pytest.mark.promise("L4")
+async def test_a_refusal_lasts_from_one_request_to_the_next_however_late_the_answer_is() -> None:
+    """The API server responds late, or the process was stopped meanwhile."""
+
+    async def late() -> Answer:
+        await asyncio.sleep(20)
+        return status(403, "Forbidden")
+
+    world = World([status(403, "Forbidden"), late(), SILENT], [SILENT])  # type: ignore[list-item]
+    async with world.run():
+        await eventually(lambda: world.counts["failure"] == 2)
+        refused = world.reflector.refused
+        assert refused is not None and refused.last - refused.since == 1
 
 
 @pytest.mark.parametrize(("marks", "fresh", "stale"), [(True, 179, 181), (False, 689, 691)])

@@ -1,4 +1,4 @@
-"""How many examples Hypothesis draws: half of what a test names, or as the environment's HYPOTHESIS_PROFILE says.
+"""The number of examples that Hypothesis draws: half of a test's number, or by the environment's HYPOTHESIS_PROFILE.
 
 The profile `whole` draws all, and `soak` draws HYPOTHESIS_SOAK times as many (50 if that is not set) from new seeds.
 """
@@ -15,12 +15,12 @@ from hypothesis.stateful import RuleBasedStateMachine
 _PROFILE = os.environ.get("HYPOTHESIS_PROFILE", "commit")
 _SOAKING = _PROFILE == "soak"
 _FACTOR = int(os.environ.get("HYPOTHESIS_SOAK", "50")) if _SOAKING else 1
-#: Of tests that name no number.
+#: #: The number for tests that name none.
 _EXAMPLES = 50
 
 
 def load_profile() -> None:
-    """Makes the profile Hypothesis's default. Examples have no deadline, which would judge the machine."""
+    """Register Hypothesis's default profile. Examples have no deadline, which would depend on the machine."""
     settings.register_profile(
         "embedded-kubernetes",
         max_examples=_drawn(_EXAMPLES),
@@ -35,15 +35,15 @@ def load_profile() -> None:
 
 
 def examples(count: int) -> settings:
-    """Settings for a test that draws `count` examples in the profile `whole`."""
+    """Return settings for a test that draws `count` examples in the profile `whole`."""
     return settings(max_examples=_drawn(count))
 
 
 def model_test(machine: type[RuleBasedStateMachine], *, examples: int, steps: int) -> Any:
-    """The state machine as a test case of `examples` runs of up to `steps` steps."""
+    """Return the state machine as a test case of `examples` runs of up to `steps` steps."""
     case: Any = machine.TestCase
     case.settings = settings(max_examples=examples * _FACTOR, stateful_step_count=steps)
-    # Shortening a failure of this many draws may take minutes.
+    # # Shrinking a failure of this many draws may take minutes.
     case.pytestmark = [pytest.mark.timeout(0 if _SOAKING else 600)]
     return case
 

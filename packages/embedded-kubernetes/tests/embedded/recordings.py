@@ -1,4 +1,4 @@
-"""Answers that were recorded from real API servers. The files are not part of the repository; they lie beside it."""
+"""Answers that were recorded from real API servers. The files are not part of the repository; they are beside it."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ import pytest
 
 from .places import REPOSITORY
 
-#: Custom resources that the recorded servers had.
+#: #: Definitions of the custom resources that the recorded servers had.
 CRDS = REPOSITORY / "config" / "crd"
 _FOLDER = REPOSITORY.parent / "shared" / "conformance"
 
 
 def recorded(name: str, variable: str = "") -> list[str]:
-    """The lines of the recording `name`, or of the file that the environment's `variable` names instead.
+    """Return the lines of the recording `name`, or of the file that the environment's `variable` names.
 
-    Without the file, or outside of the repository, the test is skipped; with CI=true it fails. A name that ends in
-    `.gz` is of a compressed file. Raises FileNotFoundError where the environment names a file that does not exist.
+    Without the file, or outside of the repository, the test is skipped; with CI=true it fails. A file whose name ends
+    in `.gz` is compressed. Raises FileNotFoundError if the environment names a file that does not exist.
     """
     given = os.environ.get(variable) if variable else None
     path = Path(given) if given else _FOLDER / name
@@ -31,7 +31,7 @@ def recorded(name: str, variable: str = "") -> list[str]:
 
 
 def need(path: Path) -> None:
-    """Skips the test if the file does not exist. With CI=true the test fails."""
+    """Skip the test if the file does not exist; with CI=true fail it."""
     if path.is_file():
         return
     if os.environ.get("CI", "").lower() == "true":

@@ -1,4 +1,4 @@
-"""A server behind real sockets whose timers a test drives, and a client that writes bytes and reads answers."""
+"""A server with real sockets whose timers a test drives, and a client that writes bytes and reads answers."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from .support import PODS, World
 
 
 class Timers:
-    """Stands for a loop: its timers are due when `advance` says so, and the rest is the loop's."""
+    """A wrapper of an event loop whose timers become due only in `advance`."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop | None = None) -> None:
         self._loop = loop
@@ -67,7 +67,7 @@ class Timer:
 
 
 class Client:
-    """A connection. The limits on time are there to end a hang."""
+    """A connection. The time limits only end a hang."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.reader, self.writer = reader, writer
@@ -96,7 +96,7 @@ class Client:
         return status, await self.reader.readexactly(int(headers["content-length"]))
 
     async def object(self) -> Any:
-        """The object of an answer with any status."""
+        """Return the object of an answer with any status."""
         return orjson.loads((await self.answer())[1])
 
     async def statuses(self, count: int = 1) -> list[int]:
@@ -116,11 +116,11 @@ class Client:
         return (await self.reader.readexactly(size + 2))[:-2]
 
     async def event(self) -> str:
-        """The type and the name of the object of a chunk that is one event; `?` if it cannot be read."""
+        """Return the type and name of the object in a chunk that is one event; `?` if it cannot be read."""
         return shown(await self.chunk())
 
     async def rest(self) -> tuple[bytes, str]:
-        """What is left to read, and whether the connection is then `closed` or `reset`."""
+        """Return the remaining bytes, and whether the connection is then `closed` or `reset`."""
         found = b""
         try:
             while data := await asyncio.wait_for(self.reader.read(1 << 16), 60):
@@ -130,11 +130,11 @@ class Client:
         return found, "closed"
 
     async def ended(self) -> bool:
-        """Whether the server closes the connection, with nothing more to read."""
+        """Return whether the server closes the connection, with nothing more to read."""
         return (await self.rest())[0] == b""
 
     async def silent(self) -> bool:
-        """Whether nothing comes, not even an end. A slow machine only makes it more silent."""
+        """Return whether nothing arrives, not even an end. A slow machine cannot make this false."""
         try:
             await asyncio.wait_for(self.reader.read(1), 0.05)
         except TimeoutError:
@@ -162,7 +162,7 @@ class Served:
         return client
 
     async def watching(self) -> Client:
-        """A client whose watch of pods from now on was answered with 200."""
+        """Return a client whose watch of pods from now on was answered with 200."""
         client = await self.client()
         await client.watch(f"{PODS}?watch=1&resourceVersion={self.world.store.rv}")
         return client
@@ -204,7 +204,7 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 @asynccontextmanager
 async def answering(handler: Handler, *names: str) -> AsyncIterator[tuple[str, bytes]]:
-    """The address of an HTTPS server with a certificate for these names, and who signed it."""
+    """Yield the address of an HTTPS server with a certificate for these names, and its authority."""
     made = make_certificates(names, now=time.time())
     app = web.Application()
     app.router.add_route("*", "/{path:.*}", handler)

@@ -1,4 +1,4 @@
-"""What tests of the embedded server share: a server whose clock and controllers a test drives, and builders."""
+"""Shared parts of the embedded server's tests: a server whose clock and controllers a test drives, and builders."""
 
 from __future__ import annotations
 
@@ -64,7 +64,10 @@ _METADATA = frozenset(_NAMES.split())
 
 
 def named(name: str, **fields: Any) -> Object:
-    """An object of this name. Fields of metadata are put there, all others (apiVersion, kind, spec...) beside it."""
+    """Return an object of this name.
+
+    Fields of metadata are put there, all others (apiVersion, kind, spec...) beside it.
+    """
     metadata = {field: fields.pop(field) for field in list(fields) if field in _METADATA}
     return {"metadata": {"name": name, **metadata}, **fields}
 
@@ -77,7 +80,7 @@ def container(
     ports: Iterable[int | Object] = (),
     **more: Any,
 ) -> Object:
-    """A container of an image. `ports` has host ports or whole entries."""
+    """Return a container of an image. `ports` has host ports or whole entries."""
     resources = {"requests": requests and dict(requests), "limits": limits and dict(limits)}
     found: Object = {"name": name, "image": "i", **more}
     if kept := {field: value for field, value in resources.items() if value is not None}:
@@ -89,12 +92,12 @@ def container(
 
 
 def asking(name: str = "c", *, limits: Mapping[str, str] | None = None, **requests: str) -> Object:
-    """A container that requests these amounts."""
+    """Return a container that requests these amounts."""
     return container(name, requests=requests, limits=limits or None)
 
 
 def pod(name: str = "", *, spec: Mapping[str, Any] | None = None, **metadata: Any) -> Object:
-    """A pod of one container, unless `spec` has others."""
+    """Return a pod of one container, unless `spec` has others."""
     about = {"name": name, **metadata} if name else metadata
     given = {"containers": [container()], **(spec or {})}
     return {"apiVersion": "v1", "kind": "Pod", "metadata": about, "spec": given}
@@ -110,7 +113,7 @@ def condition(kind: str, status: bool | str = True, **more: Any) -> Object:
 
 
 def owner(obj: Object, **more: Any) -> Object:
-    """The reference to `obj` from what it owns."""
+    """Return the reference to `obj` from an object that it owns."""
     about = obj["metadata"]
     kind = {"apiVersion": obj.get("apiVersion", "v1"), "kind": obj.get("kind", "ConfigMap")}
     return {**kind, "name": about["name"], "uid": about["uid"], **more}
@@ -129,7 +132,7 @@ def volume(name: str = "v", *, size: str = "1Gi", **spec: Any) -> Object:
 
 
 def definition(plural: str = "widgets", schema: Object | None = None, **version: Any) -> Object:
-    """A CustomResourceDefinition of PLURAL.example.com, as it is after defaulting."""
+    """Return a CustomResourceDefinition of PLURAL.example.com, as it is after defaulting."""
     singular = {"boxes": "box"}.get(plural, plural[:-1])
     kind = singular.capitalize()
     names = {"plural": plural, "singular": singular, "kind": kind, "listKind": f"{kind}List"}
@@ -147,46 +150,46 @@ def definition(plural: str = "widgets", schema: Object | None = None, **version:
 
 
 def rule(*resources: str, group: str = "", operations: str = "*", **more: Any) -> Object:
-    """A rule of a webhook or policy, which matches these resources of a group."""
+    """Return a rule of a webhook or policy, which matches these resources of a group."""
     about = {"operations": operations.split(), "apiGroups": [group], "apiVersions": ["*"]}
     return {**about, "resources": list(resources or ("configmaps",)), **more}
 
 
 def webhook(name: str, *resources: str, **more: Any) -> Object:
-    """A webhook at the address `name` that is asked about configmaps, or about `resources`."""
+    """Return a webhook at the address `name` that reviews configmaps, or `resources`."""
     client = {"url": f"https://hooks/{name}"}
     about = {"name": f"{name}.example.com", "clientConfig": client, "rules": [rule(*resources, group="*")]}
     return {**about, "sideEffects": "None", "admissionReviewVersions": ["v1"], **more}
 
 
 def mutation(expression: str, kind: str = "JSONPatch") -> Object:
-    """A mutation of a policy."""
+    """Return a mutation of a policy."""
     field = {"JSONPatch": "jsonPatch", "ApplyConfiguration": "applyConfiguration"}[kind]
     return {"patchType": kind, field: {"expression": expression}}
 
 
 def patching(*operations: Any) -> Object:
-    """The answer of a webhook that patches."""
+    """Return the answer of a webhook that patches."""
     return {"patchType": "JSONPatch", "patch": base64.b64encode(orjson.dumps(operations)).decode()}
 
 
 def labelling(name: str, value: str = "1") -> Object:
-    """The answer of a webhook that sets one label."""
+    """Return the answer of a webhook that sets one label."""
     return patching({"op": "add", "path": "/metadata/labels", "value": {name: value}})
 
 
 @contextmanager
 def refuses(code: int) -> Iterator[None]:
-    """The body raises an `ApiError` of this code."""
+    """Check that the body raises an `ApiError` of this code."""
     with pytest.raises(ApiError) as refused:
         yield
     assert refused.value.code == code, refused.value.message
 
 
 def cases(table: str) -> pytest.MarkDecorator:
-    """Parametrise a test by a table: a row of names, then a row for each case, with YAML in cells between bars.
+    """Parametrize a test by a table: a row of names, then a row for each case, with YAML in cells between bars.
 
-    A line that is indented further goes on with the row before it.
+    A line that is indented further continues the row before it.
     """
     names, *rows = (
         [
@@ -199,10 +202,10 @@ def cases(table: str) -> pytest.MarkDecorator:
 
 
 class World:
-    """One server without sockets: `call` gives the status and the decoded body.
+    """One server without sockets: `call` returns the status and the decoded body.
 
-    `controllers` act in `settle` alone, and `now` moves only there or by assignment. `hooks` answer calls of webhooks,
-    by the last part of their path; `asked` are these parts with the requests of the reviews. `more` is for the `Api`.
+    `controllers` run only in `settle`, and `now` changes only there or by assignment. `hooks` answer calls of webhooks,
+    by the last part of their path; `asked` has these parts with the requests of the reviews. `more` is for the `Api`.
     """
 
     def __init__(
@@ -241,7 +244,7 @@ class World:
     async def ask(
         self, method: str, path: str, body: Any = None, *, kind: str = "application/json"
     ) -> tuple[int, Any]:
-        """As `call`, of a request that may have to wait for webhooks."""
+        """Send a request like `call`, one that may have to wait for webhooks."""
         data = None if body is None else orjson.dumps(body)
         status, _, raw = await self.door.request(method, path, body=data, headers={"Content-Type": kind})
         return status, orjson.loads(raw) if raw else None
@@ -268,14 +271,14 @@ class World:
         return self.ok("DELETE", path, {**about, **options} if options else None)
 
     def refused(self, method: str, path: str, body: Any = None, **more: Any) -> tuple[int, str]:
-        """The status and the reason of a refusal."""
+        """Return the status and the reason of a refusal."""
         status, answer = self.call(method, path, body, **more)
         assert answer["kind"] == "Status" and answer["status"] == "Failure", answer
         assert status == answer["code"]
         return status, answer.get("reason", "")
 
     def wrong(self, method: str, path: str, body: Any, **more: Any) -> list[str]:
-        """The fields for which the object is refused as invalid; empty for a write that is carried out."""
+        """Return the fields for which the object is refused as invalid; empty for a write that is carried out."""
         status, answer = self.call(method, path, body, **more)
         if status < 300:
             return []
@@ -300,7 +303,7 @@ class World:
     # -- nodes and pods
 
     def node(self, name: str = "n1", *, labels: Mapping[str, str] | None = None, **amounts: str) -> None:
-        """Make a node with room for 110 pods, 4 CPUs and 8Gi, or with other `amounts`."""
+        """Create a node with room for 110 pods, 4 CPUs and 8Gi, or with other `amounts`."""
         room = {"cpu": "4", "memory": "8Gi", "pods": "110", **amounts}
         self.post(
             NODES, named(name, labels=dict(labels or {}), status={"allocatable": room, "capacity": room})
@@ -325,7 +328,7 @@ class World:
         self.report(name)
 
     def report(self, name: str, *, ready: bool = True, phase: str = "Running") -> None:
-        """Write what a kubelet would report of a pod."""
+        """Write a kubelet's report about a pod."""
         self.set_status(name, phase=phase, conditions=[condition("Ready", ready)])
 
     def set_status(self, name: str, **status: Any) -> None:
@@ -335,7 +338,7 @@ class World:
     # -- time
 
     def settle(self, seconds: float = 0.0, *, most: int = 64) -> None:
-        """Let `seconds` pass, and everything happen that is due by then."""
+        """Let `seconds` pass and run everything that becomes due."""
         end = self.now + seconds
         for _ in range(10_000):
             before = self.store.rv
@@ -359,7 +362,7 @@ class World:
         review = orjson.loads(call.body)
         self.asked.append((name, review["request"]))
         if name not in self.hooks:
-            raise CallFailed(f'Post "{call.url}": nobody is there')
+            raise CallFailed(f'Post "{call.url}": connection refused')
         said = self.hooks[name](review["request"])
         if inspect.isawaitable(said):
             said = await said
@@ -368,13 +371,13 @@ class World:
         return Answer(200, "application/json", orjson.dumps(body))
 
     async def close(self) -> None:
-        """The transport has nothing open."""
+        """Close the transport, which has no connections."""
 
     def configure(self, kind: str, *webhooks: Object, name: str = "one") -> None:
         self.post(f"{ADMISSION}/{kind.lower()}webhookconfigurations", named(name, webhooks=list(webhooks)))
 
     def policy(self, kind: str, spec: Object, **binding: Any) -> None:
-        """Make a policy `p`, for configmaps unless `spec` says otherwise, and its binding `b`."""
+        """Create a policy `p`, for configmaps unless `spec` names others, and its binding `b`."""
         spec = {"matchConstraints": {"resourceRules": [rule()]}, **spec}
         if kind == "Mutating":
             spec = {"reinvocationPolicy": "Never", **spec}
@@ -386,7 +389,7 @@ class World:
 
 
 def hooked(kind: str, says: Hook, *resources: str, **more: Any) -> World:
-    """A server with one webhook, at `w`, that is asked about configmaps, or about `resources`."""
+    """Return a server with one webhook, at `w`, that reviews configmaps, or `resources`."""
     world = World(hooks={"w": says})
     world.configure(kind, webhook("w", *resources, **more))
     return world
@@ -406,11 +409,11 @@ class ClaimsWorld(World):
         self.post(TEMPLATES, named(name, spec={"metadata": metadata, "spec": DEVICES}))
 
     def add_claim(self, name: str = "shared", **metadata: Any) -> str:
-        """Make a claim; returns its UID."""
+        """Create a claim and return its UID."""
         return self.post(CLAIMS, named(name, **metadata, spec=DEVICES))["metadata"]["uid"]
 
     def add_pod(self, name: str = "p", *, node: str = "", **claims: str) -> str:
-        """Make a pod; returns its UID. `claims`: entry -> `template/NAME` or `claim/NAME`."""
+        """Create a pod and return its UID. `claims`: entry -> `template/NAME` or `claim/NAME`."""
         fields = {"template": "resourceClaimTemplateName", "claim": "resourceClaimName"}
         sources = ((entry, *source.split("/")) for entry, source in claims.items())
         spec: Object = {
@@ -419,16 +422,16 @@ class ClaimsWorld(World):
         return self.pod(name, spec={**spec, "nodeName": node} if node else spec)["metadata"]["uid"]
 
     def claims(self) -> dict[str, Any]:
-        """name -> claim."""
+        """Return name -> claim."""
         return {each["metadata"]["name"]: each for each in self.get(CLAIMS)["items"]}
 
     def told(self, pod: str = "p") -> dict[str, str]:
-        """The generated claims in the status of a pod: entry -> name."""
+        """Return the generated claims in the status of a pod: entry -> name."""
         status = self.get(f"{PODS}/{pod}")["status"]
         return {each["name"]: each["resourceClaimName"] for each in status.get("resourceClaimStatuses", ())}
 
     def allocate(self, claim: str, *pods: str, device: str = "gpu-0", node: str = "n1") -> None:
-        """Write what a scheduler writes: the finalizer, then the allocation with reservations for these pods."""
+        """Write like a scheduler the finalizer, and then the allocation with reservations for these pods."""
         self.change(claim, {"metadata": {"finalizers": [DELETE_PROTECTION]}})
         result = {"request": "r", "driver": "d.example.com", "pool": node, "device": device}
         term = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]}
@@ -449,7 +452,7 @@ class ClaimsWorld(World):
         self.patch(f"{CLAIMS}/{claim}", body)
 
     def reserved(self, claim: str) -> list[str]:
-        """Names of the pods that the claim is reserved for."""
+        """Return the names of the pods for which the claim is reserved."""
         status = self.claims()[claim].get("status") or {}
         return [each["name"] for each in status.get("reservedFor", ())]
 
@@ -460,30 +463,30 @@ class ClaimsWorld(World):
         return allocated
 
     def warnings(self) -> list[tuple[str, str, int]]:
-        """Reason, message and count of each event."""
+        """Return reason, message and count of each event."""
         return [(each["reason"], each["message"], each["count"]) for each in self.get(EVENTS)["items"]]
 
 
 class Watch:
-    """An open watch, read by hand."""
+    """An open watch, read step by step."""
 
     def __init__(self, stream: Stream) -> None:
         self.stream = stream
 
     def events(self) -> list[Object]:
-        """What came since the last call."""
+        """Return the events since the last call."""
         found = []
         while lines := self.stream.watcher.take(1 << 20):
             found += [orjson.loads(line) for line in lines]
         return found
 
     def seen(self) -> list[tuple[str, str]]:
-        """Types and names of what came since the last call."""
+        """Return types and names of the events since the last call."""
         return [(event["type"], event["object"]["metadata"].get("name", "")) for event in self.events()]
 
 
 async def until(holds: Callable[[], Any]) -> None:
-    """Return once `holds()` is true. The limit is there to end a hang."""
+    """Return once `holds()` is true. The limit only ends a hang."""
     for _ in range(12_000):
         if holds():
             return

@@ -1,4 +1,4 @@
-"""The table of folders knows each module once."""
+"""The table of folders names each module once."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from typing import Any
 
 
 class _JumpingLoop(asyncio.SelectorEventLoop):
-    # Of asyncio's base loop, whose types typeshed does not declare.
+    # # Attributes of asyncio's base loop, whose types typeshed does not declare.
     _ready: deque[asyncio.Handle]
     _scheduled: list[asyncio.TimerHandle]
 
@@ -28,7 +28,7 @@ class _JumpingLoop(asyncio.SelectorEventLoop):
 
 
 def virtual_time(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
-    """Runs an async test that uses no sockets on a loop whose time is virtual."""
+    """Run an async test that uses no sockets on a loop whose time is virtual."""
 
     @functools.wraps(test)
     def run(*arguments: Any, **named: Any) -> None:

@@ -21,7 +21,7 @@ async def _plain(request: web.Request) -> web.Response:
 
 @asynccontextmanager
 async def _asked(handler: Handler = _plain, *names: str) -> AsyncIterator[tuple[Https, str, bytes]]:
-    """A client, the address of a server with a certificate for these names, and who signed that."""
+    """Yield a client, the address of a server with a certificate for these names, and the certificate's authority."""
     https = Https()
     async with answering(handler, *(names or ("127.0.0.1",))) as (address, authority):
         try:

@@ -1,4 +1,4 @@
-"""Who is asked about a write, when, and what becomes of it meanwhile."""
+"""Webhooks and the writes that they review: which are called, when, and with which result."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_a_policy_without_a_binding_asks_nobody(world: World) -> None:
 
 
 def meddle(world: World, configuration: str, *request: Any, **more: Any) -> None:
-    """Have a webhook for configmaps that carries out `request` when it is asked for the first time."""
+    """Configure a webhook for configmaps that carries out `request` when it is first called."""
 
     async def meddles(_: dict[str, Any]) -> None:
         if len(world.asked) == 1:
@@ -104,7 +104,7 @@ async def test_configurations_and_what_the_server_makes_itself_are_shown_to_nobo
 
 
 async def test_a_template_is_neither_made_nor_used_of_what_webhooks_see() -> None:
-    """Objects of a burst are made from the first ones, and those a webhook may have changed."""
+    """The first objects of a burst are templates of the others, and a webhook may have changed them."""
     world = World(hooks={"m": lambda request: labelling("seen")})
     for number in range(3):
         world.pod(f"before-{number}")
@@ -161,7 +161,7 @@ async def test_a_new_definition_is_served_once_webhooks_let_it_pass() -> None:
     assert {one["type"] for one in found["status"]["conditions"]} >= {"Established"}
 
 
-# ---- What the server itself completes is there before webhooks are asked.
+# # ---- The server completes objects before webhooks are called.
 
 
 async def test_a_pod_has_its_priority_also_in_an_update_that_leaves_it_out() -> None:

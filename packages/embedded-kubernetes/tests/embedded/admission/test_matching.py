@@ -1,4 +1,4 @@
-"""Label selectors and rules as webhooks and policies have them."""
+"""Label selectors and rules of webhooks and policies."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Admission policies: variables, parameters, actions; what the recording leaves out."""
+"""Admission policies beyond the recording: variables, parameters, actions."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from embedded_kubernetes.auth.audit import event
 
 
 def _refusal(world: World, name: str = "c", **metadata: Any) -> str:
-    """What is said to a create; nothing if it is let pass."""
+    """Return the refusal of a create; empty if it is allowed."""
     status, answer = world.call("POST", f"{MAPS}?dryRun=All", config_map(name, **metadata))
     return "" if status == 201 else answer["message"].rpartition("denied request: ")[2]
 

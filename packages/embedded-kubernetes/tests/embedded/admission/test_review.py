@@ -1,4 +1,4 @@
-"""Answers that are none, and what a client says of them."""
+"""Invalid answers of webhooks, and the errors that a client gets for them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Requests that wait for webhooks, over sockets: order, clients that go, faults."""
+"""Requests that wait for webhooks, over sockets: order, clients that disconnect, faults."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Warning headers are bounded as a real server's."""
+"""Warning headers are limited like a real server's."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Order, rounds and answers of webhooks; what the recording leaves out."""
+"""Order, rounds and answers of webhooks, beyond the recording."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ async def test_an_older_answer_needs_no_type_of_its_patch() -> None:
 
 
 async def test_in_the_second_round_nobody_is_called_for_the_first_time() -> None:
-    """A webhook whose selector came to fit only later is not called."""
+    """A webhook whose selector matches only after the first round is not called."""
     world = World(hooks={"a": lambda request: None, "b": lambda request: labelling("late")})
     late = {"objectSelector": {"matchLabels": {"late": "1"}}, "reinvocationPolicy": "IfNeeded"}
     world.configure(

@@ -1,5 +1,6 @@
-"""Lists and watches of every kind, made at random moments and compared with the model: the half of a state machine
-that reads. The machine that inherits it writes.
+"""Lists and watches of every kind at random times, compared with the model: the reading half of a state machine.
+
+The machine that inherits it writes.
 """
 
 from __future__ import annotations
@@ -18,17 +19,17 @@ from embedded_kubernetes.watch import Watcher
 
 from .store_model import NODE_SELECTORS, SELECTORS, Json, Line, Model, Wanted
 
-#: How many places a machine may have.
+#: #: The maximum number of places of a machine.
 PLACES = 7
-#: What to ask for: a place, and a selector that its kind knows; see `Reads.wanted`.
+#: #: A number for a place and a selector of its kind; see `Reads.wanted`.
 QUERY = st.integers(0, PLACES * len(NODE_SELECTORS) - 1)
-#: How many versions ago; None is now, and what is below zero has not happened yet.
+#: #: How many versions ago; None is now, and a negative number is a version in the future.
 BACK = st.sampled_from([None, None, None, *range(-2, 15)])
 
 
 @dataclass(frozen=True)
 class Chunks:
-    """A list read in pages: which kind at which version, how much of it was seen, and where it goes on."""
+    """A list that is read in pages: kind and version, the number of entries read, and the token of the next page."""
 
     kind: str
     at: int
@@ -39,9 +40,9 @@ class Chunks:
 
 @dataclass
 class Open:
-    """A watch that is read by hand. `prefix` is what it is told before events, which begin after `floor`.
+    """A watch that is read step by step. `prefix` comes before its events, which begin after `floor`.
 
-    `left` counts the bytes that waited when it was ended.
+    `left` is the number of bytes that were unread when it ended.
     """
 
     kind: str
@@ -63,7 +64,10 @@ class Open:
 
 
 class Reads(RuleBasedStateMachine):
-    """`store`, `models` and `served` by kind, and `places` (kind and namespace) are set before the first step."""
+    """Reads of a server.
+
+    `store`, `models` and `served` by kind, and `places` (kind and namespace) are set at first.
+    """
 
     chunks = Bundle("chunks")
 
@@ -86,11 +90,11 @@ class Reads(RuleBasedStateMachine):
         return kind, Wanted(namespace, *known[selector % len(known)])
 
     def version(self, back: int | None) -> int:
-        """The version that was the newest so many writes ago; the first is 1."""
+        """Return the version that was the newest `back` writes ago; the first is 1."""
         return max(1, self.store.rv - (back or 0))
 
     def is_refused(self, kind: str, at: int, namespace: str, query: str) -> bool:
-        """Whether the state at `at` cannot be listed, because it is forgotten or is yet to come."""
+        """Return whether the state at `at` cannot be listed, because it is compacted or in the future."""
         expected = 504 if at > self.store.rv else 410 if at < self.models[kind].compacted else 0
         if expected:
             answer = self.ask(kind, namespace, query)
@@ -137,7 +141,7 @@ class Reads(RuleBasedStateMachine):
         return self.read_page(chunk, query, limit)
 
     def read_page(self, chunk: Chunks, query: str, limit: int) -> Any:
-        """One page must go on where the last one ended, in the state in which the first was read."""
+        """Each page must continue after the last one, in the state in which the first was read."""
         items, meta = self.page(chunk.kind, chunk.wanted, query)
         everything = self.models[chunk.kind].listed(chunk.at, chunk.wanted)
         left = everything[chunk.seen :]
@@ -162,7 +166,7 @@ class Reads(RuleBasedStateMachine):
         slow=st.booleans(),
     )
     def open_watches(self, what: int, back: int | None, how: str, slow: bool) -> None:
-        """Three at once, of one place and with different selectors, so that one event is different things to them."""
+        """Open three at once, of one place and with different selectors, so that they see one event differently."""
         for more in (0, 3 * PLACES, 7 * PLACES):
             kind, wanted = self.wanted((what + more) % (PLACES * len(NODE_SELECTORS)))
             self.open_watch(kind, wanted, back, how, slow)
@@ -172,7 +176,7 @@ class Reads(RuleBasedStateMachine):
         floor, prefix = now, []
         query = f"{wanted.query}&watch=1&allowWatchBookmarks=1"
         if how == "version":
-            # One that is yet to come was given out by a server that knew more: events up to it were seen already.
+            # # A version in the future came from a server with more events: those up to it were seen already.
             floor = self.version(back)
             query += f"&resourceVersion={floor}"
         elif how == "later":
@@ -197,7 +201,7 @@ class Reads(RuleBasedStateMachine):
 
     @rule(pick=st.integers(0, 11), act=st.sampled_from([1, 600, 1 << 20, "close", "tell", "tell"]))
     def turn_to_a_watch(self, pick: int, act: int | str) -> None:
-        """Read about so many bytes, close it, or tell it how far it has seen, as the adapters do from time to time."""
+        """Read some bytes, close the watch, or record how far it has read, as the adapters do from time to time."""
         if not self.opened:
             return
         opened = self.opened[pick % len(self.opened)]
@@ -210,9 +214,9 @@ class Reads(RuleBasedStateMachine):
             self.bookmark(opened)
 
     def read(self, opened: Open, room: int) -> None:
-        """What is read must be what the model replays, from where the last read ended."""
+        """Compare the lines with the model's events since the last read."""
         events = self.models[opened.kind].watched(opened.floor, opened.wanted)
-        # A bookmark stands behind the events that it vouches for.
+        # # A bookmark follows the events that it covers.
         behind = sorted([*events, *opened.bookmarks], key=lambda line: (line[0], line[1] == "BOOKMARK"))
         expected = [*opened.prefix, *behind]
         lines = opened.watcher.take(room)
@@ -252,7 +256,7 @@ class Reads(RuleBasedStateMachine):
         opened.watcher.close()
         assert opened.watcher.drained and opened.watcher.take(1 << 20) == []
 
-    # -- what always holds -------------------------------------------------------------------------------
+    # # -- invariants --------------------------------------------------------------------------------------
 
     def check_tables(self) -> None:
         owners: dict[str, set[Any]] = {}

@@ -1,4 +1,4 @@
-"""What a versioned store with watches promises, as a list of changes that is replayed for every question."""
+"""A model of a versioned store with watches: a list of changes that is replayed for every question."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ Line = tuple[int, str, Json]
 
 
 def stamped(obj: Json, rv: int) -> Json:
-    """The object under another version."""
+    """Return the object with another version."""
     return {**obj, "metadata": {**obj["metadata"], "resourceVersion": str(rv)}}
 
 
 class Wanted(NamedTuple):
-    """What a list or a watch asks for: a namespace (all, if empty), and a selector as query and as predicate."""
+    """The subject of a list or watch: a namespace (all, if empty), and a selector as query and as predicate."""
 
     namespace: str
     query: str
@@ -30,7 +30,7 @@ class Wanted(NamedTuple):
 
 
 class Change(NamedTuple):
-    """One write: what stood under the key before and after it, if anything."""
+    """One write: the object under the key before and after it, if any."""
 
     rv: int
     key: str
@@ -39,7 +39,7 @@ class Change(NamedTuple):
 
 
 class Model:
-    """All writes of one kind, ever, and the version up to which a server may have forgotten them."""
+    """All writes of one kind, and the version up to which a server may have compacted them."""
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
@@ -61,7 +61,7 @@ class Model:
         self.compacted = max(self.compacted, rv)
 
     def state(self, at: int) -> dict[str, Json]:
-        """Every object at version `at`, in key order."""
+        """Return every object at version `at`, in key order."""
         found = {}
         for change in self.changes:
             if change.rv > at:
@@ -73,7 +73,7 @@ class Model:
         return [obj for obj in self.state(at).values() if wanted.lets_through(obj)]
 
     def watched(self, start: int, wanted: Wanted) -> list[Line]:
-        """What a watch from version `start` is told: (version, type, object) of each event, in order."""
+        """Return the events of a watch from version `start`, in order: (version, type, object)."""
         lines: list[Line] = []
         for change in self.changes:
             if change.rv <= start:
@@ -96,7 +96,7 @@ def _node(obj: Json) -> str:
     return obj.get("spec", {}).get("nodeName", "")
 
 
-#: Selectors as query strings and as predicates, for every kind. The first three: none.
+#: #: Selectors as query strings and as predicates, for every kind. The first three are empty.
 SELECTORS: list[tuple[str, Callable[[Json], bool]]] = [
     *[("", lambda obj: True)] * 3,
     ("labelSelector=app%3Da", lambda obj: _labels(obj).get("app") == "a"),
@@ -105,7 +105,7 @@ SELECTORS: list[tuple[str, Callable[[Json], bool]]] = [
     ("fieldSelector=metadata.name%3Dx", lambda obj: obj["metadata"]["name"] == "x"),
 ]
 
-#: And for kinds that have a node.
+#: #: Selectors for kinds with a node.
 NODE_SELECTORS: list[tuple[str, Callable[[Json], bool]]] = [
     *SELECTORS,
     ("fieldSelector=spec.nodeName%3Dn1", lambda obj: _node(obj) == "n1"),

@@ -1,4 +1,4 @@
-"""The verbs that write, against the model: what they answer is what lists and watches then show, once and in order."""
+"""The writing verbs against the model: lists and watches then show their answers, once and in order."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from ..examples import model_test
 from .reads import Reads
 from .store_model import LABELS, ZONE, Json, Model, stamped
 
-#: In key order, default-b/x comes before default/x.
+#: #: In the order of keys, default-b/x comes before default/x.
 NAMESPACES = ("default", "default-b")
 NAMES = ("x", "x-1")
 HISTORY = 9
-#: Kind -> its group, and where its objects may be.
+#: #: Kind -> its group, and the namespaces of its objects.
 KINDS = {
     "pods": ("", NAMESPACES),
     "configmaps": ("", NAMESPACES),
@@ -39,8 +39,10 @@ def stored_key(key: Key) -> str:
 
 
 class ApiMachine(Reads):
-    """After each write the object is read back: that is what the model takes over, so every other way of reading must
-    agree with it."""
+    """Writes of a server.
+
+    After each write the object is read back into the model, so that every other way of reading must agree with it.
+    """
 
     @initialize()
     def start(self) -> None:
@@ -67,7 +69,7 @@ class ApiMachine(Reads):
     # -- writes ------------------------------------------------------------------------------------------
 
     def stands(self, key: Key) -> Json | None:
-        """What the model has under the key."""
+        """Return the model's object under the key."""
         return self.models[key[0]].now.get(stored_key(key))
 
     def path(self, key: Key) -> str:
@@ -81,7 +83,7 @@ class ApiMachine(Reads):
         return obj
 
     def write(self, method: str, key: Key, body: Any, *, below: str = "", **more: Any) -> tuple[int, Any]:
-        """Ask for a write, and learn from a GET what it did: nothing, or one change with the next version."""
+        """Send a write, and find by a GET that it did nothing, or made one change with the next version."""
         kind, namespace, _ = key
         path = self.collection(kind, namespace) if method == "POST" and not below else self.path(key)
         before, version = self.stands(key), self.store.rv
@@ -92,7 +94,7 @@ class ApiMachine(Reads):
             return status, answer
         assert status < 300, "a write that was refused was carried out"
         if method == "DELETE" and kind == "pods" and before is not None and after is None:
-            # Its end is announced: first the pod is marked, then it goes.
+            # # A deletion of a pod has two versions: first the pod is marked, then it is removed.
             self.mark(key, before, answer)
             version += 1
         assert self.store.rv == version + 1, "a write took more versions than it has changes"
@@ -145,7 +147,7 @@ class ApiMachine(Reads):
 
     @rule(key=KEY, shape=SHAPE, behind=st.sampled_from([0, 0, 1]), keeps=st.booleans())
     def put(self, key: Key, shape: int, behind: int, keeps: bool) -> None:
-        """An update of what was read; of what was read too early, it is refused."""
+        """Update an object as it was read; the update is refused if that read is outdated."""
         old = self.stands(key)
         if old is None:
             self.create(key, shape, False, keeps)
@@ -205,7 +207,7 @@ class ApiMachine(Reads):
         notes=st.sampled_from([{}, {"who": "me"}]),
     )
     def bind(self, key: Key, node: str, uid: str, notes: Json) -> None:
-        """n1 does not exist, which no server minds; n2 has a zone, which its pods get as a label."""
+        """Bind to n1, which does not exist, which the server accepts, or to n2, whose zone its pods get as a label."""
         old = self.stands(key)
         metadata: Json = {"name": key[2], "annotations": notes} if notes else {"name": key[2]}
         if uid:
@@ -261,7 +263,7 @@ TestApiModel = model_test(ApiMachine, examples=60, steps=45)
 
 
 class LongerMachine(ApiMachine):
-    """The same machine, for longer runs."""
+    """The same machine for longer runs."""
 
 
 TestApiModelAtLength = model_test(LongerMachine, examples=300, steps=60)

@@ -1,4 +1,4 @@
-"""Discovery documents: what the recording does not show."""
+"""Discovery documents, beyond the recording."""
 
 from __future__ import annotations
 

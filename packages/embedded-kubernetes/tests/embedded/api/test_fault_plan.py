@@ -1,4 +1,4 @@
-"""What a file of faults may say, and how it is told what it may not."""
+"""Files of faults, and the errors of invalid ones."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_a_plan_is_read_from_yaml_and_from_json_alike(tmp_path: Path) -> None:
 
 
 @cases(r"""
-    text | told
+    text | message
     '' | 'f.yaml:1: found nothing (null); allowed: an object with rules, seed'
     'rules: []' | 'f.yaml:1: rules: is empty; allowed: one rule or more'
     "seed: 1\nrulez: []" | 'f.yaml:2: rulez: unknown key; did you mean rules? allowed: rules, seed'
@@ -77,19 +77,19 @@ def test_a_plan_is_read_from_yaml_and_from_json_alike(tmp_path: Path) -> None:
     "rules:\n- match:\n    methods: [POST]\n  fault: {stale: {versions: 1}}" | 'f.yaml:3: rules[0].match.methods:
         has no method that stale applies to; allowed: GET among them'
     """)
-def test_what_is_wrong_is_told_with_its_place_and_what_is_allowed(text: str, told: str) -> None:
-    assert refusal(text) == told
+def test_what_is_wrong_is_told_with_its_place_and_what_is_allowed(text: str, message: str) -> None:
+    assert refusal(text) == message
 
 
 @pytest.mark.parametrize("given", ["{}", "{drop: {}, lose: {}}"])
 def test_a_rule_has_exactly_one_fault(given: str) -> None:
-    told = refusal(f"rules:\n- fault: {given}")
-    assert told.startswith("f.yaml:2: rules[0].fault: ")
-    assert told.endswith(f"; allowed: exactly one of {', '.join(KINDS)}")
+    message = refusal(f"rules:\n- fault: {given}")
+    assert message.startswith("f.yaml:2: rules[0].fault: ")
+    assert message.endswith(f"; allowed: exactly one of {', '.join(KINDS)}")
 
 
 @pytest.mark.parametrize(
-    ("name", "told"),
+    ("name", "message"),
     [
         ("missing.yaml", ": cannot be read: "),
         (".", ": cannot be read: "),
@@ -97,14 +97,14 @@ def test_a_rule_has_exactly_one_fault(given: str) -> None:
     ],
 )
 def test_a_file_that_holds_no_plan_ends_the_command_with_2_before_it_serves(
-    name: str, told: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    name: str, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "f.yaml").write_text("rules:\n- fault: {dorp: {}}\n")
     assert main(["--port", "0", "--faults", str(tmp_path / name)]) == 2
     said = capsys.readouterr()
     assert said.out == ""
     (line,) = said.err.splitlines()
-    assert line.startswith(f"embedded-kubernetes: {tmp_path / name}{told}")
+    assert line.startswith(f"embedded-kubernetes: {tmp_path / name}{message}")
 
 
 def test_the_sample_and_the_page_show_plans_that_are_accepted() -> None:

@@ -1,4 +1,4 @@
-"""Which request is struck, by what, and how often: decisions of a plan, without a server."""
+"""Decisions of a plan of faults without a server: which request gets which fault, and how often."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ WATCH = Request("GET", "/api/v1/pods", "watch=1&resourceVersion=50")
 
 
 def struck(asked: Injector, request: Request, times: int) -> list[int]:
-    """Which of so many requests are struck, counted from 1."""
+    """Return the numbers of those of `times` requests that get a fault, counted from 1."""
     return [number for number in range(1, times + 1) if asked(request) is not None]
 
 
@@ -165,7 +165,7 @@ def distortion(fault: dict[str, Any]) -> tuple[Injector, Distortion]:
 
 
 def fed(fault: dict[str, Any], batches: Sequence[Sequence[bytes]]) -> list[Step]:
-    """All steps, with bytes that follow one another joined."""
+    """Return all steps, with consecutive bytes joined."""
     _, found = distortion(fault)
     steps: list[Step] = []
     for batch in ((), *batches):

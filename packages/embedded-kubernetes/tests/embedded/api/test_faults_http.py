@@ -1,4 +1,4 @@
-"""Injected faults as a client meets them: over real sockets, byte by byte, and without sockets."""
+"""Injected faults as a client sees them: over real sockets, byte by byte, and without sockets."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ HOUR = 3600.0
 
 @asynccontextmanager
 async def deleting(fault: Any) -> AsyncIterator[tuple[Served, Client]]:
-    """A client that asks to delete the pod `a`, and meets this fault."""
+    """Yield a client that requests to delete the pod `a`, and gets this fault."""
     async with faulty({"match": {"verbs": ["delete"]}, "fault": fault}) as served:
         served.world.pod("a")
         client = await served.client()
@@ -31,7 +31,7 @@ async def deleting(fault: Any) -> AsyncIterator[tuple[Served, Client]]:
 
 
 async def carried_out(served: Served, commits: bool) -> None:
-    """Return once the server has come to the delete: the pod is gone, or a timer waits before it would go."""
+    """Return once the server has handled the delete: the pod is gone, or a timer waits before it would go."""
     await until(lambda: served.world.names(PODS) == [] if commits else served.timers.waiting)
 
 
@@ -156,7 +156,7 @@ async def test_a_watch_that_nobody_waits_for_any_more_is_forgotten(fault: Any) -
 
 
 def lines_of(chunks: bytes) -> list[bytes]:
-    """The lines of a chunked body, whether or not it has its last chunk."""
+    """Return the lines of a chunked body, with or without its last chunk."""
     found, rest = b"", chunks
     while b"\r\n" in rest:
         size, _, rest = rest.partition(b"\r\n")
@@ -172,7 +172,7 @@ async def test_a_watch_ends_at_a_place_in_good_order_or_not(kind: str, place: An
         for name in "abc":
             served.world.pod(name)
         if kind == "close":
-            # The connection lives on, as behind any whole answer.
+            # # The connection stays open, as after any complete answer.
             sent = await client.reader.readuntil(b"\r\n0\r\n\r\n" if any(place.values()) else b"0\r\n\r\n")
             assert await client.is_alive()
         else:
@@ -209,7 +209,7 @@ async def test_a_client_that_leaves_a_stalled_watch_takes_it_with_it() -> None:
 
 
 def test_uvloops_transports_are_broken_as_thoroughly_as_asyncios() -> None:
-    """The cluster command runs on uvloop, which sends what was written only later."""
+    """The cluster command runs on uvloop, which sends data later than it is written."""
 
     async def broken() -> None:
         watches: list[dict[str, Any]] = [

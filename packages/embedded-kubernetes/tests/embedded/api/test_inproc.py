@@ -1,4 +1,4 @@
-"""The door without sockets."""
+"""The access to a server without sockets."""
 
 from __future__ import annotations
 

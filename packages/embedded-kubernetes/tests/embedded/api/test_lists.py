@@ -1,4 +1,4 @@
-"""Lists: selectors, chunks that stay consistent, and what resourceVersion asks for."""
+"""Lists: selectors, consistent chunks, and the values of resourceVersion."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Paths: where they lead does not depend on which were asked for before."""
+"""Paths are resolved independently of earlier requests."""
 
 from __future__ import annotations
 

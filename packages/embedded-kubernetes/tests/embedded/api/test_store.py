@@ -1,4 +1,4 @@
-"""What the store promises to those that write to it, beyond what the model test of the verbs reaches."""
+"""The store's guarantees to writers, beyond the model test of the verbs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What stands below pods, workloads and service accounts: resize, scale, token."""
+"""Subresources of pods, workloads and service accounts: resize, scale, token."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bursts of pods and of events: the short way stores what the long way would have."""
+"""Bursts of pods and of events: the fast path stores the same objects as the general one."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ BURSTS: list[dict[str, Any]] = [
 
 @pytest.fixture
 def filled(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Names of the objects that were made from a template."""
+    """Return names of the objects that are created from a template."""
     names: list[str] = []
     make = Templates.make
 
@@ -75,7 +75,7 @@ def test_members_of_many_gangs_are_one_burst_and_each_is_what_the_rules_would_ha
     def members(world: World) -> list[Any]:
         groups = [{GROUP: f"gang-{number // 2}", "team": "x"} for number in range(6)]
         made = [world.pod(f"agent-{number:04d}", annotations=said) for number, said in enumerate(groups)]
-        # Neither of these is a member, though what is left of them without the text is the same.
+        # # These have no group's annotation, though the rest of their text is the same.
         made += [world.pod(f"bare-{number}", annotations={"team": "x"}) for number in range(3)]
         return [*made, world.pod("odd", annotations={GROUP: 'no name: a "text"', "team": "x"})]
 

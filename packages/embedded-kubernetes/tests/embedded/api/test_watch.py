@@ -1,4 +1,4 @@
-"""Watches: transitions, replay, initial events, bookmarks, and what happens to the slow."""
+"""Watches: transitions, replay, initial events, bookmarks, and slow readers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Creates, updates, patches, bindings and evictions, beyond what was recorded."""
+"""Creates, updates, patches, bindings and evictions, beyond the recording."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The command: what it serves, and how it says no."""
+"""The command: its server, and its refusals."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def test_a_bad_option_is_refused_by_its_name(options: dict[str, Any], said: str)
     --devices-per-node -1 | '--devices-per-node: must be at least 0, not -1'
     --devices-per-node 1 --device-nodes -1 | '--device-nodes: must be at least 0, not -1'
     --devices-per-node 1 --device-attach-seconds -1 | '--device-attach-seconds: must be at least 0, not -1.0'
-    --controllers *,-nobody | '--controllers: there is no controller -nobody; there are: '
+    --controllers *,-nonesuch | '--controllers: there is no controller -nonesuch; there are: '
     --token-auth-file /none/there | '--token-auth-file /none/there: cannot be read'
     --service-account-signing-key-file /none/there | '--service-account-signing-key-file /none/there: cannot be read'
     --authorization-mode ABAC | 'embedded-kubernetes: --authorization-mode: must be one of'

@@ -1,4 +1,4 @@
-"""`EmbeddedCluster`, as who tests a client uses it: over HTTP, from code without an event loop."""
+"""`EmbeddedCluster` as in the tests of a client: over HTTP, from code without an event loop."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ POD = named("p", apiVersion="v1", kind="Pod", spec={"containers": [container()]}
 def ask(
     to: EmbeddedCluster, method: str, path: str, body: Any = None, *, token: str = "", kind: str = "json"
 ) -> tuple[int, Any]:
-    """Status and object of the answer."""
+    """Return status and object of the answer."""
     headers = {
         "Content-Type": f"application/{kind}",
         **({"Authorization": f"Bearer {token}"} if token else {}),
@@ -140,7 +140,7 @@ def test_an_exception_leaves_no_thread_no_socket_and_no_file() -> None:
     found = EmbeddedCluster(faults={"rules": [{"match": {"path": "/hung"}, "fault": {"hang": {}}}]})
     with pytest.raises(Failed), socket.socket() as waiting, found:
         url, file = found.url, found.kubeconfig
-        # Neither a watch that is open nor an answer that never comes is a reason to stay.
+        # # Neither an open watch nor an answer that never comes delays the end.
         watch = urlopen(f"{url}{PODS}?watch=true", timeout=60)
         waiting.connect(("127.0.0.1", int(url.rpartition(":")[2])))
         waiting.sendall(b"GET /hung HTTP/1.1\r\nHost: c\r\n\r\n")
@@ -205,7 +205,7 @@ def test_a_cluster_that_cannot_start_says_why() -> None:
 @cases("""
     options | said
     {authorization_mode: ABAC} | 'authorization_mode: must be one of AlwaysAllow, RBAC, not ABAC'
-    {controllers: nobody} | 'controllers: there is no controller nobody'
+    {controllers: nonesuch} | 'controllers: there is no controller nonesuch'
     {faults: {rules: [{fault: {dorp: {}}}]}} | unknown key; did you mean drop?
     {faults: 3} | 'faults: expected a plan, its text or a file'
     {runtime_config: a/v1=true} | 'runtime_config a/v1=true: allowed: scheduling.k8s.io/v1alpha2=true'
@@ -225,7 +225,7 @@ def test_an_alpha_version_is_served_where_it_is_asked_for(given: str, status: in
 
 @pytest.fixture
 def failing(monkeypatch: pytest.MonkeyPatch) -> EmbeddedCluster:
-    """A cluster whose kubelets fail once a pod is bound."""
+    """Return a cluster whose kubelets fail once a pod is bound."""
 
     def advance(self: kubelet.Kubelets, *, most: int = 64) -> float | None:
         if any(pod.namespace for pod in self._store.tables[kubelet.PODS].scan("")):
@@ -237,7 +237,7 @@ def failing(monkeypatch: pytest.MonkeyPatch) -> EmbeddedCluster:
 
 
 def fail(found: EmbeddedCluster) -> None:
-    """Returns once the cluster has failed."""
+    """Make the cluster fail, and return once it has."""
     found.apply({**POD, "spec": {**POD["spec"], "nodeName": "node-00000"}})
     found._on.thread.join(60)
 

@@ -1,4 +1,4 @@
-"""The examples of README.md do what they say, and the page names what there is."""
+"""The examples of README.md work, and the page names all settings."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ CONFTEST, TESTS = re.findall(r"```python\n(.*?)```", PAGE.split("## With pytest"
 SCRIPTS = [each for each in EXAMPLES if each not in (CONFTEST, TESTS)]
 
 
-#: Without the plugins that these tests themselves run with.
+#: #: pytest without the plugins that these tests themselves use.
 OPTIONS = (
     "--strict-markers",
     *(f"-pno:{name}" for name in ("cacheprovider", "asyncio", "xdist", "hypothesispytest")),

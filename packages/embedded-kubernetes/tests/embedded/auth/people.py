@@ -1,4 +1,4 @@
-"""A server with RBAC, and people who ask it for something."""
+"""A server with RBAC, and its users."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ RBAC = "/apis/rbac.authorization.k8s.io/v1"
 
 @cache
 def keys() -> Keys:
-    """One key pair for all tests: to make one takes long."""
+    """Return one key pair for all tests, because creating it takes long."""
     return Keys()
 
 
 class Guarded(World):
-    """`admin` may do everything, `ann` is in the group `team`. `audited` are the requests that came."""
+    """A server on which `admin` may do everything, and `ann` is in the group `team`. `audited` has its requests."""
 
     def __init__(self, **options: Any) -> None:
         self.audited: list[AuditedRequest] = []
@@ -34,30 +34,30 @@ class Guarded(World):
     def by(
         self, token: str, method: str, path: str, body: Any = None, *, headers: Any = (), **more: Any
     ) -> tuple[int, Any]:
-        """Status and body of what is answered to who has this token."""
+        """Return status and body of the answer to the user with this token."""
         return self.call(
             method, path, body, authorization=f"Bearer {token}", impersonate=tuple(headers), **more
         )
 
     def made(self, path: str, body: Any) -> Any:
-        """Made by the administrator."""
+        """Return an object that the administrator creates."""
         status, answer = self.by("admin", "POST", path, body)
         assert status == 201, answer
         return answer
 
     def grant(self, name: str, rules: list[dict[str, Any]], subject: dict[str, str]) -> None:
-        """Lets the subject do this in the whole cluster."""
+        """Allow the subject these rules in the whole cluster."""
         self.made(f"{RBAC}/clusterroles", named(name, rules=rules))
         role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": name}
         body = named(name, roleRef=role, subjects=[subject])
         self.made(f"{RBAC}/clusterrolebindings", body)
 
     def account(self, name: str) -> str:
-        """A new service account's UID."""
+        """Create a service account and return its UID."""
         return self.made(ACCOUNTS, named(name))["metadata"]["uid"]
 
     def token(self, account: str, **spec: Any) -> str:
-        """A token of the account."""
+        """Return a token of the account."""
         return self.made(f"{ACCOUNTS}/{account}/token", {"spec": spec})["status"]["token"]
 
 
@@ -65,6 +65,6 @@ ANN = {"kind": "User", "name": "ann"}
 
 
 def rule(verbs: str, resources: str, *, group: str = "", names: str = "") -> dict[str, Any]:
-    """A rule about one group; words are separated by spaces."""
+    """Return a rule about one group; words are separated by spaces."""
     made: dict[str, Any] = {"verbs": verbs.split(), "apiGroups": [group], "resources": resources.split()}
     return {**made, "resourceNames": names.split()} if names else made

@@ -1,4 +1,4 @@
-"""What a request asks for, by method, path and query."""
+"""Attributes of a request by its method, path and query."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .people import Guarded
 
 
 def asked(request: str) -> str:
-    """Verb, resource with group, namespace and name in one text, or verb and path."""
+    """Return verb, resource with group, namespace and name in one text, or verb and path."""
     method, _, url = request.partition(" ")
     path, _, query = url.partition("?")
     found = attributes_of(method, path, Request(method, path, query).parameters)

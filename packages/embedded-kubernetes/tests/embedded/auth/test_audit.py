@@ -1,4 +1,4 @@
-"""Who asked for what: the observer is told of every request, and the log has it in the form of audit.k8s.io/v1."""
+"""Audit: the observer is called for every request, and the log has it in the form of audit.k8s.io/v1."""
 
 from __future__ import annotations
 

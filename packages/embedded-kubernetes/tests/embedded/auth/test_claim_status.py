@@ -1,4 +1,4 @@
-"""Who may allocate and reserve a ResourceClaim, and who may report about its devices."""
+"""Rights to allocate and reserve a ResourceClaim, and to report about its devices."""
 
 from __future__ import annotations
 

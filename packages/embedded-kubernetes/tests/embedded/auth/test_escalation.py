@@ -1,4 +1,4 @@
-"""Who writes roles and bindings, and what they may grant by that."""
+"""Rights to write roles and bindings, and the limits of what they grant."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The flags of `cluster` that say who may do what."""
+"""The flags of `cluster` about authentication and authorization."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a request passes before anything else: who asks is known, and may, or it ends there."""
+"""A request is authenticated and authorized before anything else, or is refused."""
 
 from __future__ import annotations
 

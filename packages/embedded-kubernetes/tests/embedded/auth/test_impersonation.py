@@ -1,4 +1,4 @@
-"""Requests in another's name: who may make them, and whose they are then."""
+"""Impersonation: who may send requests as another user, and how these are judged."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ON_REVIEWS = rule("impersonate-on:user-info:create", "selfsubjectreviews", group
 
 
 def as_(server: Guarded, *headers: tuple[str, str], by: str = "ann") -> tuple[int, Any]:
-    """Status, and who one is then or why not."""
+    """Return the status, and the user that the server then sees or its refusal."""
     code, answer = server.by(
         by, "POST", WHO, {}, headers=[(f"impersonate-{name}", value) for name, value in headers]
     )

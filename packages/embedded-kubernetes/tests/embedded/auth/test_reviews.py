@@ -1,4 +1,4 @@
-"""Reviews, roles that are there from the start, and roles that gather others."""
+"""Reviews, roles of a new cluster, and roles that aggregate others."""
 
 from __future__ import annotations
 

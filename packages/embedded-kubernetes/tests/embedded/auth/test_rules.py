@@ -1,4 +1,4 @@
-"""Rules of RBAC: what one allows, and which rules cover others."""
+"""Rules of RBAC: the requests that one allows, and rules that cover others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tokens of service accounts: for whom, for what audience, and until when they are accepted."""
+"""Tokens of service accounts: their users, audiences and expiry."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rules of the built-in kinds, beyond what the recording shows."""
+"""Rules of the built-in kinds, beyond the recording."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 from embedded_kubernetes.builtin import BUILTIN
 from embedded_kubernetes.resource import Resource
 
-#: By kind; the newer of the two kinds of events also has its group in the name.
+#: #: Resources by kind; the newer of the two kinds of events also has its group in the name.
 KINDS: dict[str, Resource] = {
     f"{resource.kind}{'.new' if resource.group == 'events.k8s.io' else ''}": resource for resource in BUILTIN
 }
@@ -16,7 +16,7 @@ POD = KINDS["Pod"]
 
 
 def complete(metadata: dict[str, Any], *, namespaced: bool = True) -> dict[str, Any]:
-    """Metadata as it is once the server has filled it in."""
+    """Return metadata as the server completes it."""
     filled = {"uid": "u", "creationTimestamp": "2026-01-01T00:00:00Z", "name": "x", **metadata}
     if namespaced:
         filled.setdefault("namespace", "t")
@@ -24,7 +24,7 @@ def complete(metadata: dict[str, Any], *, namespaced: bool = True) -> dict[str, 
 
 
 def created(resource: Resource, obj: dict[str, Any]) -> dict[str, Any]:
-    """`obj` as it would be stored, unchecked."""
+    """Return `obj` as it would be stored, unchecked."""
     new = deepcopy(obj)
     new["metadata"] = complete(new.get("metadata", {}), namespaced=resource.namespaced)
     resource.default(new)
@@ -33,7 +33,7 @@ def created(resource: Resource, obj: dict[str, Any]) -> dict[str, Any]:
 
 
 def refused(resource: Resource, obj: dict[str, Any]) -> str:
-    """The causes for refusing a create, each with its reason and field; empty for none."""
+    """Return the causes for refusing a create, each with its reason and field; empty for none."""
     return brief(resource.validate(created(resource, obj), None))
 
 
@@ -48,7 +48,7 @@ def places(causes: str) -> list[str]:
 def updated(
     resource: Resource, old: dict[str, Any], new: dict[str, Any], subresource: str = ""
 ) -> tuple[dict[str, Any], str]:
-    """What an update would store, and what it is refused for."""
+    """Return the object that an update would store, and the causes of its refusal."""
     new, before = deepcopy(new), deepcopy(old)
     resource.default(new)
     resource.prepare_update(new, before, subresource)

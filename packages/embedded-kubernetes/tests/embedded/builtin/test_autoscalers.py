@@ -1,4 +1,4 @@
-"""HorizontalPodAutoscalers in two versions, of one storage."""
+"""HorizontalPodAutoscalers in two versions with one storage."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the API server takes as the status of a claim, and of a pod that has one for its extended resources."""
+"""Validation of the status of a claim, and of a pod that has one for its extended resources."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def world() -> ClaimsWorld:
 
 
 def wrong(world: ClaimsWorld, status: Any, path: str = f"{CLAIMS}/c/status") -> list[str]:
-    """The fields that a write of this status is refused for."""
+    """Return the fields for which a write of this status is refused."""
     return world.wrong("PATCH", path, {"status": status}, kind=MERGE)
 
 
@@ -144,7 +144,7 @@ MAPPING = {"containerName": "c", "resourceName": "example.com/gpu", "requestName
 
 
 def wrong_mappings(world: ClaimsWorld, status: dict[str, Any]) -> list[str]:
-    """The fields of a claim's status for extended resources that are refused; such a pod is made first."""
+    """Return the refused fields of a claim's status for extended resources, in a pod that is created first."""
     world.pod("extended", spec={"containers": [container(resources=EXTENDED)]})
     found = wrong(world, {"extendedResourceClaimStatus": status}, f"{PODS}/extended/status")
     return [field.removeprefix("status.extendedResourceClaimStatus.") for field in found]

@@ -1,4 +1,4 @@
-"""A kind without logic is data only: the example of README.md, served with nothing but its entry."""
+"""A kind without logic is only data: the example of README.md is served from nothing but its entry."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_kubectl_prints_and_explains_it(world: World) -> None:
 
 
 def _resolve(type_: source.Type, path: str) -> source.Type:
-    """The type at a path of rules or defaults, below a type. Raises KeyError for a field that there is not."""
+    """Return the type at a path of rules or defaults, below a type. Raise KeyError for an unknown field."""
     for part in path.split("."):
         struct = source.struct_of(type_)
         assert struct is not None, path

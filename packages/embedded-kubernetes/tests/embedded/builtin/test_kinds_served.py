@@ -1,4 +1,4 @@
-"""Kinds that are stored for others, and what the classes of pods and claims do to them.
+"""Kinds that are only stored, and the effects of classes on pods and claims.
 
 Not served, and so not tested: Ingress, IPAddress and ServiceCIDR, HorizontalPodAutoscaler, CertificateSigningRequest,
 APIService, webhook and admission policy configurations, ComponentStatus; exec, attach, log, portforward and proxy.
@@ -198,7 +198,7 @@ def test_kubectl_gets_the_columns_of_a_real_server(
 ) -> None:
     world.post(path, {**NAMED, **body})
     table = world.get(path, accept=TABLE)
-    # A job's selector has its uid.
+    # # A Job's selector has its uid.
     assert table["rows"][0]["cells"][: len(cells)] == cells
 
 

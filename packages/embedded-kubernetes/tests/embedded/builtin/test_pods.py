@@ -1,4 +1,4 @@
-"""Pods: defaults, checks, and what an update may change."""
+"""Pods: defaults, checks, and allowed updates."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What makes configurations of webhooks and policies invalid, beyond what was recorded."""
+"""Invalid configurations of webhooks and policies, beyond the recording."""
 
 from __future__ import annotations
 

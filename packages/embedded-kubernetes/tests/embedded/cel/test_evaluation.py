@@ -1,4 +1,4 @@
-"""What expressions give, and what is said of those that cannot be evaluated."""
+"""Values of expressions, and the errors of those that cannot be evaluated."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Object initializers become maps, and everything else stays as it was."""
+"""Object initializers become maps, and the rest of an expression is unchanged."""
 
 from __future__ import annotations
 

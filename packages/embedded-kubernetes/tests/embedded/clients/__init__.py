@@ -1,1 +1,1 @@
-"""Clients that others wrote run against the server as they do against a real cluster."""
+"""Other projects' clients run against the server as against a real cluster."""

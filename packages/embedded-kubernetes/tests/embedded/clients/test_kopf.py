@@ -1,7 +1,7 @@
 """A kopf operator runs against the cluster: its resource, handlers, objects, events and finalizer.
 
 The operator keeps a ConfigMap for each `Site`. It runs in the test's own event loop and logs in with the token of a
-service account, whose rights are all that RBAC grants it.
+service account that has only the rights that RBAC grants it.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ MERGE = {"Content-Type": "application/merge-patch+json"}
 
 
 class Client:
-    """Requests with one token."""
+    """A client that sends requests with one token."""
 
     def __init__(self, session: aiohttp.ClientSession) -> None:
         self._session = session
@@ -72,7 +72,7 @@ class Client:
             return answer.status, await answer.json()
 
     async def until(self, path: str, holds: Callable[[int, Any], Any]) -> Any:
-        """The object at `path` once `holds` is true of the answer. Fails after 60 seconds."""
+        """Return the object at `path` once `holds` is true of the answer. Fail after 60 seconds."""
         end = time.monotonic() + 60
         while not holds(*(found := await self.ask("GET", path))):
             assert time.monotonic() < end, found
@@ -89,7 +89,7 @@ async def client(cluster: EmbeddedCluster, token: str) -> AsyncIterator[Client]:
 
 
 def operator_of(cluster: EmbeddedCluster, token: str, its: Client) -> kopf.OperatorRegistry:
-    """The operator's handlers. `its`: the client with which they write ConfigMaps."""
+    """Return the operator's handlers; `its` is the client with which they write ConfigMaps."""
     registry = kopf.OperatorRegistry()
 
     @kopf.on.login(registry=registry)
@@ -121,7 +121,7 @@ def operator_of(cluster: EmbeddedCluster, token: str, its: Client) -> kopf.Opera
 async def running(registry: kopf.OperatorRegistry) -> AsyncIterator[None]:
     stop, ready = asyncio.Event(), asyncio.Event()
     settings = kopf.OperatorSettings()
-    settings.posting.loggers = False  # no events but those that the handlers write themselves
+    settings.posting.loggers = False  # # only the events that the handlers write themselves
     operator = asyncio.create_task(
         kopf.operator(
             registry=registry,
@@ -155,7 +155,7 @@ async def test_an_operator_follows_a_resource_from_its_creation_to_its_deletion(
 
 
 async def play(cluster: EmbeddedCluster, ours: Client) -> None:
-    """What an administrator does with a site, and what comes of it. `ours`: the client of the administrator."""
+    """Change a site like an administrator and check the effects; `ours` is the administrator's client."""
     cluster.apply(SITE)
     made = await ours.until(f"{SITES}/s", lambda _, site: site.get("status", {}).get("create"))
     assert made["status"]["create"] == {"page": "s"}

@@ -1,7 +1,7 @@
 """Replays recordings in which every request is a line: here, the one about authentication and authorization.
 
-Texts are compared word for word, but for what the recording leaves open: volatile values, the order of rules in a
-SelfSubjectRulesReview, and which of several bindings that allow something is named.
+Texts are compared word for word, except volatile values, the order of rules in a SelfSubjectRulesReview, and the
+binding that is named if several allow a request.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ oscar-token,oscar,u-oscar,"night"
 _SAVED = re.compile(r"\{((?:tok|uid)\w*)\}")
 _ALLOWED = re.compile(r'RBAC: allowed by (RoleBinding|ClusterRoleBinding) "([^"]*)" of .*')
 _RBAC = "/apis/rbac.authorization.k8s.io/v1"
-#: A token that was accepted is accepted for ten seconds more; the recorder waited for longer.
+#: #: Seconds that the recorder waited between lines: a token that was accepted is accepted for ten seconds more.
 _WAITED = 11.0
 
 
@@ -63,23 +63,23 @@ class Recorded:
         return time.time() + self.ahead
 
     def settle(self) -> None:
-        """What the controller does after a request."""
+        """Run the controller after a request."""
         while self._aggregation.advance() is not None:
             pass
 
 
 class AccessReplay:
-    """One pass over the lines of a file."""
+    """One replay of the lines of a file."""
 
     def __init__(self, client: Client, recorded: Recorded, lines: list[dict[str, Any]]) -> None:
         self.client = client
         self._recorded = recorded
         self._lines = lines
-        #: Values of earlier responses, by the names that later lines have for them.
+        #: #: Values of earlier responses, by the names that later lines use for them.
         self._saved: dict[str, str] = {}
 
     async def run(self) -> list[list[str]]:
-        """Differences by line, empty where the answer agrees."""
+        """Return the differences by line, empty where the answer agrees."""
         found = []
         deleted = False
         for line in self._lines:
@@ -104,7 +104,7 @@ class AccessReplay:
         return differences + compare(line["events"], found)
 
     def filled(self, line: dict[str, Any]) -> dict[str, Any]:
-        """The line with the values of this run."""
+        """Return the line with the values of this run."""
         return json.loads(_SAVED.sub(lambda match: self._saved.get(match[1], match[0]), json.dumps(line)))  # type: ignore[no-any-return]
 
     async def exchange(self, line: dict[str, Any]) -> list[str]:
@@ -128,7 +128,7 @@ class AccessReplay:
         return [*heads, *compare(opened(wanted, found), found), *texts(wanted, found)]
 
     async def _mint(self, minted: dict[str, Any]) -> str:
-        """A token that the recorder signed itself."""
+        """Return a token that the recorder signed itself."""
         namespace, name = minted["namespace"], minted["serviceAccount"]
         path = f"/api/v1/namespaces/{namespace}/serviceaccounts/{name}"
         status, account = await self.client.call("GET", path)
@@ -150,7 +150,7 @@ class AccessReplay:
         return keys.sign(claims, named=False)
 
     async def _alike(self, expected: Any, found: Any) -> tuple[Any, Any]:
-        """Both without what may differ in a review."""
+        """Return both without the parts of a review that may differ."""
         kinds = {str(each.get("kind")) if isinstance(each, dict) else "" for each in (expected, found)}
         if kinds == {"SelfSubjectRulesReview"}:
             return _with_sorted_rules(expected), _with_sorted_rules(found)
@@ -159,7 +159,7 @@ class AccessReplay:
         return expected, found
 
     async def _with_any_binding(self, expected: dict[str, Any], found: dict[str, Any]) -> dict[str, Any]:
-        """The answer with the recorded binding for its reason, if it names another that is there."""
+        """Return the answer with the recorded binding as its reason, if it names another existing one."""
         wanted, given = (
             _ALLOWED.fullmatch(each.get("status", {}).get("reason", "")) for each in (expected, found)
         )

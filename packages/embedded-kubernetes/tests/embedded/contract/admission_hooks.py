@@ -1,4 +1,4 @@
-"""A webhook over real HTTPS that answers as the recorder's did, and remembers what it was asked."""
+"""A webhook over real HTTPS that answers like the recorder's, and records its calls."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from aiohttp import web
 from embedded.sockets import answering
 
 _NAMES = ("127.0.0.1", "localhost", "hook.hooks.svc")
-#: The port of the recorder's webhook, where a Service in front of it names one.
+#: #: The port in the recorder's Service in front of its webhook.
 _RECORDED_PORT = "23201"
 
 
 class Called(NamedTuple):
-    """A call as it came in."""
+    """A call as it was received."""
 
     path: str
     headers: dict[str, str]
@@ -28,12 +28,12 @@ class Called(NamedTuple):
 
 
 class Hooks:
-    """What the webhooks of the line under way are to say, and what they were asked."""
+    """The answers of the webhooks for the current line, and their calls."""
 
     def __init__(self) -> None:
         self.called: list[Called] = []
         self._answers: list[dict[str, Any]] = []
-        #: Where nobody listens.
+        #: #: An address without a server.
         self._elsewhere = ""
         self.places: dict[str, str] = {}
 
@@ -42,7 +42,7 @@ class Hooks:
         self._answers = list(webhooks)
 
     def filled(self, line: dict[str, Any]) -> dict[str, Any]:
-        """The line with addresses and certificates of this run."""
+        """Return the line with addresses and certificates of this run."""
         text = json.dumps(line)
         for name, value in self.places.items():
             text = text.replace(f"{{{name}}}", value)
@@ -54,11 +54,11 @@ class Hooks:
     async def respond(self, request: web.Request) -> web.Response:
         path = request.path_qs
         sent_body = await request.read()
-        # A redirected call has no body any more.
+        # # A redirected call has no body.
         review = json.loads(sent_body) if sent_body else None
         sent = {name: request.headers.get(name, "") for name in ("Content-Type", "Accept")}
         self.called.append(Called(path, sent, review))
-        # The next that was recorded for this path. A delete may be shown less often, or once more.
+        # # The next recorded answer for this path. A delete may be reviewed less often, or once more.
         found = [each for each in self._answers if each["path"] == path]
         if not found:
             return web.Response(status=404)
@@ -67,7 +67,7 @@ class Hooks:
         answer = found[0]["answer"]
         await asyncio.sleep(answer.get("delaySeconds") or 0)
         if answer["status"] == 0:
-            # The recorder hung up.
+            # # The recorder closed the connection.
             assert request.transport is not None
             request.transport.close()
             return web.Response()
@@ -80,8 +80,10 @@ class Hooks:
         )
 
     def _leads_to(self, path: str) -> str:
-        """Where a redirect leads: to the next call of the line, or to where nobody listens. The headers of answers were
-        not recorded."""
+        """Return the target of a redirect: the next call of the line, or the address without a server.
+
+        The headers of answers were not recorded.
+        """
         later = [each["path"] for each in self._answers if each["path"] != path]
         return f"https://{self.places['hook']}{later[0]}" if later else self._elsewhere
 

@@ -1,7 +1,7 @@
 """Replays a recording about webhooks and admission policies, in which every request is a line.
 
-Texts are compared word for word. Compared are the calls, too: what each webhook was sent, those of mutating ones in
-their order. How often a delete is shown is up to timing, so equal reviews in a row count once.
+Texts are compared word for word. The calls are compared, too: the reviews of each webhook, those of mutating ones in
+their order. The number of reviews of a delete depends on timing, so consecutive equal reviews count once.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ class AdmissionReplay(AccessReplay):
         return self._hooks.filled(super().filled(line))
 
     async def exchange(self, line: dict[str, Any]) -> list[str]:
-        """As of any line, while its configurations are there; and compare the calls, too."""
+        """Send a line with its configurations, and compare the answer and the calls."""
         configurations, webhooks = line.get("configurations") or [], line["webhooks"] or []
         self._hooks.expect([])
         for each in configurations:
             if any("service" in hook["clientConfig"] for hook in each.get("webhooks", ())):
-                # It was made without a line; 409 if it is there.
+                # # The Service was created without a line; 409 if it exists.
                 await self.client.call("POST", _SERVICES, _SERVICE)
             status, answer = await self.client.call("POST", _place(each), each)
             assert status == 201, answer
@@ -49,7 +49,7 @@ class AdmissionReplay(AccessReplay):
         return [*differences, *_compare_calls(webhooks, called, validating)]
 
     async def _paths(self, kind: str) -> set[str]:
-        """Where the webhooks of one kind of configuration are called."""
+        """Return the paths of the webhooks of one kind of configuration."""
         status, listed = await self.client.call("GET", f"{ADMISSION}/{kind}webhookconfigurations")
         assert status == 200, listed
         found = [hook["clientConfig"] for each in listed["items"] for hook in each["webhooks"]]
@@ -67,7 +67,7 @@ def _compare_calls(expected: list[dict[str, Any]], called: list[Called], validat
     found = _once(called)
     differences = []
     for beside in (True, False):
-        # Validating webhooks are called side by side, the others in order.
+        # # Validating webhooks are called concurrently, the others in order.
         one, other = (
             [each for each in calls if (each.path.partition("?")[0] in validating) is beside]
             for calls in (wanted, found)
@@ -86,7 +86,7 @@ def _compare_calls(expected: list[dict[str, Any]], called: list[Called], validat
 
 
 def _once(calls: list[Called]) -> list[Called]:
-    """Equal deletes in a row as one."""
+    """Return the calls with consecutive equal deletes as one."""
 
     def shown(call: Called) -> tuple[bool, str, str]:
         request = {**call.review["request"], "uid": ""} if call.review else {}
@@ -99,7 +99,7 @@ def _once(calls: list[Called]) -> list[Called]:
 
 
 def _renamed(recorded: Any, found: Any) -> Any:
-    """The recorded review with the name that was generated in this run."""
+    """Return the recorded review with the name that was generated in this run."""
     request = (recorded or {}).get("request", {})
     prefix = (request.get("object") or {}).get("metadata", {}).get("generateName")
     if not prefix or not found or not found["request"].get("name", "").startswith(prefix):

@@ -1,7 +1,7 @@
 """Compares an answer with the recorded one: status, reason, and every field of every object.
 
-What may differ: volatile values (`<uid>`, `<rv>`, `<time>`, `<continue>` in the recording), generated name
-suffixes, ages in tables, and the texts of messages. Of discovery, only kinds that are served are compared.
+These may differ: volatile values (`<uid>`, `<rv>`, `<time>`, `<continue>` in the recording), generated name suffixes,
+ages in tables, and the texts of messages. In discovery only served kinds are compared.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Differences = list[str]
 
 
 async def collected(differences: Awaitable[Differences]) -> Differences:
-    """The differences, or the error for which they could not be told."""
+    """Return the differences, or the error that prevented the comparison."""
     try:
         return await differences
     except (AssertionError, KeyError, ValueError, TimeoutError) as error:
@@ -27,7 +27,7 @@ async def collected(differences: Awaitable[Differences]) -> Differences:
 
 
 def compare(expected: Any, found: Any, where: str = "") -> Differences:
-    """What is different, one text a place; nothing if the answer agrees."""
+    """Return the differences, one text for each place; empty if the answer agrees."""
     if isinstance(expected, str) and expected in _VOLATILE:
         return [] if isinstance(found, str) and found else [f"{where}: {expected} is {found!r}"]
     if isinstance(expected, dict) and isinstance(found, dict):
@@ -72,7 +72,7 @@ def _fields(
 
 
 def _special(expected: dict[str, Any], found: dict[str, Any], where: str) -> Differences | None:
-    """Objects that are compared by rules of their own; None for all others."""
+    """Return the differences of objects that are compared by special rules; None for all others."""
     kind = expected.get("kind")
     if kind == "Status" and expected.get("status") == "Failure":
         return _fields(_without_texts(expected), _without_texts(found), where)
@@ -118,7 +118,7 @@ def _without_ages(table: dict[str, Any]) -> dict[str, Any]:
 def _served(
     expected: dict[str, Any], found: dict[str, Any], where: str, *, list_name: str, key: str
 ) -> Differences:
-    """Of a discovery list, every entry that is served is as recorded and in the recorded order."""
+    """Return the differences of a discovery list's served entries and of their order from the recording."""
     texts = _fields(expected, found, where, skip=frozenset({list_name}))
     recorded = {entry[key]: entry for entry in expected[list_name]}
     served = [entry for entry in found.get(list_name, ()) if entry[key] in recorded]
@@ -156,8 +156,8 @@ def _aggregated(expected: dict[str, Any], found: dict[str, Any], where: str) -> 
     return texts
 
 
-# ---- What `compare` leaves out, where a recording is matched word for word: headers, and texts of messages. Recorded
-# texts may have open places, `<uid>` or `{server}`, that stand for something that differs from run to run.
+# # ---- The parts that `compare` leaves out, for recordings that are matched word for word: headers and messages.
+# Recorded texts may have placeholders, such as `<uid>` or `{server}`, for parts that differ between runs.
 
 
 def compare_heads(expected: dict[str, Any], status: int, headers: dict[str, str]) -> list[str]:
@@ -182,7 +182,7 @@ def _matches(expected: str, found: Any) -> bool:
 
 
 def opened(expected: Any, found: Any) -> Any:
-    """`expected` with texts that hold open places replaced by those found, where these fit."""
+    """Return `expected` with texts that have placeholders replaced by the found ones, if these match."""
     if isinstance(expected, str):
         return found if _OPEN.search(expected) and _matches(expected, found) else expected
     if isinstance(expected, dict) and isinstance(found, dict):
@@ -193,7 +193,7 @@ def opened(expected: Any, found: Any) -> Any:
 
 
 def texts(expected: Any, found: Any) -> list[str]:
-    """Differences in what a refusal says, which `compare` leaves out."""
+    """Return the differences in the texts of a refusal, which `compare` leaves out."""
     if not isinstance(expected, dict) or expected.get("kind") != "Status" or not isinstance(found, dict):
         return []
     said = [(expected.get("message"), found.get("message"))]

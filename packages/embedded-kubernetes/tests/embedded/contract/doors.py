@@ -1,4 +1,4 @@
-"""Two ways to the same server: in process, and over HTTP. Both speak as a client that has an administrator's token."""
+"""Two clients of the same server with an administrator's token: in process, and over HTTP."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def api(auth: Options, clock: Callable[[], float] = time.time) -> Api:
 
 
 class Client(ABC):
-    """`own`: the headers of the administrator's requests."""
+    """A client; `own` has the headers of the administrator's requests."""
 
     def __init__(self, token: str) -> None:
         self.own = {"Authorization": f"Bearer {token}"}
@@ -43,12 +43,12 @@ class Client(ABC):
 
     @abstractmethod
     def watch(self, path: str, *, headers: Headers) -> Any:
-        """A context with the status and the lines."""
+        """Return a context with the status and the lines."""
 
     async def call(
         self, method: str, path: str, body: Any = None, *, media: str = "application/json"
     ) -> tuple[int, Any]:
-        """A request of the administrator's: the status and the object of its answer."""
+        """Send a request of the administrator and return the status and the object of its answer."""
         raw = None if body is None else json.dumps(body).encode()
         headers = {**self.own, "Content-Type": media}
         status, _, answer = await self.request(method, path, body=raw, headers=headers)
@@ -81,7 +81,7 @@ class OverHttp(Client):
     async def request(self, method: str, path: str, *, body: bytes | None = None, headers: Headers) -> Answer:
         url = URL(self._url + path, encoded=True)
         async with self._session.request(method, url, data=body, headers=_sent(headers)) as response:
-            # What was sent several times is one list.
+            # # A header that was sent several times is one list.
             found = {name.lower(): ", ".join(response.headers.getall(name)) for name in response.headers}
             return response.status, found, await response.read()
 
@@ -93,7 +93,7 @@ class OverHttp(Client):
 
 
 def _sent(headers: Headers) -> CIMultiDict[str]:
-    """A list of values is a header that is sent several times."""
+    """Return the headers with each list of values as a header that is sent several times."""
     sent: CIMultiDict[str] = CIMultiDict()
     for name, values in headers.items():
         for value in [values] if isinstance(values, str) else values:
@@ -103,7 +103,7 @@ def _sent(headers: Headers) -> CIMultiDict[str]:
 
 @asynccontextmanager
 async def open_door(kind: str, served: Api, token: str) -> AsyncIterator[Client]:
-    """A server behind a door of `kind`: "in-process" or "http"."""
+    """Yield a client of `kind`, "in-process" or "http", of a server."""
     if kind == "in-process":
         door = Door(served)
         try:

@@ -1,6 +1,6 @@
-"""Replays the recording of answers against a server and tells, line by line, what its answers differ in.
+"""Replays recorded requests against a server and reports, line by line, how its answers differ.
 
-Of some requests no line was kept; they are made here, before the line that needs them or while its watch is open.
+Some requests have no line; they are sent here, before the line that needs them or while its watch is open.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _CRDS = (
     Path(__file__).parent / "crds" / "nodeshards.yaml",
     *(CRDS / f"scheduling.volcano.sh_{plural}.yaml" for plural in ("podgroups", "queues")),
 )
-#: Longer than any watch in a recording asks to last.
+#: #: Seconds that are longer than any watch in a recording.
 _PATIENCE = 10.0
 
 #: Method, path and body.
@@ -50,7 +50,7 @@ _BEFORE: dict[str, list[Asked]] = {
     "status strategic patch: condition added": [_made("s", labels=_X)],
     "list pods ": [_made(generateName="gen-")],
     "delete pod with finalizer: stays": [_made("fin", labels=_X, finalizers=["example.com/f"])],
-    # A budget refuses only for a pod that runs.
+    # # A budget protects only running pods.
     "evict guarded: 429": [
         _made("guard", labels={"app": "guard"}),
         ("PATCH", f"{_PODS}/guard/status", {"status": {"phase": "Running"}}),
@@ -68,7 +68,7 @@ _MEANWHILE: dict[str, list[Asked]] = {
 
 
 class Replay:
-    """One pass over the lines. Values that later lines refer to are remembered by the names they are referred by."""
+    """One replay of the lines. Values are kept by the names by which later lines refer to them."""
 
     def __init__(self, client: Client, lines: list[dict[str, Any]]) -> None:
         self._client = client
@@ -76,7 +76,7 @@ class Replay:
         self._known: dict[str, str] = {}
 
     async def run(self) -> list[list[str]]:
-        """Differences by line, empty where the answer agrees."""
+        """Return the differences by line, empty where the answer agrees."""
         return [await collected(self._replay(line)) for line in self._lines]
 
     async def _replay(self, line: dict[str, Any]) -> list[str]:
@@ -112,7 +112,7 @@ class Replay:
         return answer
 
     def _filled(self, text: str) -> str:
-        """`text` with what earlier answers had in the place of its placeholders."""
+        """Return `text` with values of earlier answers in its placeholders."""
         return re.sub(r"\{(\w+)\}", lambda match: self._known[match[1]], text)
 
     def _remember(self, method: str, answer: Any) -> None:
@@ -123,7 +123,7 @@ class Replay:
             self._known["cont"] = quote(metadata["continue"], safe="")
         if metadata.get("name") and metadata.get("uid"):
             self._known[f"uid_{metadata['name']}"] = metadata["uid"]
-            # The version that a create or a read of an object answered; a write's answer does not count.
+            # # The version in the answer to a create or a read; those of other writes do not count.
             if method in ("POST", "GET"):
                 self._known[f"rv_{metadata['name']}"] = metadata.get("resourceVersion", "")
 

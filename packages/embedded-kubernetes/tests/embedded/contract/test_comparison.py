@@ -1,4 +1,4 @@
-"""The comparison of answers sees what matters and overlooks what may differ."""
+"""The comparison of answers finds relevant differences and ignores the allowed ones."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The embedded server answers as recorded servers did, line by line: in process, and in `make verify` over HTTP, too.
+"""The embedded server answers like the recorded servers, line by line; in `make verify` also over HTTP.
 
 The recordings are those beside the checkout, or the files that the variables of the environment name. A test knows its
-line by the number, so that collecting reads nothing; each recording is read and played through once.
+line by the number, so that collecting reads nothing; each recording is read and replayed once.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ async def _admission(door: str, lines: Lines) -> list[list[str]]:
             await server.api.close()
 
 
-#: What is recorded -> the file, the variable that names another, how many lines it has, and what plays it through.
+#: #: Recording -> its file, the variable that names another, its number of lines, and its replay.
 RECORDINGS: dict[str, tuple[str, str, int, Callable[[str, Lines], Awaitable[list[list[str]]]]]] = {
     "answers": ("apiserver-1.36.2.jsonl", "AGENT_SCHEDULER_RECORDING", 151, _answers),
     "access": ("apiserver-authz-1.36.2.jsonl", "AGENT_SCHEDULER_AUTHZ_RECORDING", 674, _access),
@@ -63,7 +63,7 @@ RECORDINGS: dict[str, tuple[str, str, int, Callable[[str, Lines], Awaitable[list
 
 @cache
 def differences(recording: str, door: str) -> list[tuple[str, list[str]]]:
-    """The name of each line, and what its answer differs in."""
+    """Return the name of each line, and the differences of its answer."""
     file, variable, count, play = RECORDINGS[recording]
     lines = [json.loads(text) for text in recorded(file, variable)]
     assert len(lines) == count, f"RECORDINGS counts {count} lines, {len(lines)} found"

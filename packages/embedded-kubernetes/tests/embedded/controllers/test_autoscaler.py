@@ -1,4 +1,4 @@
-"""Nodes come for pods that say Unschedulable, and go when they stay empty."""
+"""Nodes are added for pods that are Unschedulable, and removed when they stay empty."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PLAIN = "cpu=4,memory=8Gi,name=plain,max=3,delay=5,idle=30"
 
 
 class Scaled(World):
-    """With an autoscaler and kubelets, and a first node that has room for nothing."""
+    """A server with an autoscaler and kubelets, and a first node that has no room."""
 
     def __init__(self, *rules: str) -> None:
         super().__init__(nodes="n1")

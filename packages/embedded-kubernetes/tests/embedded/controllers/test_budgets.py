@@ -1,4 +1,4 @@
-"""Disruption budgets are kept true, so that evictions are allowed when there is room and refused when not."""
+"""Disruption budgets are kept up to date, so that evictions are allowed or refused by the pods that are healthy."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def _status(world: World) -> dict[str, Any]:
 
 
 def _numbers(world: World) -> tuple[int, ...]:
-    """The disruptions that are allowed, and the pods that are healthy, have to be, and are expected."""
+    """Return the allowed disruptions, and the healthy, required healthy and expected pods."""
     names = ("disruptionsAllowed", "currentHealthy", "desiredHealthy", "expectedPods")
     return tuple(_status(world)[name] for name in names)
 
@@ -111,7 +111,7 @@ def test_evictions_are_granted_while_the_budget_has_room(world: World) -> None:
     _budget(world, minAvailable=1)
     for name in ("one", "two"):
         world.ready_pod(name)
-    assert _evict(world, "one") == 429  # the budget has not been counted yet
+    assert _evict(world, "one") == 429  # # the budget has not been counted yet
     world.settle()
     assert _evict(world, "one", deleteOptions={"dryRun": ["All"]}) == 201
     assert (world.is_there(f"{PODS}/one"), _numbers(world)) == (True, (1, 2, 1, 2))

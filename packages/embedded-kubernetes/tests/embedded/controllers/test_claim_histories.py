@@ -1,4 +1,4 @@
-"""Whatever happens to pods, templates and claims, and however often the controller is stopped: what holds at rest."""
+"""Invariants of claims after random changes of pods and templates, however often the controller is restarted."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ FINAL = ("Succeeded", "Failed")
 
 
 class History:
-    """Random changes by users, kubelets and a scheduler, some of them between two looks of the controller."""
+    """Random changes by users, kubelets and a scheduler, some of them between two steps of the controller."""
 
     def __init__(self, seed: int) -> None:
         self.random = Random(seed)
@@ -44,7 +44,7 @@ class History:
             self.world.controllers[0].advance(most=self.random.randint(1, 3))
 
     def create_pod(self) -> None:
-        # Few names, so that pods take one another's.
+        # # Few names, so that pods reuse those of others.
         name = f"p{self.random.randint(0, 5)}"
         entries: dict[str, str] = {}
         for entry in ("a", "b"):
@@ -72,7 +72,7 @@ class History:
             self.world.bind(pod["metadata"]["name"], "n1")
 
     def allocate(self) -> None:
-        """What a scheduler does for a pod, which may be late: the pod may be gone by then."""
+        """Allocate like a scheduler, which may be late: the pod may be gone by then."""
         if (pod := self._any_pod()) is None:
             return
         told = self.world.told(pod["metadata"]["name"])
@@ -87,7 +87,7 @@ class History:
                 consumer["uid"] = "of-a-pod-that-went"
             if "allocation" not in claim["status"]:
                 self.world.allocate(name)
-            # A scheduler may be stopped before it reserves.
+            # # A scheduler may be stopped before it reserves.
             if self.random.random() < 0.8 and consumer["uid"] not in {each["uid"] for each in reserved}:
                 self.world.change(f"{name}/status", {"status": {"reservedFor": [*reserved, consumer]}})
 
@@ -107,7 +107,7 @@ class History:
             self.world.add_claim()
 
     def restart(self) -> None:
-        """Perhaps before a pod was told of the claims that were made for it."""
+        """Restart the controller, perhaps before a pod's status had the claims that were created for it."""
         if (pod := self._any_pod()) is not None and pod["status"]["phase"] not in FINAL:
             untold = {"status": {"resourceClaimStatuses": None}}
             self.world.patch(f"{PODS}/{pod['metadata']['name']}/status", untold)
@@ -140,7 +140,7 @@ class History:
                 self._check_reserved(pod, told, claims)
 
     def check_books(self) -> None:
-        """The controller remembers the pods that are there, and nothing of others."""
+        """Check that the controller remembers the existing pods, and no others."""
         (controller,) = self.world.controllers
         assert isinstance(controller, ResourceClaims)
         pods = {pod["metadata"]["name"]: pod for pod in self.pods()}
@@ -167,7 +167,7 @@ class History:
         assert controller._retries == []
 
     def _check_reserved(self, pod: Any, told: dict[str, str], claims: dict[str, Any]) -> None:
-        """A pod on a node has its allocated claims, once all of them are there."""
+        """Check that a pod on a node has its allocated claims, once all of them exist."""
         names = [
             each.get("resourceClaimName") or told.get(each["name"], "")
             for each in pod["spec"].get("resourceClaims", ())

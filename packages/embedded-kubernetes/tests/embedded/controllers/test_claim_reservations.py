@@ -1,4 +1,4 @@
-"""Claims are reserved for pods that may run, and for no others; what nobody needs is given back."""
+"""Claims are reserved for exactly those pods that may run, and unused ones are deallocated."""
 
 from __future__ import annotations
 

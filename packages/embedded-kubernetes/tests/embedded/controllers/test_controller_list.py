@@ -1,4 +1,4 @@
-"""Controllers are chosen by the names that kube-controller-manager has for them."""
+"""Controllers are chosen by their names in kube-controller-manager."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_what_was_chosen_is_started_and_nothing_else() -> None:
         ResourceClaims
     ]
     assert ResourceClaims not in map(type, start(api, chosen("*,-resourceclaim-controller"), kubelets=True))
-    # Two names, one controller.
+    # # One controller has two names.
     either = chosen("*,-persistentvolume-protection-controller")
     assert [type(each) for each in start(api, either, kubelets=True)].count(Protection) == 1
 

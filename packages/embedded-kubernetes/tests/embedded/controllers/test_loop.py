@@ -1,4 +1,4 @@
-"""The loop that drives a controller: it waits for a wake or a time, and its faults are seen."""
+"""The loop that drives a controller: it waits for a wake or a time, and reports its faults."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ..virtual import virtual_time
 
 
 class _Scripted:
-    """Answers `advance` from a list, and notes when it was asked."""
+    """A controller that answers `advance` from a list, and records the times of the calls."""
 
     def __init__(self, *answers: float | Exception | None) -> None:
         self.answers = list(answers)

@@ -29,7 +29,7 @@ def test_what_a_rule_does_not_say_has_a_default() -> None:
 
 
 @cases(r"""
-    rule | told
+    rule | message
     '' | 'entry 1 \(\): allowed are cpu, memory, pods'
     cpu=8 | memory=QUANTITY is missing
     memory=8 | cpu=QUANTITY is missing
@@ -45,8 +45,8 @@ def test_what_a_rule_does_not_say_has_a_default() -> None:
     cpu=8,memory=1Gi,name=A | "entry 3 \\(name=A\\): 'A': "
     cpu=8,memory=1Gi,a b/c=1 | "entry 3 \\(a b/c=1\\): 'a b/c': "
     """)
-def test_a_rule_that_is_none_is_refused_by_its_place(rule: str, told: str) -> None:
-    with pytest.raises(RuleError, match=told):
+def test_a_rule_that_is_none_is_refused_by_its_place(rule: str, message: str) -> None:
+    with pytest.raises(RuleError, match=message):
         read_rules([rule])
 
 

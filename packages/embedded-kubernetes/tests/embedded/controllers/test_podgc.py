@@ -1,4 +1,4 @@
-"""Pods of nodes that are gone are failed and removed after a while."""
+"""Pods of deleted nodes are failed and removed after a while."""
 
 from __future__ import annotations
 

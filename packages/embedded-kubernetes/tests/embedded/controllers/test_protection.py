@@ -1,4 +1,4 @@
-"""Claims and volumes stay while they are used, and go when they no longer are."""
+"""Claims and volumes remain while they are used, and are deleted when they no longer are."""
 
 from __future__ import annotations
 

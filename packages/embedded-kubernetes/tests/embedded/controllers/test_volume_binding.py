@@ -35,7 +35,7 @@ def add_volume(world: World, name: str, **spec: Any) -> None:
 
 
 def put_down(world: World, *volumes: str, uid: str) -> None:
-    """Write, as a scheduler does, that these volumes are for the claim `c`."""
+    """Reserve these volumes for the claim `c`, like a scheduler."""
     for name in volumes:
         metadata = {"annotations": {"pv.kubernetes.io/bound-by-controller": "yes"}}
         ref = {"kind": "PersistentVolumeClaim", "namespace": "default", "name": "c", "uid": uid}

@@ -42,7 +42,7 @@ def world() -> World:
 
 
 def template(image: str = "i", **annotations: str) -> dict[str, Any]:
-    """Of pods that need no scheduler."""
+    """Return a template of pods that need no scheduler."""
     spec = {"nodeName": "n1", "containers": [{"name": "c", "image": image}]}
     return {"metadata": {"labels": {"app": "x"}, "annotations": annotations}, "spec": spec}
 
@@ -161,7 +161,7 @@ async def test_a_pod_that_a_webhook_is_asked_about_is_made_once_and_as_it_says()
     sets = ReplicaSets(world.api)
     world.post(SETS, replicated("r", 2))
     sets.advance()
-    # Something else happens to it meanwhile.
+    # # Another client changes it in between.
     world.patch(f"{SETS}/r", {"metadata": {"labels": {"a": "b"}}})
     for _ in range(5):
         sets.advance()
@@ -203,7 +203,7 @@ def revision(world: World, path: str) -> str:
 
 
 def rolled(world: World, seconds: float = 60.0) -> list[tuple[int, int]]:
-    """Lets it roll, and says how many pods there were, and how many were available, at each moment."""
+    """Let it roll, and return the number of pods, and of available ones, at each time."""
     found = []
     end = world.now + seconds
     while world.now < end:
@@ -223,7 +223,7 @@ def test_a_deployment_goes_from_one_template_to_another_without_gap_or_crowd(wor
     late = template("j", **{"agent-scheduler.io/ready-after-seconds": "2"})
     world.patch(f"{DEPLOYMENTS}/d", {"spec": {"template": late}})
     seen = rolled(world)
-    # At most 25 % more, and 25 % fewer are available.
+    # # At most 25 % more pods, and at most 25 % fewer available ones.
     assert max(count for count, _ in seen) == 5
     assert min(ready for _, ready in seen) == 3
     assert images(pods(world)) == {"j"}
@@ -239,7 +239,7 @@ def test_a_deployment_goes_from_one_template_to_another_without_gap_or_crowd(wor
     assert len(sets) == 2
     assert sets[before]["spec"]["replicas"] == 0
     assert revision(world, f"{DEPLOYMENTS}/d") == "2"
-    # Back again: the ReplicaSet that is there is used, as the newest revision.
+    # # Back again: the existing ReplicaSet is used, as the newest revision.
     old = {"spec": {"template": {**template(), "metadata": template()["metadata"]}}}
     old["spec"]["template"]["metadata"]["annotations"] = {"agent-scheduler.io/ready-after-seconds": None}
     world.patch(f"{DEPLOYMENTS}/d", old)
@@ -315,7 +315,7 @@ def test_a_job_runs_as_many_at_a_time_until_enough_have_succeeded(world: World) 
     }
     assert status["startTime"] < status["completionTime"]
     assert len(pods(world)) == 5
-    # Nothing holds a pod that was counted.
+    # # No pod that was counted keeps its finalizer.
     assert all("finalizers" not in pod["metadata"] for pod in pods(world))
 
 
@@ -349,7 +349,7 @@ def test_a_job_that_may_not_fail_once_completes_if_none_fails(world: World) -> N
 def test_a_job_fails_when_too_many_pods_have(world: World) -> None:
     world.post(JOBS, job(code="1", backoffLimit=2))
     world.settle(5.0)
-    # The next one waits for 10 s.
+    # # The next pod waits for 10 s.
     assert status_of(world)["failed"] == len(pods(world)) == 1
     world.settle(100.0)
     assert status_of(world)["failed"] == len(pods(world)) == 3

@@ -8,7 +8,7 @@ from embedded_kubernetes.kubelet_play import RUN_SECONDS
 
 
 def kubelets(*nodes: str, **settings: float) -> World:
-    """A server with simulated kubelets and these nodes."""
+    """Return a server with simulated kubelets and these nodes."""
     world = World()
     world.controllers = [Kubelets(world.store, **settings)]
     for name in nodes:
@@ -27,7 +27,7 @@ def run(
     spec: Any = None,
     **metadata: Any,
 ) -> None:
-    """Make a pod and bind it to `node`, if there is one. `life`: the seconds after which it ends."""
+    """Create a pod and bind it to `node`, if there is one. `life`: the seconds after which it ends."""
     if life:
         metadata["annotations"] = {RUN_SECONDS: life}
     world.pod(name, spec={"containers": [asking(cpu=cpu, memory="64Mi")], **(spec or {})}, **metadata)

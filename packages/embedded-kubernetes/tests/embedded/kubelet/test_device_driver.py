@@ -1,4 +1,4 @@
-"""The simulated driver publishes each node's devices, whole and of one generation, and attaches those allocated."""
+"""The simulated driver publishes each node's devices, complete and of one generation, and attaches allocated ones."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SLICES = f"{RESOURCE}/resourceslices"
 
 
 class DriverWorld(World):
-    """With nodes `n1` and `n2`, and with an attacher if there is something to attach."""
+    """A server with nodes `n1` and `n2`, and with an attacher if there are devices to attach."""
 
     def __init__(
         self, per_node: int = 4, *, on: frozenset[str] | None = None, attaching: Attaching | None = None
@@ -41,7 +41,7 @@ class DriverWorld(World):
         self.post(NODES, named(name))
 
     def pool(self, node: str) -> list[dict[str, Any]]:
-        """The specs of a node's slices, found as a scheduler or kubelet finds them, of one whole generation."""
+        """Return the specs of a node's slices of one whole generation, found as a scheduler or kubelet does."""
         selector = f"spec.driver={DRIVER},spec.nodeName={node}"
         slices = self.get(f"{SLICES}?fieldSelector={selector}")["items"]
         specs: list[dict[str, Any]] = [each["spec"] for each in slices]
@@ -100,7 +100,7 @@ def test_a_node_that_is_replaced_at_once_has_the_slices_of_its_own(world: Driver
     world.delete("/api/v1/nodes/n1")
     world.add_node("n1")
     uid = world.get("/api/v1/nodes/n1")["metadata"]["uid"]
-    # The collector, which knows the old slices for garbage, comes later.
+    # # The collector, for which the old slices are garbage, runs later.
     world.controllers[0].advance()
     assert world.generation("n1") == 2
     (after,) = {each for each in world.slice_names() if each.startswith("n1-")}
@@ -175,7 +175,7 @@ def test_slices_of_other_drivers_are_left_alone(world: DriverWorld) -> None:
 
 
 def attaching(seconds: float | None, *failing: str) -> DriverWorld:
-    """Two devices on each node, and a claim `c`."""
+    """Return a server with two devices on each node, and a claim `c`."""
     world = DriverWorld(2, attaching=Attaching(seconds, set(failing)))
     request = {"name": "r", "exactly": {"deviceClassName": DRIVER}}
     world.post(CLAIMS, named("c", spec={"devices": {"requests": [request]}}))
@@ -188,7 +188,7 @@ def write(world: DriverWorld, status: dict[str, Any]) -> None:
 
 
 def allocate(world: DriverWorld, *names: str) -> None:
-    """As a scheduler does it."""
+    """Allocate devices like a scheduler."""
     (spec,) = world.pool("n1")
     devices = {device["name"]: device for device in spec["devices"]}
     about = {"request": "r", "driver": DRIVER, "pool": "n1"}
@@ -198,7 +198,7 @@ def allocate(world: DriverWorld, *names: str) -> None:
 
 
 def said(world: DriverWorld) -> dict[str, list[tuple[str, str]]]:
-    """Device -> conditions and whether they are true."""
+    """Return device -> conditions and whether they are true."""
     status = world.get(f"{CLAIMS}/c").get("status") or {}
     return {
         each["device"]: [(one["type"], one["status"]) for one in each["conditions"]]

@@ -1,4 +1,4 @@
-"""Simulated kubelets start pods with resource claims only when these are theirs to use."""
+"""Simulated kubelets start pods with resource claims only when they may use these."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ EXTENDED = {"requests": {"example.com/gpu": "1"}, "limits": {"example.com/gpu": 
 
 
 class NodeWorld(ClaimsWorld):
-    """With kubelets on two nodes that have room, and without a claim controller."""
+    """A server with kubelets on two nodes that have room, and without a claim controller."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -26,7 +26,7 @@ class NodeWorld(ClaimsWorld):
         self.settle()
 
     def waits_for(self) -> list[str]:
-        """What the pods that wait say of it."""
+        """Return the messages of the waiting pods."""
         said = []
         for reason, message, _ in self.warnings():
             assert reason == REASON
@@ -34,7 +34,7 @@ class NodeWorld(ClaimsWorld):
         return said
 
     def run_claimed(self, pod: str, claim: str, *, device: str) -> None:
-        """A pod on node `a` with an allocated claim of its own."""
+        """Create a pod on node `a` with an allocated claim of its own."""
         self.add_claim(claim)
         self.add_pod(pod, gpu=f"claim/{claim}")
         self.allocate(claim, pod, node="a", device=device)

@@ -1,4 +1,4 @@
-"""Pods that are resized in place: what the kubelet does and says."""
+"""Pods that are resized in place: the kubelet's actions and reports."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def resize(world: World, name: str, *, settle: float = 1, **amounts: str) -> str
 
 
 def told(world: World, name: str, settle: float = 1) -> str:
-    """What cpu is set aside, and what the container has; then conditions about a resize, with what they say."""
+    """Return the allocated CPU and that of the container; then conditions of a resize with their messages."""
     world.settle(settle)
     status = world.status(name)
     (report,) = status["containerStatuses"]
@@ -34,7 +34,7 @@ def told(world: World, name: str, settle: float = 1) -> str:
 
 @pytest.fixture
 def full(world: World) -> World:
-    """Three pods of one CPU of four; `a` waits for two more."""
+    """Create three pods of one CPU on a node of four; `a` waits for two more."""
     for name in "abc":
         run(world, name, cpu="1")
     world.settle()
@@ -101,7 +101,7 @@ def test_a_container_is_started_again_where_its_policy_says_so(
     assert (report["restartCount"], "terminated" in report["lastState"]) == (starts, bool(starts))
     assert report["resources"]["requests"] == {**requests, **amounts}
     world.settle(5)
-    assert world.phase("a") == ("Running" if starts else "Succeeded"), "its seconds begin anew"
+    assert world.phase("a") == ("Running" if starts else "Succeeded"), "its seconds begin again"
 
 
 def test_what_a_pod_has_as_a_whole_is_told_of_the_pod(world: World) -> None:

@@ -1,4 +1,4 @@
-"""Resources and objects that the tests of this room share."""
+"""Resources and objects that the tests of this folder share."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ NODES = RESOURCES["", "nodes"]
 
 
 def widgets(spec: dict[str, Any], **version: Any) -> Resource:
-    """The widgets whose `spec` has this schema."""
+    """Return the widgets whose `spec` has this schema."""
     schema = {"type": "object", "properties": {"spec": spec}}
     return crd.resource_of(definition(schema=schema, **version), "v1")
 

@@ -1,4 +1,4 @@
-"""An API that holds an object of most built-in kinds, with a status where the kind has one; and patches of them."""
+"""An API with an object of most built-in kinds, with a status if the kind has one; and patches of them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _MORE = {
     "ownerReferences": [{"apiVersion": "v1", "kind": "Node", "name": "n", "uid": "u"}],
 }
 
-#: Kind -> what is created, and what its status is then made.
+#: #: Kind -> the created object, and its status afterwards.
 _OBJECTS = """
 shared:
   container: &container {name: c, image: i, ports: [{name: web, containerPort: 80}], env: [{name: A, value:
@@ -91,14 +91,14 @@ def _objects() -> dict[tuple[str, str], tuple[Object, Object | None]]:
 
 
 def collection(served: Served) -> str:
-    """The path of a kind's objects in `default`, or in the cluster."""
+    """Return the path of a kind's objects in `default`, or in the cluster."""
     resource = served.resource
     within = "/namespaces/default" if resource.namespaced else ""
     return f"{resource.path}{within}/{resource.plural}"
 
 
 class Stored:
-    """`paths`: kind -> the objects of it. Some were made by clients alone, others were since written by controllers."""
+    """An API with objects; `paths`: kind -> paths of its objects. Controllers have written some of them later."""
 
     def __init__(self) -> None:
         self.world = ClaimsWorld()
@@ -111,12 +111,12 @@ class Stored:
             if status is not None:
                 self.world.patch(f"{path}/status", {"status": status})
             self.paths[name] = [path]
-        # Another shape of what is stored under the same name.
+        # # Another form of the object that is stored under the same name.
         self.paths["events.k8s.io", "events"] = ["/apis/events.k8s.io/v1/namespaces/default/events/a"]
         self._play()
 
     def _play(self) -> None:
-        """Let controllers write: pods that were bound and run, with a claim each, and a deletion that waits."""
+        """Run controllers: for pods that are bound and run, with a claim each, and for a deletion that waits."""
         world = self.world
         world.controllers = [Kubelets(world.store), *world.controllers, VolumeBinding(world.api)]
         world.add_pod("running", r="template/a")
@@ -134,7 +134,7 @@ class Stored:
         assert world.phase("running") == "Running"
 
     def served(self, name: tuple[str, str]) -> Served:
-        """The kind, by the group and name of its path."""
+        """Return the kind by the group and name of its path."""
         found = self.world.api.registry.served[name[0], "v1"].get(name[1])
         assert found is not None
         return found
@@ -157,7 +157,7 @@ _SCALARS: dict[str, st.SearchStrategy[Any]] = {
 
 
 def values(type_: source.Type, depth: int = 3) -> st.SearchStrategy[Any]:
-    """Values of a type, most of them right."""
+    """Draw values of a type, most of them valid."""
     scalar = _SCALARS.get(type_.kind)
     if scalar is not None:
         return scalar
@@ -181,7 +181,7 @@ def values(type_: source.Type, depth: int = 3) -> st.SearchStrategy[Any]:
 
 
 def patches(value: Any, type_: source.Type) -> st.SearchStrategy[Any]:
-    """Merge patches of a value: of what it has, and of what its type knows beside that."""
+    """Draw merge patches of a value, with its fields and other fields of its type."""
     struct = source.struct_of(type_)
     if not isinstance(value, dict) or struct is None:
         return st.one_of(st.just(value), values(type_)) if value is not None else values(type_)

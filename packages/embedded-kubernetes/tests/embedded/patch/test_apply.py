@@ -1,4 +1,4 @@
-"""Server-side apply: who owns which field, and what follows from applying."""
+"""Server-side apply: owners of fields, and the effects of applying."""
 
 from __future__ import annotations
 

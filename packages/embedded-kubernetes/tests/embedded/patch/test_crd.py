@@ -1,4 +1,4 @@
-"""Custom resources: definitions, schemas and what they do to objects."""
+"""Custom resources: definitions, schemas and their effects on objects."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is said of a text that is no JSON."""
+"""Errors of texts that are not JSON."""
 
 from __future__ import annotations
 

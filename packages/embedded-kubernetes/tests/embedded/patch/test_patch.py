@@ -98,7 +98,7 @@ _OBJECTS = st.dictionaries(st.text(max_size=2), _JSON, max_size=3)
 
 
 def _difference(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
-    """The merge patch that makes `new` of `old`."""
+    """Return the merge patch that turns `old` into `new`."""
     made: dict[str, Any] = dict.fromkeys(old.keys() - new.keys())
     for key, value in new.items():
         if isinstance(value, dict) and isinstance(old.get(key), dict):

@@ -1,4 +1,4 @@
-"""Bodies in the protobuf envelope, encoded here by the wire format's own rules."""
+"""Bodies in the protobuf envelope, encoded here by the rules of the wire format."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The rows that kubectl get prints."""
+"""The rows of `kubectl get`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a patch leaves alone is not judged again, and the answer is as if it were."""
+"""Unchanged parts of a patched object are not validated again, with the same answer as if they were."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def _typed(name: tuple[str, str]) -> source.Type:
 
 
 def _anew(merge: Any) -> Any:
-    """The merge, with an outcome that shares nothing with the document."""
+    """Return the merge, with a result that shares nothing with the document."""
     return lambda *given, **how: patch.copy_json(merge(*given, **how))
 
 
@@ -47,7 +47,7 @@ def judging_everything() -> Iterator[None]:
     parts = ("labels", "annotations", "ownerReferences", "finalizers")
 
     def of_new(now: Object, old: Object, *more: Any, **how: Any) -> Any:
-        # Whatever stands in the stored one counts as new, but for the finalizers, which may not be added everywhere.
+        # # All of the stored object counts as new, but its finalizers, which may not be added everywhere.
         news = {name: value for name, value in old.items() if name not in parts[:3]}
         return check(now, news, *more, **how)
 
@@ -92,7 +92,7 @@ def test_what_a_kinds_rules_add_further_down_is_seen_as_a_change() -> None:
 
 
 def test_what_is_stored_is_what_the_rules_make_of_it() -> None:
-    """Else what a patch leaves alone would have to be judged again: it could still be in another form."""
+    """Otherwise an unchanged part would have to be validated again, as it could still be in another form."""
     seen = 0
     for served in stored().world.api.registry.tables():
         for record in served.table.scan(""):
