@@ -302,7 +302,6 @@ class Cluster:
         """Handle an added or changed PodGroup."""
         old = self.groups.get(group.key)
         self.ledger.usage.set_native_group(group.key, exists=True)
-        self.ledger.usage.gated.group_changed(group.key)
         for seen in self.on_group_seen:
             seen(group)
         if self.groups.set(group):
@@ -312,7 +311,6 @@ class Cluster:
         """Handle a deleted PodGroup. Its bound members stay bound, and the others wait for a new group."""
         self.groups.delete(group)
         self.ledger.usage.set_native_group(group.key, exists=self.groups.get(group.key) is not None)
-        self.ledger.usage.gated.group_changed(group.key)
         self._group_gone(group)
 
     def _gang_changed(self, member: PodInfo) -> None:

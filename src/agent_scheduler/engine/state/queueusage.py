@@ -169,7 +169,9 @@ class QueueUsage:
         self._recount(self._placements[uid] for uid in members if uid in self._placements)
 
     def set_native_group(self, key: GroupKey, *, exists: bool) -> None:
-        """Set whether a Kubernetes PodGroup exists."""
+        """Handle a Kubernetes PodGroup that was added or changed, or that no longer `exists`."""
+        # Do this before members release their room, since gated ones would be admitted to it.
+        self.gated.group_changed(key)
         if exists == (key in self._native):
             return
         if exists:

@@ -100,6 +100,22 @@ def test_a_pod_whose_gate_is_gone_before_anybody_let_it_past_is_reserved_from_th
     assert world.let == []
 
 
+def test_room_of_a_member_whose_group_is_deleted_admits_no_other_member() -> None:
+    world, key = Gates(queue("q", "1")), GroupKey("team", "g", native=True)
+    exists = [key]
+    world.gated.choose = lambda found, members, _has: (
+        GatedMembers((), [*members]) if found in exists else None
+    )
+    world.usage.set_native_group(key, exists=True)
+    in_group = {"schedulingGroup": {"podGroupName": "g"}}
+    world.see(gated("a", gates=(), **in_group), gated("b", **in_group))
+    assert world.standing("a") is Standing.RESERVED and world.let == []
+    exists.clear()
+    world.usage.set_native_group(key, exists=False)
+    world.gated.admit()
+    assert world.standing("a") is None and world.let == []
+
+
 def test_a_pod_with_another_gate_is_not_let_past() -> None:
     world = Gates(queue("q", "1"))
     both = gated("a", gates=(QUEUE_ALLOCATION_GATE, OTHER))
