@@ -12,9 +12,9 @@ from typing import Any
 import aiohttp
 import pytest
 
-from agent_scheduler.serving.http import HttpServer
 from bench.harness.processes import free_port
 from tests.support.embedded import until
+from tests.support.http_servers import http_server
 from tests.unit.serving.test_console import OneToken
 
 from .browser import Page, browser
@@ -157,7 +157,7 @@ async def test_shards_are_shown_by_colours_that_mean_nothing_else() -> None:
 @pytest.mark.wide
 async def test_a_token_is_asked_for_and_used() -> None:
     async with console_world(3, port=free_port()) as world, AsyncExitStack() as ends:
-        server = HttpServer(world.runtime.sources(), address="127.0.0.1", port=0, authorizer=OneToken())
+        server = http_server(world.runtime.sources(), address="127.0.0.1", port=0, authorizer=OneToken())
         port = await server.start()
         ends.push_async_callback(server.stop)
         async with browser(f"http://127.0.0.1:{port}/ui/") as page:

@@ -14,7 +14,7 @@ from agent_scheduler.engine.state.gpus import RESOURCE as SHARED_GPU
 from agent_scheduler.kube.transport import Endpoint
 from agent_scheduler.process.controller_flags import JOB, PODGROUP, QUEUE
 from agent_scheduler.process.controllers import ControllersProcess
-from agent_scheduler.process.runtime import Runtime
+from agent_scheduler.process.scheduler import SchedulerProcess
 from embedded_kubernetes.simulated_nodes import GPU, nodes
 from tests.support import objects
 from tests.support.batched import add_queue
@@ -37,7 +37,7 @@ _JOBS = "/apis/batch.volcano.sh/v1alpha1/namespaces/default/jobs"
 
 class ConsoleWorld:
     def __init__(
-        self, cluster: EmbeddedCluster, runtime: Runtime, controllers: ControllersProcess, url: str
+        self, cluster: EmbeddedCluster, runtime: SchedulerProcess, controllers: ControllersProcess, url: str
     ) -> None:
         self.cluster = cluster
         self.runtime = runtime
@@ -110,7 +110,9 @@ async def console_world(
             await shared.write_status(SHARDS[1], nodesInUse=names[own - 1 :])
             await shared.desire(SHARDS[0], names[:own])
         configuration = _CONFIGURATION % port + (_SHARDED if sharded else "")
-        runtime = Runtime(load_text(configuration), endpoint=Endpoint(cluster.server.url))
+        runtime = SchedulerProcess(
+            load_text(configuration), source=None, endpoint=Endpoint(cluster.server.url)
+        )
         ending = asyncio.create_task(runtime.run(signals=False))
         world = ConsoleWorld(cluster, runtime, controllers, f"http://127.0.0.1:{port}/ui/")
         try:

@@ -11,7 +11,6 @@ import msgspec
 from agent_scheduler.engine.decide.decide import ClassViews, decide
 from agent_scheduler.engine.decide.refusals import Refusal
 from agent_scheduler.engine.decide.snapshot import Snapshot
-from agent_scheduler.engine.framework.handle import Handle
 from agent_scheduler.engine.framework.plugin import PodUnrankable, Profile
 from agent_scheduler.engine.profiles.profiles import ProfileSpec, build_profile
 from agent_scheduler.engine.state.ledger import Ledger
@@ -22,6 +21,7 @@ from agent_scheduler.engine.state.podinfo import PodInfo, PodReader
 from agent_scheduler.engine.volumes.catalogue import Catalogue
 from agent_scheduler.objects import wire
 from tests.decisions.plain import Obj, World
+from tests.support.handles import handle_of
 
 DEFAULT = build_profile(ProfileSpec(scheduler_name="default-scheduler", base="default-scheduler"))
 AGENT = build_profile(ProfileSpec(scheduler_name="agent-scheduler", base="agent"))
@@ -62,7 +62,7 @@ class Engine:
             self.set_node(node)
         for number, pod in enumerate(world.pods):
             self.ledger.set_pod(self.read(pod, f"placed-{number}"), pod["spec"]["nodeName"])
-        handle = Handle(self.ledger, namespaces=self.namespaces, catalogue=catalogue)
+        handle = handle_of(self.ledger, namespaces=self.namespaces, catalogue=catalogue)
         self.snapshot = Snapshot(self.ledger, handle)
         self.views = ClassViews(profile, self.snapshot)
 

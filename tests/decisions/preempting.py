@@ -47,7 +47,7 @@ def attempts(engine: Engine, pending: Obj, budgets: Sequence[Obj] = ()) -> Itera
         return
     if isinstance(decision, CandidateNodes):
         return
-    nobody: Nominator[PodInfo] = Nominator()
+    nobody: Nominator[PodInfo] = Nominator(is_pending=lambda _uid: True)
     nominations = Nominations(nobody, engine.ledger, engine.snapshot, lambda _name: DEFAULT)
     selection = Evaluator(engine.ledger, columns, pdbs_of(budgets), nominations)
     wanted = DefaultPreemption(DefaultPreemptionArgs()).wanted

@@ -20,7 +20,7 @@ from agent_scheduler.config.load import load_text
 from agent_scheduler.kube.auth import load_endpoint
 from agent_scheduler.process import controller_flags
 from agent_scheduler.process.controllers import ControllersProcess
-from agent_scheduler.process.runtime import Runtime
+from agent_scheduler.process.scheduler import SchedulerProcess
 from bench.harness.processes import free_port
 from embedded_kubernetes import EmbeddedCluster
 from tests.support.documents import PAGES, Block, blocks, differs, split
@@ -102,7 +102,7 @@ async def components(configuration: str, kubeconfig: Path) -> AsyncIterator[None
     flags = parser.parse_args(["--enable", "job,podgroup,queue", "--port", "0"])
     endpoint = load_endpoint(kubeconfig=kubeconfig)
     running = [
-        Runtime(load_text(yaml.safe_dump(settings)), endpoint=endpoint),
+        SchedulerProcess(load_text(yaml.safe_dump(settings)), source=None, endpoint=endpoint),
         ControllersProcess(controller_flags.settings_of(flags), endpoint=endpoint),
     ]
     tasks = [asyncio.create_task(each.run(signals=False)) for each in running]

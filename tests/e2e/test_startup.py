@@ -22,7 +22,6 @@ OF_OTHERS = """
     bench.harness bench.demo agent_scheduler.cli.explain agent_scheduler.cli.check
     agent_scheduler.controllers agent_scheduler.process.controllers agent_scheduler.cli.shards cryptography matplotlib
     rich.text pygments cel_expr_python opentelemetry requests agent_scheduler.telemetry.traces
-    agent_scheduler.process.tracing
 """
 
 
@@ -61,7 +60,12 @@ def test_the_list_of_commands_is_shown_without_any_of_them() -> None:
 )
 def test_a_command_is_explained_without_the_others(command: str, own: str) -> None:
     commands = {f"agent_scheduler.{name}" for name in ("cli.reach", "process.controllers", "cli.shard_plan")}
-    packages = {"agent_scheduler.process.runtime", "agent_scheduler.fastpath", "bench", "embedded_kubernetes"}
+    packages = {
+        "agent_scheduler.process.scheduler",
+        "agent_scheduler.fastpath",
+        "bench",
+        "embedded_kubernetes",
+    }
     others = (commands | packages) - {own}
     modules = imported(said_by("-m", "agent_scheduler", command, "--help"))
     assert among(modules, [own])
@@ -69,7 +73,7 @@ def test_a_command_is_explained_without_the_others(command: str, own: str) -> No
 
 
 def test_a_scheduler_is_made_without_what_its_first_bind_does_not_need() -> None:
-    modules = imported(said_by("-c", "import agent_scheduler.process.runtime"))
+    modules = imported(said_by("-c", "import agent_scheduler.process.scheduler"))
     assert "agent_scheduler.binding.binder" in modules
     later = {"aiohttp", "prometheus_client", "importlib.metadata"}
     assert among(modules, [*OF_OTHERS.split(), *later]) == []

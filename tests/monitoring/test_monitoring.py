@@ -19,11 +19,11 @@ import aiohttp
 import pytest
 import yaml
 
-from agent_scheduler.serving.http import HttpServer
 from bench.harness.processes import free_port
 from tests.console.world import console_world
 from tests.project.test_docs import PROCESSES
 from tests.support.embedded import until
+from tests.support.http_servers import http_server
 from tests.support.needed import tool
 from tests.support.places import CONFIG
 from tests.support.webhooks import webhooks
@@ -106,7 +106,7 @@ async def test_every_expression_means_something_to_what_real_processes_expose(tm
         ports: dict[str, int] = {}
         processes = {"scheduler": it.runtime, "controllers": it.controllers, "webhook": webhook}
         for name, process in processes.items():
-            server = HttpServer(process.sources(), address="127.0.0.1", port=0)
+            server = http_server(process.sources(), address="127.0.0.1", port=0)
             ports[name] = await server.start()
             ends.push_async_callback(server.stop)
         await it.queues()

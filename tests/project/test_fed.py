@@ -16,10 +16,10 @@ ROOMS += ("engine/gangs", "engine/plugins", "engine/queueing/queue", "cluster", 
 #: Inputs that are not passed by name, as `whose.name`: Volcano's gates in recorded sessions, inputs for external
 #: plugins, times and limits that tests reduce, inputs that another function passes by position, and protocols.
 MEANT = """
-SessionConf.features Hooks.cleanup_reservations add_unschedulable.pending_plugins SchedulingQueue.max_inflight_events
+SessionConf.features Hooks.cleanup_reservations add_unschedulable.pending_plugins
 FastPathSettings.watch_times FastPathSettings.bind_policy NodeResourcesFit.ledger NodeResourcesFit.devices
 DynamicResources.devices DynamicResources.args VolumeBinding.args _Allocation.resources _decide.cls MemberResult.waited
-MemberResult.reservations _nothing.old _nothing.new _move_all.old _move_all.new __call__.admission
+MemberResult.reservations _nothing.old _nothing.new _move_all.old _move_all.new
 """
 
 

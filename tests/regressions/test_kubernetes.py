@@ -10,7 +10,7 @@ from agent_scheduler.binding.calls import RateLimit
 from agent_scheduler.config.load import load_text
 from agent_scheduler.engine.decide.decide import ConflictPolicy
 from agent_scheduler.engine.profiles.profiles import ProfileSpec, build_profile
-from agent_scheduler.process.runtime import Runtime
+from agent_scheduler.process.scheduler import SchedulerProcess
 from embedded_kubernetes.requests import Disturbance, Request
 from tests.features.fastpath.test_runtime import ELECT, HEAD
 from tests.features.fastpath.test_runtime import running as process
@@ -148,7 +148,9 @@ async def test_a_new_leader_knows_what_the_old_one_did_last() -> None:
     """
     async with embedded_cluster() as cluster, watching_through_a_relay(cluster) as (transport, relay):
         await cluster.add_node("n1", cpu="1")
-        standby = Runtime(load_text(HEAD + ELECT), transport=transport, identity="standby")
+        standby = SchedulerProcess(
+            load_text(HEAD + ELECT), source=None, transport=transport, identity="standby"
+        )
         async with process(cluster, ELECT) as leader:
             await until(lambda: leader.runtime.leases.names and leader.runtime.leases.held)
             following = asyncio.create_task(standby.run(signals=False))

@@ -112,18 +112,19 @@ class Allocations(Judge):
         queue: Any = fast_path.queue
         if not is_first(prebind, "allocations"):
             return
-        add, states = queue.add, self.world.states
+        add, states, calls = queue.add, self.world.states, fast_path.binder._pre_bind_calls
 
-        def starts(_result: Any, _node_name: str, reserved: Any) -> None:
+        def starts(_result: Any, _node_name: str, reserved: Any, _calls: Any) -> None:
             for plugin, reservation in reserved.parts:
                 if plugin.name == "DynamicResources":
                     self._judge(process, fast_path, reservation)
 
-        def told(result: Any, _node_name: str, problem: str) -> None:
+        def ended(result: Any, node_name: str, problem: str) -> None:
             if problem and not fast_path.cluster.waits(result.pod.uid):
                 states.reached("pod gone while its claims are written")
             if "allocated by another client" in problem:
                 states.reached("claim lost to another scheduler")
+            calls.ended(result, node_name, problem)
 
         def added(pod: Any) -> None:
             gated = queue.where(pod.uid) is Place.GATED
@@ -150,7 +151,7 @@ class Allocations(Judge):
             return True
 
         hear_before(prebind, "start", starts)
-        hear_before(prebind, "_tell", told)
+        fast_path.binder._pre_bind_calls = calls._replace(ended=ended)
         queue.add = added
         devices.assume, devices.assume_in_memory = assumed, assumed_in_memory
 

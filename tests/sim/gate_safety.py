@@ -104,7 +104,8 @@ class GateSafety(Judge):
         batch: Any = process.runtime.batch if process.runtime is not None else None
         if not is_first(fast_path, "gates"):
             return
-        admitted = gated.on_admitted
+        events: Any = gated.events
+        admitted = events.admitted
 
         def let_past(pods: Any) -> None:
             if pods and self._shared is not None:
@@ -127,8 +128,8 @@ class GateSafety(Judge):
 
         known = self._queues.setdefault(process.identity, {})
         cluster: Any = fast_path.cluster
-        gated.on_admitted = let_past
-        hear_before(gated, "on_held", held)
+        events.admitted = let_past
+        hear_before(events, "held", held)
         # It no longer removes the gates that are still there: these pods wait for their queue again.
         hear_before(gated, "stop", self._let_past.setdefault(process.identity, set()).clear)
         hear_before(cluster, "set_queue", lambda queue: known.update({queue.name: queue}))

@@ -272,9 +272,19 @@ async def come_to_rest(world: World) -> None:
         check_still(world, world.shards, owners)
     if world.plans is not None and world.gates is None:
         check_planned(world, world.plans, planned)
-    if world.gangs is not None and not world.safety.violations:
+    if world.gangs is not None and not world.safety.violations and await _until_retried(world):
         await _check_unwritten(world)
         await check_restarts(world)
+
+
+async def _until_retried(world: World) -> bool:
+    """Wait until no pod could preempt; return whether that was before the flush has retried every pod.
+
+    As in kube-scheduler, a waiting pod is retried at events of the filters that rejected it. If preemption did not help
+    because of another filter, and that filter would accept the pod now, only the flush retries it. A new process tries
+    it at once.
+    """
+    return await _until_none(world, helpless, _FLUSHED, "L8")
 
 
 async def _check_unwritten(world: World) -> None:

@@ -1,7 +1,7 @@
 """A process as its supervisor sees it: it is started, killed, terminated, and started again.
 
-The shipped program runs as a whole, on a simulated network and clock: `Runtime` for a scheduler. A killed process sends
-nothing more, not even while its tasks unwind; what it sent before is with the server.
+The shipped program runs as a whole, on a simulated network and clock: `SchedulerProcess` for a scheduler. A killed
+process sends nothing more, not even while its tasks unwind; what it sent before is with the server.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import math
 import random
 from abc import ABC, abstractmethod
 from collections.abc import Coroutine
+from contextlib import AsyncExitStack
 from contextvars import Context, copy_context
 from typing import Any
 
@@ -26,7 +27,7 @@ from agent_scheduler.kube.transport import Transport
 from agent_scheduler.process import controller_flags
 from agent_scheduler.process.controller_flags import JOB, LEASE, PODGROUP, QUEUE, SHARDING
 from agent_scheduler.process.controllers import ControllersProcess
-from agent_scheduler.process.runtime import Runtime
+from agent_scheduler.process.scheduler import SchedulerParts, SchedulerProcess
 from tests.support.loop import PROCESS, START
 
 from .configuring import names_of
@@ -46,15 +47,15 @@ GRACE = 10.0
 _BEYOND_GRACE = 5.0 + 1.0
 
 
-class _Runtime(Runtime):
+class _Scheduler(SchedulerProcess):
     """Checks pods for events in portions that are small enough to be used in small worlds, too."""
 
     portion: int
 
-    def _fast_path(self, transport: Transport) -> FastPath:
-        fast_path = super()._fast_path(transport)
-        fast_path.queue.waker.portion = self.portion
-        return fast_path
+    def _assemble(self, stack: AsyncExitStack) -> SchedulerParts:
+        parts = super()._assemble(stack)
+        parts.fast_path.queue.waker.portion = self.portion
+        return parts
 
 
 class Process(ABC):
@@ -64,8 +65,8 @@ class Process(ABC):
     write anything. `scheduler` and `names` are empty if it is no scheduler.
     """
 
-    #: The program's Runtime if it is a scheduler.
-    runtime: Runtime | None = None
+    #: The program's SchedulerProcess if it is a scheduler.
+    runtime: SchedulerProcess | None = None
     #: Seconds after which the process no longer owns a lease that was not renewed.
     renew_deadline = 0.0
     #: Seconds in which it ends after SIGTERM.
@@ -329,7 +330,7 @@ class Scheduler(Process):
     def _make(self, timing: Timing) -> Coroutine[Any, Any, int]:
         world = self.world
         source = world.file.source(self.scheduler)
-        runtime = self.runtime = _Runtime(
+        runtime = self.runtime = _Scheduler(
             source.start(),
             source=source if world.plan.enabled("reload") else None,
             transport=self._way(),

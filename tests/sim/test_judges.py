@@ -147,7 +147,7 @@ def _let_past_at_once(_put: None, gated: GatedPods, key: Any, _members: Any) -> 
 
 def _let_past_unasked(_seen: None, usage: QueueUsage, pod: Any) -> None:
     if pod.gates and not (pod.batch is not None and pod.batch.gate_managed):
-        usage.gated.on_admitted([pod])
+        usage.events.admitted([pod])
 
 
 def _full_asks_for_nodes(
@@ -453,7 +453,7 @@ _WIDE: dict[str, dict[str, Make]] = {
         "fastpath.settings._removes_gates": gives(True)
     },
     "S32 gates-shards: gates go by a process that does not hold the lease => removes a gate while": {
-        "process.runtime.gates_turn": lambda _was: lambda *_, **__: AlwaysElected()
+        "process.scheduler.gates_turn": lambda _was: lambda *_, **__: AlwaysElected()
     },
     "S34 gates-shards: one process gives away what the other has reserved => agent-fast": _TRUE_OF_OTHERS,
     # The usage of queues in the end reveals it as well.

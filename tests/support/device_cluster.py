@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 
-from agent_scheduler.binding import plugin_writes
+from agent_scheduler.binding import background
 from agent_scheduler.kube.transport import Transport
 from embedded_kubernetes import controllers
 from embedded_kubernetes.controllers import Controller
@@ -210,4 +210,4 @@ def nothing_assumed(running: Any) -> bool:
 def nothing_beside() -> bool:
     """Return whether no task of PreBind is running."""
     running = [getattr(task.get_coro(), "cr_code", None) for task in asyncio.all_tasks()]
-    return plugin_writes._run.__code__ not in running
+    return background._run.__code__ not in running

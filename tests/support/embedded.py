@@ -74,7 +74,7 @@ class EmbeddedCluster(Client):
         return EmbeddedCluster(self.api, self.transport.another(name))
 
     def way(self, transport: Transport | None = None, account: str = "") -> dict[str, Any]:
-        """Return arguments of `Runtime` that connect a process to this cluster, or through `transport`.
+        """Return arguments of `SchedulerProcess` that connect a process to this cluster, or through `transport`.
 
         `account` is the ServiceAccount of the process if roles are installed.
         """

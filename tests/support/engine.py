@@ -45,6 +45,8 @@ from agent_scheduler.engine.volumes import records
 from agent_scheduler.engine.volumes.catalogue import Catalogue
 from agent_scheduler.objects import wire
 from agent_scheduler.objects.selecting import PodDisruptionBudget
+from tests.support.handles import handle_of
+from tests.support.queues import scheduling_queue
 
 from . import objects
 
@@ -122,7 +124,7 @@ class World:
         self.catalogue = Catalogue()
         self.devices = Devices(self.ledger.touch)
         self.workload = TargetWorkload()
-        self.nominator: Nominator[PodInfo] = Nominator()
+        self.nominator: Nominator[PodInfo] = Nominator(is_pending=lambda _uid: True)
         self.pdbs = PDBs()
         for each in nodes:
             self.ledger.set_node(each)
@@ -131,7 +133,7 @@ class World:
 
     @cached_property
     def handle(self) -> Handle:
-        return Handle(
+        return handle_of(
             self.ledger,
             namespaces=self.namespaces,
             owners=self.owners,
@@ -313,9 +315,8 @@ def wakes(plugin: Any, pod: PodInfo, event: ClusterEvent, old: object | None, ne
     """Return whether the event wakes a pod that `plugin` refused: with pre-hints as without, and without errors."""
     woken, raised = [], _Raised()
     for pre_hints in (True, False):
-        queue: SchedulingQueue[PodInfo] = SchedulingQueue(
-            clock=lambda: 0.0,
-            hint_maps={pod.scheduler_name: HintMap({plugin.name: plugin.events_to_register()})},
+        queue: SchedulingQueue[PodInfo] = scheduling_queue(
+            {pod.scheduler_name: HintMap({plugin.name: plugin.events_to_register()})},
             pre_queueing_hints=pre_hints,
             recorder=raised,
         )

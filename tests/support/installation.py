@@ -13,7 +13,7 @@ from agent_scheduler.config.load import load_text
 from agent_scheduler.engine.quotas.entries import Standing
 from agent_scheduler.engine.state.recount import contradictions
 from agent_scheduler.objects.batch import QUEUE_ALLOCATION_GATE, pod_group_path, queue_path
-from agent_scheduler.process.runtime import Runtime
+from agent_scheduler.process.scheduler import SchedulerProcess
 from tests.support import objects
 from tests.support.batched import add_group, add_queue, install
 from tests.support.embedded import PODS, EmbeddedCluster, embedded_cluster, until
@@ -53,7 +53,7 @@ W = TypeVar("W", bound="Installation")
 class Installation(EmbeddedCluster):
     """A cluster with one scheduler; `runtime` is its process."""
 
-    def __init__(self, cluster: EmbeddedCluster, runtime: Runtime) -> None:
+    def __init__(self, cluster: EmbeddedCluster, runtime: SchedulerProcess) -> None:
         super().__init__(cluster.api, cluster.transport, cluster._server)
         self.runtime = runtime
 
@@ -212,7 +212,7 @@ class Installation(EmbeddedCluster):
         await until(lambda: self.standing(name) is standing)
 
 
-def samples(runtime: Runtime) -> dict[str, float]:
+def samples(runtime: SchedulerProcess) -> dict[str, float]:
     """Return every sample of its metrics by its name and labels, as a scraper reads it."""
     lines = runtime.metrics.exposition()[0].decode().splitlines()
     found = (line.rpartition(" ") for line in lines if not line.startswith("#"))
@@ -222,10 +222,10 @@ def samples(runtime: Runtime) -> dict[str, float]:
 @asynccontextmanager
 async def started(
     cluster: EmbeddedCluster, text: str, **more: Any
-) -> AsyncIterator[tuple[Runtime, asyncio.Task[int]]]:
+) -> AsyncIterator[tuple[SchedulerProcess, asyncio.Task[int]]]:
     """Run a process, which is stopped at the end; yield it and the task of its run."""
     way = cluster.way(account=ACCOUNT if cluster.has_roles and "transport" not in more else "")
-    runtime = Runtime(load_text(text), **{**way, **more})
+    runtime = SchedulerProcess(load_text(text), **{"source": None, **way, **more})
     ending = asyncio.create_task(runtime.run(signals=False))
     try:
         yield runtime, ending
@@ -235,7 +235,9 @@ async def started(
 
 
 @asynccontextmanager
-async def process(cluster: EmbeddedCluster, text: str = CONFIGURATION, **more: Any) -> AsyncIterator[Runtime]:
+async def process(
+    cluster: EmbeddedCluster, text: str = CONFIGURATION, **more: Any
+) -> AsyncIterator[SchedulerProcess]:
     async with started(cluster, text, **more) as (runtime, _):
         await until(lambda: runtime.batch is not None and runtime.batch.sessions)
         yield runtime

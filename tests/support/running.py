@@ -17,7 +17,7 @@ from agent_scheduler.engine.framework.plugin import Depends, Filter, Profile
 from agent_scheduler.engine.framework.points import MULTI_POINT, Enabled, PluginSet
 from agent_scheduler.engine.profiles.profiles import REGISTRY, ProfileSpec, build_profile
 from agent_scheduler.engine.state.recount import contradictions
-from agent_scheduler.fastpath.scheduler import FastPath
+from agent_scheduler.fastpath.scheduler import FastPath, Receivers
 from agent_scheduler.fastpath.settings import FastPathSettings, settings_of
 from agent_scheduler.kube.retry import Timing
 from agent_scheduler.kube.transport import Transport
@@ -205,8 +205,7 @@ async def scheduling(
     fast_path = FastPath(
         replace(settings, **changes),
         transport=transport,
-        observer=reports,
-        recorder=reports,
+        receivers=Receivers(reports, reports),
         timing=by or timing(),
         groups=groups,
     )

@@ -13,10 +13,11 @@ import ssl
 import struct
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import aclosing, asynccontextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
+from agent_scheduler.kube.connection_pool import ConnectionTimes
 from agent_scheduler.kube.http1 import Http1Transport
 from agent_scheduler.kube.retry import Timing
 from agent_scheduler.kube.streamed import split_lines
@@ -229,7 +230,8 @@ async def serving(script: Script, *, tls: ssl.SSLContext | None = None) -> Async
 async def client(url: str, **options: Any) -> AsyncIterator[Http1Transport]:
     """Create a client; `options` are those of the transport and of its endpoint."""
     about = {name: options.pop(name) for name in _OF_ENDPOINTS if name in options}
-    transport = Http1Transport(Endpoint(url, **about), **options)
+    times = {each.name: options.pop(each.name) for each in fields(ConnectionTimes) if each.name in options}
+    transport = Http1Transport(Endpoint(url, **about), times=ConnectionTimes(**times), **options)
     try:
         yield transport
     finally:

@@ -9,7 +9,7 @@ from typing import Any
 import yaml
 
 from agent_scheduler.objects.shard import NODE_SHARDS
-from agent_scheduler.process.runtime import Runtime
+from agent_scheduler.process.scheduler import SchedulerProcess
 from embedded_kubernetes.requests import Request
 from tests.support.batched import install
 from tests.support.embedded import EmbeddedCluster, embedded_cluster, until
@@ -79,7 +79,7 @@ async def has_looked_again(shared: SharedCluster, shard: str, tap: Tap) -> None:
         await until(lambda seen=seen: tap.count(lists_shards) > seen)
 
 
-def decides_on(runtime: Runtime, *nodes: str) -> bool:
+def decides_on(runtime: SchedulerProcess, *nodes: str) -> bool:
     """Return whether the runtime currently decides on exactly these nodes."""
     path = runtime.fast_path
     return path is not None and path.shard is not None and path.shard.membership.nodes == set(nodes)
@@ -109,7 +109,7 @@ async def scheduler(
     more: str = "",
     nodes: str = "",
     **other: Any,
-) -> AsyncIterator[Runtime]:
+) -> AsyncIterator[SchedulerProcess]:
     """Run a scheduler. `nodes` are names, as one text; its shard desires them, and it uses them."""
     text = f"""
 apiVersion: agent-scheduler/v1

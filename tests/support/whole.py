@@ -9,7 +9,7 @@ from typing import Any
 
 from agent_scheduler.config.load import load_text
 from agent_scheduler.objects.batch import QUEUE_ALLOCATION_GATE
-from agent_scheduler.process.runtime import Runtime
+from agent_scheduler.process.scheduler import SchedulerProcess
 from tests.support import objects
 from tests.support.controllers import BatchWorld, batch_world
 from tests.support.embedded import NODES, PODS
@@ -20,11 +20,11 @@ from tests.support.jobs import GROUPS, JOBS, reported
 class Whole(BatchWorld):
     """Owner of the controllers' and the scheduler's processes."""
 
-    _scheduler: tuple[Runtime, asyncio.Task[int]] | None = None
+    _scheduler: tuple[SchedulerProcess, asyncio.Task[int]] | None = None
     configuration = CONFIGURATION
 
     def start_scheduler(self) -> None:
-        runtime = Runtime(load_text(self.configuration), **self.way(account=ACCOUNT))
+        runtime = SchedulerProcess(load_text(self.configuration), source=None, **self.way(account=ACCOUNT))
         self._scheduler = runtime, asyncio.create_task(runtime.run(signals=False))
 
     async def stop_scheduler(self) -> None:
@@ -34,7 +34,7 @@ class Whole(BatchWorld):
         await asyncio.wait_for(ending, 60)
 
     @property
-    def runtime(self) -> Runtime:
+    def runtime(self) -> SchedulerProcess:
         assert self._scheduler is not None
         return self._scheduler[0]
 

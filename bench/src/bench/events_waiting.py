@@ -26,8 +26,9 @@ from agent_scheduler.engine.events import events as ev
 from agent_scheduler.engine.events.events import ActionType, ClusterEvent, Resource
 from agent_scheduler.engine.gangs.native import NativeGroups
 from agent_scheduler.engine.profiles.profiles import ProfileSpec, build_profile
-from agent_scheduler.engine.queueing.queue import SchedulingQueue
+from agent_scheduler.engine.queueing.queue import QueueSignals, SchedulingQueue
 from agent_scheduler.engine.queueing.record import NullRecorder
+from agent_scheduler.engine.queueing.subqueues import QueueSettings
 from agent_scheduler.engine.state.ledger import Ledger
 from agent_scheduler.engine.state.nodeinfo import NodeInfo, node_info
 from agent_scheduler.engine.state.podclasses import PodClasses
@@ -272,8 +273,11 @@ def _waiting(kind: Kind, pods: list[PodInfo], *, pre_hints: bool, recorder: Coun
     queue: Queue = SchedulingQueue(
         clock=time.monotonic,
         hint_maps={PROFILE: profile.hint_map()},
-        pre_queueing_hints=pre_hints,
+        pre_enqueue={},
+        settings=QueueSettings(pre_queueing_hints=pre_hints),
+        signals=QueueSignals(ready=lambda: None, deadline_moved=lambda: None),
         recorder=recorder,
+        is_pending=lambda uid: True,
     )
     for pod in pods:
         queue.add(pod)

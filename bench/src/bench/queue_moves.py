@@ -16,7 +16,9 @@ from statistics import median
 
 from agent_scheduler.engine.events import events as ev
 from agent_scheduler.engine.events.hints import ClusterEventWithHint, HintMap, QueueingHint
-from agent_scheduler.engine.queueing.queue import SchedulingQueue
+from agent_scheduler.engine.queueing.queue import QueueSignals, SchedulingQueue
+from agent_scheduler.engine.queueing.record import NullRecorder
+from agent_scheduler.engine.queueing.subqueues import QueueSettings
 from agent_scheduler.engine.state.podclasses import PodClasses
 from agent_scheduler.engine.state.podinfo import PodInfo, pod_info
 from agent_scheduler.objects import wire
@@ -36,7 +38,15 @@ def _queue(hint: QueueingHint) -> SchedulingQueue[PodInfo]:
     plugins = {f"plugin-{index}": registered for index in range(PLUGINS)}
     # Only one of them is registered for assigned pods, as InterPodAffinity is for pods without affinity.
     plugins["plugin-0"] = [*registered, ClusterEventWithHint(ev.ASSIGNED_POD_ADD, hint_fn)]
-    return SchedulingQueue(clock=time.monotonic, hint_maps={PROFILE: HintMap(plugins)})
+    return SchedulingQueue(
+        clock=time.monotonic,
+        hint_maps={PROFILE: HintMap(plugins)},
+        pre_enqueue={},
+        settings=QueueSettings(),
+        signals=QueueSignals(ready=lambda: None, deadline_moved=lambda: None),
+        recorder=NullRecorder(),
+        is_pending=lambda uid: True,
+    )
 
 
 def _pods(count: int) -> list[PodInfo]:

@@ -12,11 +12,16 @@ import msgspec
 from agent_scheduler.config.load import load
 from agent_scheduler.engine.decide.decide import ClassViews
 from agent_scheduler.engine.decide.snapshot import Snapshot
+from agent_scheduler.engine.dra.catalogue import Devices
 from agent_scheduler.engine.framework.handle import Handle
 from agent_scheduler.engine.state.ledger import Ledger
+from agent_scheduler.engine.state.namespaces import Namespaces
 from agent_scheduler.engine.state.nodeinfo import node_info
+from agent_scheduler.engine.state.owners import Owners
 from agent_scheduler.engine.state.podclasses import PodClasses
 from agent_scheduler.engine.state.podinfo import PodInfo, PodReader
+from agent_scheduler.engine.state.targetworkload import TargetWorkload
+from agent_scheduler.engine.volumes.catalogue import Catalogue
 from agent_scheduler.fastpath.settings import settings_of
 from agent_scheduler.objects import wire
 
@@ -33,7 +38,14 @@ class Scene:
         self._read = PodReader(PodClasses())
         self.ledger = Ledger()
         fill(self)
-        self.handle = Handle(self.ledger)
+        self.handle = Handle(
+            self.ledger,
+            namespaces=Namespaces(),
+            owners=Owners(),
+            catalogue=Catalogue(),
+            devices=Devices(),
+            target_workload=TargetWorkload(),
+        )
         self.snapshot = Snapshot(self.ledger, self.handle)
         self.views = ClassViews(self.profile, self.snapshot)
 

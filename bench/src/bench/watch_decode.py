@@ -12,7 +12,7 @@ import asyncio
 import gc
 import multiprocessing
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from multiprocessing.connection import Connection
 
@@ -20,8 +20,9 @@ import msgspec
 import uvloop
 
 from agent_scheduler.kube.http1 import Http1Transport
-from agent_scheduler.kube.reflector import Reflector
-from agent_scheduler.kube.transport import Endpoint, Response
+from agent_scheduler.kube.reflector import Collection, Reflector, WatchTimes
+from agent_scheduler.kube.retry import REAL
+from agent_scheduler.kube.transport import Endpoint, Response, Transport
 from agent_scheduler.kube.watch_events import Change, open_event
 from agent_scheduler.objects.wire import Pod
 from bench.tables import table
@@ -143,12 +144,15 @@ def decode_alone(events: list[bytes]) -> float:
     return (time.process_time() - start) / len(events) * 1e6
 
 
+def _reflector(transport: Transport, handle: Callable[[list[Change[Pod]]], None]) -> Reflector[Pod]:
+    pods = Collection(path="/api/v1/pods", decode=msgspec.json.Decoder(Pod).decode)
+    return Reflector(pods, handle, transport=transport, times=WatchTimes(), timing=REAL)
+
+
 async def in_memory(events: list[bytes], batch: int) -> float:
     transport = _Memory(events, batch)
     seen: list[int] = []
-    reflector: Reflector[Pod] = Reflector(
-        transport, "/api/v1/pods", msgspec.json.Decoder(Pod).decode, lambda b: seen.append(len(b))
-    )
+    reflector = _reflector(transport, lambda batch: seen.append(len(batch)))
     task = asyncio.create_task(reflector.run())
     await transport.done.wait()
     task.cancel()
@@ -196,7 +200,7 @@ async def over_http(port: int, count: int) -> float:
         if seen == count:
             done.set()
 
-    reflector: Reflector[Pod] = Reflector(transport, "/api/v1/pods", msgspec.json.Decoder(Pod).decode, handle)
+    reflector = _reflector(transport, handle)
     start = time.process_time()
     task = asyncio.create_task(reflector.run())
     await done.wait()

@@ -28,9 +28,7 @@ from agent_scheduler.kube.eviction import Evicted
 class CommitGroup(Protocol):
     """The signature of `Binder.commit_group`."""
 
-    def __call__(
-        self, members: Sequence[Member], minimum: int, admission: Admission | None = None
-    ) -> Collection[str]: ...
+    def __call__(self, members: Sequence[Member], minimum: int, admission: Admission) -> Collection[str]: ...
 
 
 class BatchObserver(Protocol):
@@ -124,8 +122,8 @@ class GroupCommitter:
         profile: Profile,
         clock: Callable[[], float],
         try_again: Callable[[], None],
-        admission: Admission,
     ) -> None:
+        """Create the committer; `try_again` makes a session due."""
         self._cluster = cluster
         self._commit = commit
         self._owner = AttemptOwner(outcomes, outcomes)
@@ -134,7 +132,7 @@ class GroupCommitter:
         self.profile = profile
         self._clock = clock
         self._try_again = try_again
-        self._admission = admission
+        self._admission = cluster.ledger.usage
 
     def on(self, snapshot: Snapshot, trial: Trial) -> TrialCommitter:
         """Return the `Committer` of a session on this trial."""

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Coroutine, Generator, Mapping
+from collections.abc import Awaitable, Coroutine, Generator, Mapping
 from typing import Any, Protocol
 
-from agent_scheduler.binding.messages import Messages, budget_of
+from agent_scheduler.binding.messages import Messages, MessageSettings, budget_of
 from agent_scheduler.cluster.cluster import Cluster
-from agent_scheduler.cluster.groups import Groups
 from agent_scheduler.engine.gangs.native import PREEMPTING, NativeGroup
 from agent_scheduler.engine.gangs.native import UNSCHEDULABLE as NOT_SCHEDULED
 from agent_scheduler.engine.session.close import GroupResult, SessionResult
@@ -19,6 +18,7 @@ from agent_scheduler.kube.transport import Transport
 
 from .committing import BatchObserver
 from .settings import BatchSettings
+from .waiting import BatchWaitingPods
 from .writing import GroupStatuses, QueueStatuses, tell
 
 
@@ -35,25 +35,28 @@ class BatchMessages:
     def __init__(
         self,
         settings: BatchSettings,
-        groups: Groups,
+        waiting: BatchWaitingPods,
         usage: QueueUsage,
         *,
         transport: Transport,
         observer: BatchObserver,
         timing: Timing,
-        try_again: Callable[[], None],
         pace: Pace,
     ) -> None:
+        """Create the writers for the groups of `waiting`, for which another session is due after a failed write."""
+        groups, try_again = waiting.groups, waiting.due.set
         limit = settings.status_writes
         self._groups = groups
         self._name = settings.scheduler_name
         said = Messages(
-            transport,
-            name=settings.scheduler_name,
-            identity=settings.identity,
-            status_writes=limit,
-            events=settings.events,
-            event_buffer=settings.event_buffer,
+            MessageSettings(
+                name=settings.scheduler_name,
+                identity=settings.identity,
+                status_writes=limit,
+                events=settings.events,
+                event_buffer=settings.event_buffer,
+            ),
+            transport=transport,
             observer=observer,
             timing=timing,
             pace=pace,

@@ -117,6 +117,21 @@ class _ViewBuilder:
         return not len(self.groups) % STRIDE
 
 
+class PictureSources(NamedTuple):
+    """The sources of views beside the cluster and the groups."""
+
+    #: The status of a group and the condition of a pod, including those that were decided but not yet delivered by the
+    #: watch.
+    status_of: StatusOf
+    condition_of: ConditionOf
+    #: The amounts in the statuses of queues.
+    said: Callable[[], Mapping[str, Vector]]
+    #: Whether a pod is being evicted.
+    is_leaving: Callable[[str], bool]
+    #: Receives problems of objects.
+    malformed: Malformed
+
+
 class Pictures:
     """Builds views. Owner of the values parsed from each object, valid while it is the same object."""
 
@@ -127,28 +142,18 @@ class Pictures:
         *,
         scheduler_name: str,
         default_queue: str,
-        status_of: StatusOf,
-        condition_of: ConditionOf,
-        said: Callable[[], Mapping[str, Vector]],
-        is_leaving: Callable[[str], bool],
-        malformed: Malformed,
+        sources: PictureSources,
         pdbs: PDBs,
     ) -> None:
-        """Read the cluster's state from these sources.
-
-        `status_of` and `condition_of` return the status of a group and the condition of a pod, including those that
-        were decided but not yet delivered by the watch. `said` returns the amounts in the statuses of queues,
-        `is_leaving` whether a pod is being evicted.
-        """
         self._cluster = cluster
         self._groups = groups
         self._name = scheduler_name
         self._default_queue = default_queue
-        self._status_of = status_of
-        self._condition_of = condition_of
-        self._said = said
-        self._is_leaving = is_leaving
-        self._malformed = malformed
+        self._status_of = sources.status_of
+        self._condition_of = sources.condition_of
+        self._said = sources.said
+        self._is_leaving = sources.is_leaving
+        self._malformed = sources.malformed
         self._pdbs = pdbs
         self._read_groups: dict[GroupKey, tuple[object, PodGroupInfo | str]] = {}
         self._read_queues: dict[str, tuple[Queue, QueueInfo]] = {}

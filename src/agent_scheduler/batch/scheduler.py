@@ -14,6 +14,7 @@ import asyncio
 import uuid
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Final, TypeVar
 
 from msgspec.structs import replace
@@ -29,14 +30,15 @@ from agent_scheduler.engine.dra.demand import demand_of
 from agent_scheduler.engine.framework.plugin import Profile
 from agent_scheduler.engine.preemption.nominated import Nominations
 from agent_scheduler.engine.preemption.pdbs import PDBs
-from agent_scheduler.engine.queueing.queue import SchedulingQueue
+from agent_scheduler.engine.queueing.queue import QueueSignals, SchedulingQueue
+from agent_scheduler.engine.queueing.record import NullRecorder
 from agent_scheduler.engine.session.nodes import SessionNodes
 from agent_scheduler.engine.session.session import Session, Stage
 from agent_scheduler.engine.session.settled import SettledJob
 from agent_scheduler.engine.shards.claims import Shared
 from agent_scheduler.engine.state.batchinfo import GroupKey
 from agent_scheduler.engine.state.podinfo import PodInfo
-from agent_scheduler.kube.retry import REAL, Timing
+from agent_scheduler.kube.retry import Timing
 from agent_scheduler.kube.transport import Transport
 from agent_scheduler.telemetry.logs import get_logger
 from apimachinery.times import time_text
@@ -53,7 +55,7 @@ from .conclusions import (
 from .explaining import BatchExplainer
 from .measuring import EndedSession, hold
 from .messages import BatchMessages
-from .picture import Pictures, waiting_kinds
+from .picture import Pictures, PictureSources, waiting_kinds
 from .settings import BatchSettings
 from .waiting import BatchWaitingPods
 from .wanting import WantingGroups
@@ -87,12 +89,27 @@ def _queue(
     return SchedulingQueue(
         clock=timing.clock,
         hint_maps={profile.scheduler_name: profile.hint_map()},
+        pre_enqueue={},
         settings=settings.queue,
-        pre_queueing_hints=settings.pre_queueing_hints,
-        on_ready=waiting.ready,
-        on_deadline=waiting.deadline_moved.set,
+        signals=QueueSignals(ready=waiting.ready, deadline_moved=waiting.deadline_moved.set),
+        recorder=NullRecorder(),
         is_pending=cluster.waits,
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FastPathParts:
+    """The parts of the fast path that the batch scheduler shares."""
+
+    cluster: Cluster
+    binder: Binder
+    writes: PluginWrites
+    evict: EvictCall
+    pdbs: PDBs
+    #: None if all nodes belong to this scheduler.
+    shard: Shared | None
+    #: As in `ClusterView`.
+    shard_full: Callable[[Sequence[PodInfo]], str] | None
 
 
 class BatchScheduler:
@@ -104,28 +121,22 @@ class BatchScheduler:
         *,
         profile: Profile,
         waiting: BatchWaitingPods,
-        cluster: Cluster,
-        binder: Binder,
-        writes: PluginWrites,
-        evict: EvictCall,
-        pdbs: PDBs,
+        parts: FastPathParts,
         transport: Transport,
         observer: BatchObserver,
-        shared: Shared | None = None,
-        shard_full: Callable[[Sequence[PodInfo]], str] | None = None,
-        timing: Timing = REAL,
+        timing: Timing,
     ) -> None:
         """Assemble the scheduler; nothing runs before `schedule`.
 
-        `profile` is that of the settings, adapted to this cluster. `shared` is None if all nodes belong to this
-        scheduler. `shard_full` is as in `ClusterView`.
+        `profile` is that of the settings, adapted to this cluster.
         """
-        self._shared = shared
-        self._shard_full = shard_full
+        cluster, binder = parts.cluster, parts.binder
+        self._shared = parts.shard
+        self._shard_full = parts.shard_full
         self._settings = settings
         self._cluster = cluster
         self._profile = profile
-        self._writes = writes
+        self._writes = parts.writes
         self._timing = timing
         self._observer = observer
         self.waiting = waiting
@@ -133,35 +144,35 @@ class BatchScheduler:
         try_again = waiting.due.set
         self._messages = BatchMessages(
             settings,
-            waiting.groups,
+            waiting,
             cluster.ledger.usage,
             transport=transport,
             observer=observer,
             timing=timing,
-            try_again=try_again,
             pace=binder.pace,
         )
         messenger = self._messages.messenger
         queues_due = self._messages.queues.due.set
         waiting.tell(messenger.settled, messenger.group_gone, messenger.seen, queues_due)
-        cluster.on_group_seen.append(messenger.group_seen)
-        cluster.ledger.usage.on_held = queues_due
+        cluster.group_seen.connect(messenger.group_seen)
+        cluster.ledger.usage.events.usage_changed.connect(queues_due)
         self._wanting = WantingGroups(cluster.ledger.usage, waiting.pods, waiting.activate)
-        self._evictions = Evictions(cluster, evict, observer, try_again=try_again)
+        self._evictions = Evictions(cluster, parts.evict, observer, try_again=try_again)
         self._committer = self._committing(binder)
-        cluster.ledger.usage.default_queue = settings.default_queue
         self._binder = binder
         self._pictures = Pictures(
             cluster,
             waiting.groups,
             scheduler_name=profile.scheduler_name,
             default_queue=settings.default_queue,
-            status_of=self._messages.statuses.of,
-            condition_of=messenger.condition_of,
-            said=self._messages.queues.said,
-            is_leaving=self._evictions.is_leaving,
-            malformed=observer.malformed,
-            pdbs=pdbs,
+            sources=PictureSources(
+                status_of=self._messages.statuses.of,
+                condition_of=messenger.condition_of,
+                said=self._messages.queues.said,
+                is_leaving=self._evictions.is_leaving,
+                malformed=observer.malformed,
+            ),
+            pdbs=parts.pdbs,
         )
         self.explainer = self._explaining()
         #: The configuration that the next session adopts, if it was changed.
@@ -186,7 +197,6 @@ class BatchScheduler:
             profile=self._profile,
             clock=self._timing.clock,
             try_again=try_again,
-            admission=self._cluster.ledger.usage,
         )
 
     def _explaining(self) -> BatchExplainer:

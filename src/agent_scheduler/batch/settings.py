@@ -46,7 +46,11 @@ class BatchSettings:
     @property
     def queue(self) -> QueueSettings:
         """The settings of the queue. There is no backoff, since `schedule_period` delays retries."""
-        return QueueSettings(max_backoff=0, max_in_unschedulable=self.max_in_unschedulable)
+        return QueueSettings(
+            max_backoff=0,
+            max_in_unschedulable=self.max_in_unschedulable,
+            pre_queueing_hints=self.pre_queueing_hints,
+        )
 
     @property
     def requests_at_a_time(self) -> int:

@@ -117,9 +117,9 @@ class BatchWaitingPods:
         """
         self._cluster, self._queue = cluster, queue
         cluster.subscribe(self, (self._name,))
-        cluster.queue.given_up = self.given_up
-        cluster.ledger.usage.on_unreserved = self.unreserved
-        cluster.ledger.usage.promises.on_let_in = self.let_in
+        cluster.queue.given_up.connect(self.given_up)
+        cluster.ledger.usage.events.unreserved.connect(self.unreserved)
+        cluster.ledger.usage.events.let_in.connect(self.let_in)
 
     def tell(
         self,
@@ -274,7 +274,7 @@ class BatchWaitingPods:
             if not number % STRIDE:
                 yield
         self._decided = decided
-        promises.lacking = lacking
+        promises.set_lacking(lacking)
 
     def queue_changed(self, name: str) -> None:
         self._queue_seen()

@@ -29,7 +29,7 @@ class WantingGroups:
         self._standing: dict[GroupKey, Collection[str]] = {}
         #: `QueueUsage.taken` at the start of the current session.
         self._taken = usage.taken
-        usage.on_not_taken = self._not_taken
+        usage.events.not_taken.connect(self._not_taken)
 
     def begin(self) -> None:
         """Record the state of the queues at the start of a session."""

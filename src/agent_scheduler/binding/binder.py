@@ -17,28 +17,37 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 
-from agent_scheduler.cluster.cluster import Cluster
+from agent_scheduler.cluster.state import SharedState
 from agent_scheduler.engine.decide.compiled import CompiledFilter
 from agent_scheduler.engine.decide.decide import CandidateNode, ConflictPolicy, judge
 from agent_scheduler.engine.decide.refusals import Refusal
-from agent_scheduler.engine.preemption.nominated import Nominations
 from agent_scheduler.kube.adaptive import AdaptiveConcurrency
 from agent_scheduler.kube.bind import BindOutcome, BindResult
 from agent_scheduler.kube.driver import AlreadySent
 from agent_scheduler.kube.pace import Pace
-from agent_scheduler.kube.retry import Timing
 
-from .failure import FailureMessenger
 from .groups import Admission, GroupBinds, GroupJudge, Member
 from .open_binds import BindCalls, OpenBinds, UnseenBinds, raising
 from .outcomes import OtherOutcomes
-from .prebind import PreBinder, Reserved, Unavailable
-from .result import BinderObserver, ScheduleResult
+from .prebind import PreBindCalls, PreBinder, Reserved, Unavailable
+from .result import ScheduleResult
+from .runtime import Runtime
 
 #: The results that may wait to be sent, per concurrent bind.
 _WAITING_PER_SLOT = 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BindSettings:
+    """The policy for conflicts, and the number of concurrent binds."""
+
+    policy: ConflictPolicy
+    #: The number; if the binder `adapts` to the server's speed, the maximum.
+    concurrency: int
+    adapts: bool
 
 
 class Binder:
@@ -46,40 +55,33 @@ class Binder:
 
     def __init__(
         self,
+        settings: BindSettings,
+        runtime: Runtime,
+        state: SharedState,
         *,
-        cluster: Cluster,
-        wake: Callable[[], None],
-        messenger: FailureMessenger,
         binds: BindCalls,
-        policy: ConflictPolicy,
-        concurrency: int,
-        adapts: bool = False,
-        timing: Timing,
-        observer: BinderObserver,
-        nominations: Nominations | None = None,
-        prebind: PreBinder | None = None,
+        prebind: PreBinder,
+        wake: Callable[[], None],
     ) -> None:
-        """Create the binder; if `prebind` is None, plugins' reservations and writes are skipped.
-
-        `concurrency` is the number of concurrent binds; if the binder `adapts` to the server's speed, it is the
-        maximum.
-        """
+        """Create the binder; `wake` is called when it has room for further results."""
+        cluster, timing = state.cluster, runtime.timing
         self._cluster = cluster
         self._wake = wake
-        self._messenger = messenger
+        self._messenger = runtime.messenger
         self._begin = binds.send_bind
-        self._policy = policy
-        self._concurrency = concurrency
-        self._adapts = adapts
-        self._limit = _limit(concurrency, adapts=adapts)
+        self._policy = settings.policy
+        self._concurrency = settings.concurrency
+        self._adapts = settings.adapts
+        self._limit = _limit(settings.concurrency, adapts=settings.adapts)
         self._clock = timing.clock
-        self._observer = observer
-        self._open = OpenBinds(cluster, binds.bind, observer, timing, answered=self._answered)
+        self._observer = runtime.observer
+        self._open = OpenBinds(cluster, binds.bind, runtime.observer, timing, answered=self._answered)
         self._unseen = UnseenBinds(cluster, self._open, timing)
         self._others = OtherOutcomes(cluster, prebind, scheduled=self._scheduled, tried_again=self._pre_bound)
-        self._nominations = nominations
+        self._nominations = state.nominations
         self._prebind = prebind
-        self._groups = GroupJudge(cluster, prebind, nominations)
+        self._pre_bind_calls = PreBindCalls(ended=self._pre_bound, writing_changed=self._review_idle)
+        self._groups = GroupJudge(cluster, prebind, state.nominations)
         self._results: deque[ScheduleResult] = deque()
         #: Whether results may date from an earlier turn of the event loop than the one in which they are judged.
         self._have_waited = True
@@ -128,9 +130,8 @@ class Binder:
     @property
     def in_flight(self) -> int:
         """The number of results that are not yet bound, refused or requeued."""
-        before_bind = 0 if self._prebind is None else self._prebind.under_way
         waiting = len(self._results) + len(self._accepted) + len(self._of_groups)
-        return waiting + self._sending + self._in_doubt + before_bind
+        return waiting + self._sending + self._in_doubt + self._prebind.under_way
 
     async def drained(self) -> None:
         """Wait until the binder has no work left except passive waits.
@@ -146,8 +147,7 @@ class Binder:
             self._tasks = tasks
             self._running.set()
             try:
-                if self._prebind is not None:
-                    tasks.create_task(self._prebind.run(self._pre_bound, self._review_idle))
+                tasks.create_task(self._prebind.run())
                 tasks.create_task(self._unseen.run())
                 self.judge()
                 self.send()
@@ -165,7 +165,7 @@ class Binder:
     # ---- groups
 
     def commit_group(
-        self, members: Sequence[Member], minimum: int, admission: Admission | None = None
+        self, members: Sequence[Member], minimum: int, admission: Admission
     ) -> Mapping[str, str]:
         """Assume and bind the members that can still have their nodes, if they are at least `minimum`; else none.
 
@@ -180,8 +180,8 @@ class Binder:
         for result, node_name, reserved in accepted:
             if result.entry.attempts > 1:
                 self._messenger.binding(result.pod)
-            if reserved is not None and self._prebind is not None:
-                self._prebind.start(result, node_name, reserved)
+            if reserved is not None:
+                self._prebind.start(result, node_name, reserved, self._pre_bind_calls)
             else:
                 self._of_groups.append((result, node_name))
         if accepted:
@@ -227,7 +227,7 @@ class Binder:
             choice = self._choose(result)
         except Exception as error:
             # An error in a plugin fails this pod only: the results behind it must not wait forever.
-            if self._prebind is not None and result.reserves:
+            if result.reserves:
                 self._prebind.give_back(pod)
             name = result.placement.candidates[0].node_name
             self._pre_bound(result, name, f"{type(error).__name__}: {error}")
@@ -241,8 +241,8 @@ class Binder:
             # Only an earlier attempt can have left a report that waits to be sent.
             self._messenger.binding(pod)
         self._idle.clear()
-        if reserved is not None and self._prebind is not None:
-            self._prebind.start(result, candidate.node_name, reserved)
+        if reserved is not None:
+            self._prebind.start(result, candidate.node_name, reserved, self._pre_bind_calls)
         else:
             self._accepted.append((result, candidate.node_name))
 
@@ -252,7 +252,7 @@ class Binder:
         The caller assumes it in the same step.
         """
         candidates: Sequence[CandidateNode] = result.placement.candidates
-        if self._nominations is not None and self._cluster.queue.nominator.nominated:
+        if self._cluster.queue.nominator.nominated:
             candidates = self._nominations.free(result.pod, result.cls, result.filters, candidates)
         filters: Sequence[CompiledFilter] | None = result.filters
         prebind = self._prebind if result.reserves else None
@@ -382,8 +382,8 @@ class Binder:
         self._check_idle()
 
     def _check_idle(self) -> None:
-        writing = 0 if self._prebind is None else self._prebind.writing
-        if not (self._results or self._accepted or self._of_groups or self._sending or writing):
+        waiting = self._results or self._accepted or self._of_groups
+        if not (waiting or self._sending or self._prebind.writing):
             self._idle.set()
 
     def _answered(self, took: float) -> None:

@@ -38,7 +38,7 @@ class Calls:
         policy: BindPolicy,
         timing: Timing,
         annotations: Mapping[str, Mapping[str, str]],
-        may_bind_to: Callable[[str], bool] | None = None,
+        may_bind_to: Callable[[str], bool] | None,
     ) -> None:
         """Create the calls; `rate` limits binds only, and the binder limits their concurrency.
 

@@ -9,8 +9,6 @@ allocated and reserved, and waits for the rest of the timeout.
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import datetime
-from typing import Protocol
 
 from agent_scheduler.cluster.changes import wait_for_change
 from agent_scheduler.cluster.resource_claims import ResourceClaims
@@ -18,39 +16,23 @@ from agent_scheduler.engine.dra.binding_conditions import BindingConditions, fai
 from agent_scheduler.engine.dra.reservation import ReservedClaim, ReservedClaims
 from agent_scheduler.engine.state.podinfo import PodInfo
 
+from .runtime import Runtime
+
 SUCCESS = "success"
 FAILURE = "failure"
 TIMEOUT = "timeout"
 
 
-class WaitMessenger(Protocol):
-    def waits_for_devices(self, pod: PodInfo, node_name: str) -> None:
-        """Record a BindingConditionsPending event."""
-
-
-class WaitObserver(Protocol):
-    def devices_awaited(self, profile: str, driver: str, status: str, seconds: float) -> None:
-        """Record the wait of a pod for devices of this driver; `status` is `success`, `failure` or `timeout`."""
-
-
 class DeviceWaits:
     """Waits for binding conditions; stateless."""
 
-    def __init__(
-        self,
-        claims: ResourceClaims,
-        *,
-        messenger: WaitMessenger,
-        observer: WaitObserver,
-        clock: Callable[[], float],
-        now: Callable[[], datetime],
-    ) -> None:
+    def __init__(self, runtime: Runtime, claims: ResourceClaims) -> None:
         self._devices = claims.devices
         self._changes = claims.changes
-        self._messenger = messenger
-        self._observer = observer
-        self._clock = clock
-        self._now = now
+        self._messenger = runtime.messenger
+        self._observer = runtime.observer
+        self._clock = runtime.timing.clock
+        self._now = runtime.timing.now
 
     def concerns(self, reservation: ReservedClaims) -> bool:
         """Return whether a wait may be needed.

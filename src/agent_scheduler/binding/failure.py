@@ -22,6 +22,7 @@ from agent_scheduler.engine.state.wantingpods import WantingGang
 from agent_scheduler.engine.verdicts import Verdict, WaitReason, by_nodes, by_queue
 
 from .history import History
+from .observer import Observer
 from .queue_gate import NAME as QUEUE_CAPACITY
 
 SCHEDULER_ERROR = "SchedulerError"
@@ -46,17 +47,7 @@ class FailureMessenger(Protocol):
         """Record a Scheduled event."""
 
 
-class AttemptObserver(Protocol):
-    def attempted(
-        self, pod: PodInfo, result: str, started: float, plugins: Collection[str], message: str
-    ) -> None:
-        """Record an attempt that ended without a bind: `unschedulable` by `plugins`, or `error`, with its message."""
-
-    def outraced(self, pod: PodInfo, started: float) -> None:
-        """Record an attempt that ended because other pods took its nodes."""
-
-
-class NodesOutsideShard(Protocol):
+class Outside(Protocol):
     """The nodes outside the scheduler's shard, if it may use only its shard."""
 
     def full(self, pods: Sequence[PodInfo]) -> str:
@@ -74,10 +65,10 @@ class FailureHandler:
         *,
         queue: SchedulingQueue[PodInfo],
         messenger: FailureMessenger,
-        observer: AttemptObserver,
+        observer: Observer,
         history: History,
         usage: QueueUsage,
-        outside: NodesOutsideShard | None = None,
+        outside: Outside | None,
     ) -> None:
         """Create the handler; `outside` is None if all nodes may be used."""
         self._queue = queue

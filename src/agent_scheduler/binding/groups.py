@@ -92,13 +92,13 @@ class GroupBinds:
 class GroupJudge:
     """Judges groups; stateless."""
 
-    def __init__(self, cluster: Cluster, prebind: PreBinder | None, nominations: Nominations | None) -> None:
+    def __init__(self, cluster: Cluster, prebind: PreBinder, nominations: Nominations) -> None:
         self._cluster = cluster
         self._prebind = prebind
         self._nominations = nominations
 
     def judge(
-        self, members: Sequence[Member], minimum: int, admission: Admission | None
+        self, members: Sequence[Member], minimum: int, admission: Admission
     ) -> tuple[Sequence[Accepted], Mapping[str, str]]:
         """Return the members that are assumed now, and the reasons of the others by UID."""
         ledger = self._cluster.ledger
@@ -125,7 +125,7 @@ class GroupJudge:
 
     def _assume(self, standing: _Standing) -> Accepted:
         (result, _, reservations), node, reserved = standing
-        if reservations and self._prebind is not None:
+        if reservations:
             info = self._cluster.ledger.node(node.node_name)
             assert info is not None, "looked at in this step"
             reserved = self._prebind.take_over(result.pod, info, reservations)
@@ -134,14 +134,14 @@ class GroupJudge:
         self._cluster.ledger.assume(result.pod, node.row)
         return Accepted(result, node.node_name, reserved)
 
-    def _undo(self, standing: Sequence[_Standing], admission: Admission | None) -> None:
+    def _undo(self, standing: Sequence[_Standing], admission: Admission) -> None:
         for (result, _, reservations), _, _ in reversed(standing):
-            self._withdraw(result.pod, admission)
-            if result.reserves and not reservations and self._prebind is not None:
+            admission.withdraw(result.pod)
+            if result.reserves and not reservations:
                 self._prebind.cancel(result.pod)
 
     def _stands(
-        self, member: Member, together: Collection[str], there: WhatIf, admission: Admission | None
+        self, member: Member, together: Collection[str], there: WhatIf, admission: Admission
     ) -> _Standing | str:
         """Return the member's node and reservations, or the reason of its refusal as a message for users."""
         result = member.result
@@ -162,7 +162,7 @@ class GroupJudge:
             return f"{refusing.plugin.name} now refuses node {node.node_name}"
         if not self._is_free(pod, cls, filters, node, together):
             return f"the room on node {node.node_name} is kept for pods that are nominated to it"
-        if admission is not None and (problem := admission.admit(pod)):
+        if problem := admission.admit(pod):
             return problem
         return self._reserve(member, node, filters, admission)
 
@@ -191,32 +191,26 @@ class GroupJudge:
         node: CandidateNode,
         together: Collection[str],
     ) -> bool:
-        nominations = self._nominations
-        if nominations is None or not self._cluster.queue.nominator.nominated:
+        if not self._cluster.queue.nominator.nominated:
             return True
-        return bool(nominations.free(pod, cls, filters, (node,), beside=together))
+        return bool(self._nominations.free(pod, cls, filters, (node,), beside=together))
 
     def _reserve(
         self,
         member: Member,
         node: CandidateNode,
         filters: Sequence[CompiledFilter],
-        admission: Admission | None,
+        admission: Admission,
     ) -> _Standing | str:
         result = member.result
-        if result.reserves and not member.reservations and self._prebind is not None:
+        if result.reserves and not member.reservations:
             try:
                 reserved = self._prebind.reserve(result, node, filters)
             except BaseException:
-                self._withdraw(result.pod, admission)
+                admission.withdraw(result.pod)
                 raise
             if isinstance(reserved, Unavailable):
-                self._withdraw(result.pod, admission)
+                admission.withdraw(result.pod)
                 return f"node {node.node_name} no longer has the devices or volumes that it needs"
             return _Standing(member, node, reserved)
         return _Standing(member, node, None)
-
-    @staticmethod
-    def _withdraw(pod: PodInfo, admission: Admission | None) -> None:
-        if admission is not None:
-            admission.withdraw(pod)

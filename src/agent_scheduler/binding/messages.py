@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Protocol
 
 from agent_scheduler.kube.budget import Budget
 from agent_scheduler.kube.pace import Pace
-from agent_scheduler.kube.recorder import EventRecorder
+from agent_scheduler.kube.recorder import EventRecorder, EventSettings, Reporter
 from agent_scheduler.kube.retry import Timing
-from agent_scheduler.kube.status import StatusWriter
+from agent_scheduler.kube.status import PODS, StatusKind, StatusSettings, StatusWriter
 from agent_scheduler.kube.transport import PodIdentifier, Transport, segment
 from agent_scheduler.objects.batch import NATIVE_API
 
@@ -16,7 +17,21 @@ from .calls import RateLimit
 from .messenger import KubeMessenger
 
 
-class MessageObserver(Protocol):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MessageSettings:
+    """The reporter that events name, and the limits of the writers."""
+
+    name: str
+    identity: str
+    status_writes: RateLimit
+    #: None: no events are written.
+    events: RateLimit | None
+    event_buffer: int
+
+
+class WriteObserver(Protocol):
+    """Receives the counts of writers."""
+
     def status_write(self, what: str) -> None: ...
     def event_write(self, what: str) -> None: ...
 
@@ -26,50 +41,37 @@ class Messages:
 
     def __init__(
         self,
-        transport: Transport,
+        settings: MessageSettings,
         *,
-        name: str,
-        identity: str,
-        status_writes: RateLimit,
-        events: RateLimit | None,
-        event_buffer: int,
-        observer: MessageObserver,
+        transport: Transport,
+        observer: WriteObserver,
         timing: Timing,
         pace: Pace | None = None,
     ) -> None:
-        """Create the writers; events name `name` and `identity` as reporter. If `events` is None, none are written."""
+        """Create the writers, which send at `pace`, if given, behind more urgent requests."""
+        status_writes, events = settings.status_writes, settings.events
         self._status_budget = budget_of(status_writes, timing)
-        self.status = StatusWriter(
-            transport,
-            budget=self._status_budget,
-            concurrency=status_writes.concurrency,
-            timing=timing,
-            now=timing.now,
-            count=observer.status_write,
-            pace=pace,
-        )
-        self.groups = StatusWriter(
-            transport,
-            budget=self._status_budget,
-            path=native_group_path,
-            resource="podgroups",
-            concurrency=status_writes.concurrency,
-            timing=timing,
-            now=timing.now,
-            count=observer.status_write,
-            pace=pace,
+        self.status, self.groups = (
+            StatusWriter(
+                kind,
+                StatusSettings(concurrency=status_writes.concurrency),
+                transport=transport,
+                budget=self._status_budget,
+                timing=timing,
+                count=observer.status_write,
+                pace=pace,
+            )
+            for kind in (PODS, StatusKind(native_group_path, "podgroups"))
         )
         self.recorder: EventRecorder | None = None
         self._event_budget: Budget | None = None
         if events is not None:
             self._event_budget = budget_of(events, timing)
             self.recorder = EventRecorder(
-                transport,
-                controller=name,
-                instance=identity,
+                Reporter(settings.name, settings.identity),
+                EventSettings(concurrency=events.concurrency, capacity=settings.event_buffer),
+                transport=transport,
                 budget=self._event_budget,
-                concurrency=events.concurrency,
-                capacity=event_buffer,
                 timing=timing,
                 count=observer.event_write,
                 pace=pace,

@@ -32,6 +32,10 @@ class KubeMessenger:
         self._recorder = recorder
 
     def refused(self, pod: PodInfo, reason: str, message: str, *, nominated: str | None = None) -> None:
+        """Report PodScheduled=False with `reason` (if it differs), and a FailedScheduling event.
+
+        `nominated` is the node that the pod waits for from now on; "" removes the nomination, None keeps it.
+        """
         message = shortened(message)
         condition = PodCondition("False", reason, message, observed_generation=pod.generation)
         self._status.report(_key(pod), condition, known=_known(pod), nominated=nominated)
@@ -71,16 +75,20 @@ class KubeMessenger:
             record(about, type=type, reason=reason, action=action, note=note, controller=controller)
 
     def nominated(self, pod: PodInfo, node_name: str) -> None:
+        """Set status.nominatedNodeName to `node_name`, or remove it if that is empty."""
         self._status.nominate(_key(pod), node_name, known=_known(pod))
 
     def preempted(self, victim: PodInfo, preemptor: PodInfo, node_name: str) -> None:
+        """Record a Preempted event on the victim."""
         note = f"Preempted by pod {preemptor.uid} on node {node_name}"
         self._event(victim, NORMAL, "Preempted", "Preempting", note, preemptor.scheduler_name)
 
     def binding(self, pod: PodInfo) -> None:
+        """Drop pending reports of a refusal, because a bind is about to be sent."""
         self._status.forget(pod)
 
     def scheduled(self, pod: PodInfo, node_name: str) -> None:
+        """Record a Scheduled event."""
         # Every pod passes here.
         if self._recorder is not None:
             note = f"Successfully assigned {pod.namespace}/{pod.name} to {node_name}"
@@ -105,6 +113,7 @@ class KubeMessenger:
         self._groups.forget(PodKey(key.namespace, key.name, uid))
 
     def waits_for_devices(self, pod: PodInfo, node_name: str) -> None:
+        """Record a BindingConditionsPending event."""
         note = f"waiting for binding conditions for device on node {node_name}"
         self._event(pod, NORMAL, "BindingConditionsPending", "Scheduling", note, None, once=True)
 

@@ -16,8 +16,8 @@ from agent_scheduler.kube.bind import DEFAULT_POLICY, BindOutcome, BindResult, U
 from agent_scheduler.kube.driver import AlreadySent
 from agent_scheduler.kube.retry import Timing
 
+from .observer import Observer
 from .outcomes import TOLD_BY_THE_WATCH
-from .result import BinderObserver
 
 #: Seconds between queries about a bind of unknown outcome, and between checks of the watch's state of it.
 _ASK_AGAIN: Final = 5.0
@@ -55,7 +55,7 @@ class OpenBinds:
         self,
         cluster: Cluster,
         bind: Callable[..., Awaitable[BindResult]],
-        observer: BinderObserver,
+        observer: Observer,
         timing: Timing,
         *,
         answered: Callable[[float], None],

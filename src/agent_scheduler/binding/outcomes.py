@@ -11,7 +11,7 @@ from typing import Final
 from agent_scheduler.cluster.cluster import Cluster
 from agent_scheduler.kube.bind import BindOutcome, BindResult
 
-from .prebind import PreBinder
+from .prebind import Ended, PreBinder
 from .result import ScheduleResult
 
 #: Outcomes that the watch is about to explain. If it does not, the pod is retried.
@@ -32,10 +32,10 @@ class OtherOutcomes:
     def __init__(
         self,
         cluster: Cluster,
-        prebind: PreBinder | None,
+        prebind: PreBinder,
         *,
         scheduled: Callable[[ScheduleResult, str], None],
-        tried_again: Callable[[ScheduleResult, str, str], None],
+        tried_again: Ended,
     ) -> None:
         """Handle outcomes; `scheduled` is called for bound pods, `tried_again` with the reason for other pods."""
         self._cluster = cluster
@@ -70,7 +70,7 @@ class OtherOutcomes:
         # UNKNOWN means that the watch has settled it: the pod is bound or gone, and the ledger is up to date.
         unknown = answer.outcome is BindOutcome.UNKNOWN
         is_bound = unknown and seen is not None and seen.node_name == node_name
-        if prebind is not None and result.reserves:
+        if result.reserves:
             (prebind.bound if is_bound else prebind.give_back)(pod)
         if is_bound:
             self._scheduled(result, node_name)
@@ -84,6 +84,6 @@ class OtherOutcomes:
             owner.failures.error(result.entry, pod, problem, started=result.started, tell=False)
             return False
         problem = f"binding rejected: {answer.failure}" if answer.failure else "binding rejected"
-        if prebind is None or not prebind.failed(result, node_name, problem):
+        if not prebind.failed(result, node_name, problem, self._tried_again):
             self._tried_again(result, node_name, problem)
         return True

@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Final
 
-from agent_scheduler.cluster.cluster import Cluster
-from agent_scheduler.cluster.resource_claims import ResourceClaims, pod_ref
+from agent_scheduler.cluster.resource_claims import pod_ref
+from agent_scheduler.cluster.state import SharedState
 from agent_scheduler.engine.dra.extended_claim import DELETED
 from agent_scheduler.engine.dra.reservation import DEALLOCATED, STILL, ReservedClaims
 from agent_scheduler.engine.framework.prebind import Attempt
@@ -15,15 +15,15 @@ from agent_scheduler.engine.state.podclaims import ClaimDemand
 from agent_scheduler.engine.state.podinfo import PodInfo
 from agent_scheduler.kube.errors import FailureClass
 
-from .claim_writer import ClaimWriter, PatchCall
+from .background import Background
+from .calls import Calls
+from .claim_writer import ClaimWriter
 from .device_waits import DeviceWaits
-from .extended_claims import CreateCall, DeleteCall, ExtendedClaims
+from .extended_claims import ExtendedClaims
+from .runtime import Runtime
 
 #: Seconds between attempts to deallocate a claim of a refused pod.
 _RETRY: Final = 5.0
-
-#: Runs a coroutine in the background; the second function is called if it cannot run.
-Beside = Callable[[Callable[[], Awaitable[None]], Callable[[], None]], None]
 
 
 class PodClaims:
@@ -34,28 +34,23 @@ class PodClaims:
 
     def __init__(
         self,
+        runtime: Runtime,
+        state: SharedState,
         *,
-        cluster: Cluster,
-        claims: ResourceClaims,
-        waits: DeviceWaits,
-        patch: PatchCall,
-        create: CreateCall,
-        delete: DeleteCall,
-        is_pending: Callable[[PodInfo], Awaitable[bool | None]],
+        calls: Calls,
+        background: Background,
         caught_up: Callable[[str], Awaitable[None]],
-        beside: Beside,
     ) -> None:
-        """Create the writers; `caught_up` is as for `ClaimWriter`.
-
-        `is_pending` returns whether the API server has the pod without a node, None if it does not respond.
-        """
-        self._cluster = cluster
-        self._claims = claims
-        self._waits = waits
-        self.writer = ClaimWriter(claims, patch, caught_up)
-        self.extended = ExtendedClaims(claims, writer=self.writer, patch=patch, create=create, delete=delete)
-        self._is_pending = is_pending
-        self._beside = beside
+        """Create the writers; `caught_up` is as for `ClaimWriter`."""
+        self._cluster = state.cluster
+        self._claims = state.claims
+        self._waits = DeviceWaits(runtime, state.claims)
+        self.writer = ClaimWriter(state.claims, calls.patch, caught_up)
+        self.extended = ExtendedClaims(
+            state.claims, writer=self.writer, patch=calls.patch, create=calls.create, delete=calls.delete
+        )
+        self._is_pending = calls.binds.is_pending
+        self._beside = background.start
         #: UID of each refused pod that waits for a deallocation -> the request of its latest refusal.
         self._asked: dict[str, Callable[[], Awaitable[bool]]] = {}
 

@@ -35,13 +35,13 @@ from agent_scheduler.engine.state.nodeinfo import NodeInfo
 from agent_scheduler.engine.state.podinfo import PodInfo
 from agent_scheduler.kube.bind import DEFAULT_POLICY
 from agent_scheduler.kube.errors import StoreWentBack
-from agent_scheduler.kube.retry import Timing
 from apimachinery.times import time_text
 
+from .background import Background
 from .claim_writer import PatchCall
 from .messenger import Expectations
-from .plugin_writes import Background
 from .result import ScheduleResult
+from .runtime import Runtime
 from .waiting_pods import PermitWaitingPod, WaitingPodsMap
 
 #: Concurrent requests of PreBind plugins.
@@ -52,6 +52,14 @@ _LONGEST_PAUSE: Final = 60.0
 
 #: Called when PreBind has ended for a pod, with the rejecting plugin, an error message, or "".
 Ended = Callable[[ScheduleResult, str, Refusal | str], None]
+
+
+class PreBindCalls(NamedTuple):
+    """The callbacks of the binder, which it gives with each pod."""
+
+    ended: Ended
+    #: Called when a pod begins or ceases to wait for something other than the API server.
+    writing_changed: Callable[[], None]
 
 
 class Reserved(NamedTuple):
@@ -80,6 +88,7 @@ class _PreBindRun:
     result: ScheduleResult
     node_name: str
     reserved: Reserved
+    calls: PreBindCalls
     #: The plugins whose PreBind has begun, with the reservations of each.
     begun: list[tuple[PreBind, Attempt]] = field(default_factory=list)
 
@@ -94,26 +103,25 @@ class PreBinder:
 
     def __init__(
         self,
-        *,
+        runtime: Runtime,
         cluster: Cluster,
+        *,
         profile_of: Callable[[str], Profile],
         writes: Writes,
         patch: PatchCall,
         background: Background,
-        timing: Timing,
     ) -> None:
+        """Create the PreBinder; `profile_of` returns the current profile of a schedulerName."""
         self._cluster = cluster
         self._profile_of = profile_of
         self._expectations = Expectations(cluster, patch)
-        self._clock, self._now = timing.clock, timing.now
+        self._clock, self._now = runtime.timing.clock, runtime.timing.now
         self._waiting_pods = WaitingPodsMap()
         self._background = background
         self._writes = writes
         #: UID of each pod with reservations -> the plugins that made them, since the profile may be gone by the pod's
         #: bind.
         self._taken: dict[str, list[Reserve]] = {}
-        self._ended: Ended | None = None
-        self._writing_changed: Callable[[], None] = lambda: None
         #: UID of each pod whose bind is under way -> the writes that are undone if the bind is refused.
         self._written: dict[str, list[tuple[PreBind, Attempt]]] = {}
         #: Pods whose PreBind is under way, or is being undone.
@@ -188,9 +196,9 @@ class PreBinder:
 
     # ---- beside
 
-    def start(self, result: ScheduleResult, node_name: str, reserved: Reserved) -> None:
+    def start(self, result: ScheduleResult, node_name: str, reserved: Reserved, calls: PreBindCalls) -> None:
         """Start the writes; the pod is assumed on the node already."""
-        job = _PreBindRun(result, node_name, reserved)
+        job = _PreBindRun(result, node_name, reserved, calls)
         self._begin(not reserved.waits_for_others)
         self._background.start(lambda: self._carry_out(job), lambda: self._drop(job))
 
@@ -207,8 +215,8 @@ class PreBinder:
         for plugin, attempt in self._written.pop(pod.uid, ()):
             plugin.keep(attempt)
 
-    def failed(self, result: ScheduleResult, node_name: str, problem: str) -> bool:
-        """Undo the writes for a pod whose bind was refused, before that is reported. Returns whether there are any."""
+    def failed(self, result: ScheduleResult, node_name: str, problem: str, ended: Ended) -> bool:
+        """Undo the writes for a pod whose bind was refused, then call `ended`. Returns whether there are any."""
         written = self._written.pop(result.pod.uid, None)
         if not written:
             return False
@@ -218,18 +226,14 @@ class PreBinder:
                 await _take_back(written)
             finally:
                 self._end(True)
-            self._tell(result, node_name, problem)
+            ended(result, node_name, problem)
 
         self._begin(True)
         self._background.start(undo, lambda: self._end(True))
         return True
 
-    async def run(self, ended: Ended, writing_changed: Callable[[], None]) -> None:
-        """Write until cancelled; reservations are released then.
-
-        `writing_changed` is called when a pod begins or ceases to wait for something other than the API server.
-        """
-        self._ended, self._writing_changed = ended, writing_changed
+    async def run(self) -> None:
+        """Write until cancelled; reservations are released then."""
         await self._background.run()
 
     async def _carry_out(self, job: _PreBindRun) -> None:
@@ -249,7 +253,7 @@ class PreBinder:
             if job.written:
                 self._written[pod.uid] = job.written
             self._end(writes)
-            self._tell(job.result, job.node_name, "")
+            job.calls.ended(job.result, job.node_name, "")
             return
         try:
             doubts = [plugin.in_doubt(attempt) for plugin, attempt in job.written]
@@ -260,14 +264,14 @@ class PreBinder:
                 await _take_back(job.written)
         finally:
             self._end(writes)
-        self._tell(job.result, job.node_name, problem)
+        job.calls.ended(job.result, job.node_name, problem)
 
     async def _permitted(self, job: _PreBindRun) -> Refusal | str:
         """Return the result of `PermitWaitingPod.settled`."""
         waiting = job.reserved.waiting
         if waiting is None:
             return ""
-        with self._waiting(not job.reserved.waits_for_others):
+        with self._waiting(job):
             try:
                 return await waiting.settled(self._clock, lambda: self._is_wanted(job))
             finally:
@@ -282,8 +286,8 @@ class PreBinder:
         pod, cluster = job.result.pod, self._cluster
         if not pod.stands_by:
             return ""
-        writes, others, pause = not job.reserved.waits_for_others, cluster.standing_by, 0.5
-        with self._waiting(writes), others.waiting(pod.uid) as changed:
+        others, pause = cluster.standing_by, 0.5
+        with self._waiting(job), others.waiting(pod.uid) as changed:
             while self._is_wanted(job) and cluster.pods[pod.uid].stands_by:
                 if job.node_name not in cluster.ledger.rows:
                     return f"node {job.node_name} is gone"
@@ -305,7 +309,7 @@ class PreBinder:
                 reservation=reservation,
                 writes=self._writes,
                 wanted=lambda: self._is_wanted(job),
-                waiting=lambda: self._waiting(not job.reserved.waits_for_others),
+                waiting=lambda: self._waiting(job),
             )
             job.begun.append((plugin, attempt))
             problem = await plugin.pre_bind(attempt)
@@ -314,14 +318,15 @@ class PreBinder:
         return ""
 
     @contextmanager
-    def _waiting(self, writes: bool) -> Iterator[None]:
+    def _waiting(self, job: _PreBindRun) -> Iterator[None]:
+        writes = not job.reserved.waits_for_others
         self.writing -= writes
-        self._writing_changed()
+        job.calls.writing_changed()
         try:
             yield
         finally:
             self.writing += writes
-            self._writing_changed()
+            job.calls.writing_changed()
 
     def _undo(self, pod: PodInfo) -> None:
         self._cluster.forget(pod)
@@ -359,10 +364,6 @@ class PreBinder:
         self._waiting_pods.end(job.result.pod)
         self._end(not job.reserved.waits_for_others)
         self._undo(job.result.pod)
-
-    def _tell(self, result: ScheduleResult, node_name: str, problem: Refusal | str) -> None:
-        assert self._ended is not None, "work is done in `run`"
-        self._ended(result, node_name, problem)
 
     def _is_wanted(self, job: _PreBindRun) -> bool:
         pod = job.result.pod

@@ -20,22 +20,23 @@ from collections.abc import Awaitable, Callable, Collection, Mapping, Set
 from dataclasses import dataclass
 from typing import Final, NamedTuple, Protocol
 
-from agent_scheduler.cluster.cluster import Cluster
+from agent_scheduler.cluster.state import SharedState
 from agent_scheduler.engine.decide.classview import ClassView
 from agent_scheduler.engine.decide.refusals import Refusal
-from agent_scheduler.engine.decide.snapshot import Snapshot
 from agent_scheduler.engine.framework.plugin import Profile
 from agent_scheduler.engine.plugins.default_preemption import NAME, WAITING
 from agent_scheduler.engine.preemption.dry_run import Candidate
 from agent_scheduler.engine.preemption.evaluator import NO_CLAIMS, TERMINATING, Evaluator, with_preemption
-from agent_scheduler.engine.preemption.nominated import NominatedPods, Nominations
+from agent_scheduler.engine.preemption.nominated import NominatedPods
 from agent_scheduler.engine.preemption.pdbs import PDBs
 from agent_scheduler.engine.queueing.places import Place
 from agent_scheduler.engine.state.podclaims import ClaimDemand
 from agent_scheduler.engine.state.podinfo import PodInfo
 from agent_scheduler.kube.errors import Failure
 from agent_scheduler.kube.eviction import Evicted
-from agent_scheduler.kube.retry import Backoff, Timing
+from agent_scheduler.kube.retry import Backoff
+
+from .runtime import Runtime
 
 #: Concurrent eviction requests.
 EVICTION_CONCURRENCY = 8
@@ -60,27 +61,6 @@ class EvictCall(Protocol):
     ) -> tuple[Evicted, Failure | None]: ...
 
 
-class PreemptionMessenger(Protocol):
-    """Reports to the API server. Returns immediately."""
-
-    def nominated(self, pod: PodInfo, node_name: str) -> None:
-        """Set status.nominatedNodeName to `node_name`, or remove it if that is empty."""
-
-    def preempted(self, victim: PodInfo, preemptor: PodInfo, node_name: str) -> None:
-        """Record a Preempted event on the victim."""
-
-
-class PreemptionObserver(Protocol):
-    def preemption_attempted(self) -> None:
-        """Record a search for victims, whether or not it found any."""
-
-    def preempted(self, victims: int) -> None:
-        """Record the number of pods that are to be evicted for one pod."""
-
-    def eviction_failed(self, victim: str, problem: str) -> None:
-        """Record that `victim` (namespace/name) could not be evicted."""
-
-
 class PreemptionGate:
     """Keeps pods out of activeQ while others are evicted for them. `Preemption` owns the set.
 
@@ -97,6 +77,16 @@ class PreemptionGate:
 
     def pre_enqueue(self, pod: PodInfo) -> str | None:
         return WAITING if pod.uid in self.gated else None
+
+
+class PreemptionCalls(NamedTuple):
+    """The requests that preemption makes."""
+
+    evict: EvictCall
+    #: Called for a pod with resource claims that every node refused; returns the text for its message.
+    deallocate: Callable[[PodInfo, ClaimDemand], str]
+    #: Waits until pods are known as of the call.
+    caught_up: Callable[[], Awaitable[None]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,36 +112,23 @@ class Preemption:
 
     def __init__(
         self,
+        runtime: Runtime,
+        state: SharedState,
         *,
-        cluster: Cluster,
-        snapshot: Snapshot,
+        calls: PreemptionCalls,
         pdbs: PDBs,
-        nominations: Nominations,
         gate: PreemptionGate,
-        evict: EvictCall,
-        deallocate: Callable[[PodInfo, ClaimDemand], str],
-        caught_up: Callable[[], Awaitable[None]],
-        messenger: PreemptionMessenger,
-        observer: PreemptionObserver,
-        timing: Timing,
         profiles: Mapping[str, Profile],
     ) -> None:
-        """Create the preemption; `caught_up` waits until pods are known as of the call.
-
-        `deallocate` is called for a pod with resource claims that every node refused, and returns the text for its
-        message.
-        """
-        self._cluster = cluster
-        self._columns = snapshot.columns
-        self.nominations = nominations
-        self._evaluator = Evaluator(cluster.ledger, snapshot.columns, pdbs, nominations)
+        self._cluster = state.cluster
+        self._columns = state.snapshot.columns
+        self.nominations = state.nominations
+        self._evaluator = Evaluator(state.cluster.ledger, state.snapshot.columns, pdbs, state.nominations)
         self._gate = gate
-        self._evict = evict
-        self.deallocate = deallocate
-        self._caught_up = caught_up
-        self._messenger = messenger
-        self._observer = observer
-        self._timing = timing
+        self._evict, self.deallocate, self._caught_up = calls
+        self._messenger = runtime.messenger
+        self._observer = runtime.observer
+        self._timing = runtime.timing
         self._profiles = profiles
         self._jobs: asyncio.Queue[_EvictionJob] = asyncio.Queue()
         #: UID of each victim that the watch does not yet report as leaving -> UIDs of the pods that it may leave for.

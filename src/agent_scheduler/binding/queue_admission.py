@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 from typing import Any, Final, Protocol
@@ -23,9 +24,11 @@ from agent_scheduler.engine.state.podinfo import PodInfo
 from agent_scheduler.kube.dispatch import Dispatcher, Ended
 from agent_scheduler.kube.driver import AlreadySent
 from agent_scheduler.kube.patch import patch_once, start_patch
-from agent_scheduler.kube.retry import Backoff, Timing
-from agent_scheduler.kube.transport import Transport, pod_path
+from agent_scheduler.kube.retry import Backoff
+from agent_scheduler.kube.transport import pod_path
 from agent_scheduler.objects.batch import QUEUE_ALLOCATION_GATE
+
+from .runtime import Runtime
 
 _encode: Final = msgspec.json.Encoder().encode
 #: The number of checks within the time for which a pod may hold its room without a node.
@@ -51,18 +54,14 @@ def _removal(uid: str) -> bytes:
     return _encode({"metadata": {"uid": uid}, "spec": {"schedulingGates": [gate]}})
 
 
-class AdmissionMessenger(Protocol):
-    """Reports to the API server, as `failure.FailureMessenger` does."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdmissionSettings:
+    """The settings of the removal of gates."""
 
-    def held(self, pods: Sequence[PodInfo], why: str) -> None:
-        """Record an event for each pod."""
-
-
-class AdmissionObserver(Protocol):
-    def let_past(self, held: float) -> None: ...
-    def gate_removed(self) -> None: ...
-    def gate_not_removed(self, pod: str, problem: str) -> None: ...
-    def plugin_raised(self, plugin: str, where: str, error: Exception) -> None: ...
+    #: Concurrent removals.
+    workers: int
+    #: Seconds for which a pod may hold its reserved room without a node; 0 means unlimited.
+    patience: float
 
 
 class Election(Protocol):
@@ -79,6 +78,17 @@ class AlwaysElected:
         return True
 
 
+ALWAYS: Final = AlwaysElected()
+
+
+class Never:
+    """Never admits this process: another one removes the gates."""
+
+    async def run(self, lead: Callable[[], Awaitable[None]]) -> bool:
+        await asyncio.get_running_loop().create_future()
+        return False
+
+
 class QueueAdmission:
     """Owner of the removals under way.
 
@@ -88,39 +98,33 @@ class QueueAdmission:
 
     def __init__(
         self,
+        settings: AdmissionSettings,
+        runtime: Runtime,
         cluster: Cluster,
-        transport: Transport,
         *,
-        workers: int,
-        enabled: bool,
-        patience: float,
         cleanups: Callable[[str], Sequence[CleanupReservations]],
-        messenger: AdmissionMessenger,
-        turn: Election | None,
-        observer: AdmissionObserver,
-        timing: Timing,
+        turn: Election,
     ) -> None:
-        """Create the admission, which removes gates during `turn`; None: never.
+        """Create the admission, which removes gates during `turn`.
 
-        `workers` is the number of concurrent removals. If not `enabled`, every gate is removed, whatever room the
-        queues have. `cleanups` returns a scheduler's plugins to notify when a reservation ends. `patience` is the time
-        in seconds for which a pod may hold its reserved room without a node; 0 means unlimited.
+        `cleanups` returns a scheduler's plugins to notify when a reservation ends.
         """
         self._turn = turn
         self._cluster = cluster
         self._gated = cluster.ledger.usage.gated
-        self._gated.asks_queues = enabled
-        self._gated.on_due, self._gated.on_admitted = self._call, self._put
-        self._gated.on_held = messenger.held
-        self._gated.on_reservation_ended = self._clean_up
+        events = cluster.ledger.usage.events
+        events.gates_due.connect(self._call)
+        events.admitted.connect(self._put)
+        events.held.connect(runtime.messenger.held)
+        events.reservation_ended.connect(self._clean_up)
         self._cleanups = cleanups
-        self._patience = patience
-        self._transport = transport
-        self._observer = observer
-        self._timing = timing
+        self._patience = settings.patience
+        self._transport = runtime.transport
+        self._observer = runtime.observer
+        self._timing = runtime.timing
         self._due = asyncio.Event()
         self._removals: Dispatcher[str, PodInfo] = Dispatcher(
-            self._remove, concurrency=workers, start=self._remove_at_once
+            self._remove, concurrency=settings.workers, start=self._remove_at_once
         )
         #: The number of refused removals by UID.
         self._refused: dict[str, int] = {}
@@ -153,7 +157,7 @@ class QueueAdmission:
                 tasks.create_task(self._removals.run())
                 if self._patience:
                     tasks.create_task(self._give_back())
-                while self._turn is not None:
+                while True:
                     await self._turn.run(self._admit)
             finally:
                 # Removals that end from now on are not retried: the group accepts no more tasks.

@@ -8,9 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from agent_scheduler.engine.quotas.shortfall import Shortfall
+from agent_scheduler.engine.queueing.queue import SchedulingQueue
 from agent_scheduler.engine.state.podinfo import PodInfo
 from agent_scheduler.engine.state.queueusage import QueueUsage
+from agent_scheduler.engine.verdicts import Verdict, by_queue
+
+from .messenger import KubeMessenger
 
 NAME = "QueueCapacity"
 
@@ -21,15 +24,27 @@ class QueueGate:
     name = NAME
     activates = True
 
-    def __init__(self, usage: QueueUsage, told: Callable[[PodInfo, Shortfall], None]) -> None:
-        """Create the gate; `told` is called for each pod that is kept out."""
+    def __init__(
+        self,
+        usage: QueueUsage,
+        queue: SchedulingQueue[PodInfo],
+        messenger: KubeMessenger,
+        lacks: Callable[[PodInfo], Verdict | None],
+    ) -> None:
+        """Create the gate of `queue`; `lacks` returns what a pod's gang lacks besides room, which is reported first."""
         self._usage = usage
-        self._told = told
+        self._queue = queue
+        self._messenger = messenger
+        self._lacks = lacks
         self.concerns = usage.concerns
 
     def pre_enqueue(self, pod: PodInfo) -> str | None:
         short = self._usage.full(pod)
         if short is None:
             return None
-        self._told(pod, short)
+        # A nomination must not last as long as a queue may be full.
+        had_one = pod.uid in self._queue.nominator.nominated or pod.nominated_node_name
+        self._queue.nominate(pod, "", in_gate=True)
+        verdict = self._lacks(pod) or by_queue(short)
+        self._messenger.refused(pod, verdict.reason, verdict.message, nominated="" if had_one else None)
         return str(short)

@@ -1,4 +1,4 @@
-"""A decision on its way to the binder, the callbacks for its outcome, and the binder's observer."""
+"""A decision on its way to the binder, and the callbacks for its outcome."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from agent_scheduler.engine.decide.refusals import Refusal
 from agent_scheduler.engine.quotas.shortfall import Shortfall
 from agent_scheduler.engine.state.podclass import PodClass
 from agent_scheduler.engine.state.podinfo import PodInfo
-from agent_scheduler.kube.bind import BindOutcome
 
 
 class AttemptCallbacks(Protocol):
@@ -67,19 +66,3 @@ class ScheduleResult(NamedTuple):
     reserves: bool = False
     #: Whether it is bound with others of its group, behind pods of the fast path.
     in_group: bool = False
-
-
-class BinderObserver(Protocol):
-    """Receives the binder's events. Durations are in seconds."""
-
-    def judged(self, conflicts: int, revalidated: int, outdated: int, accepted: bool) -> None:
-        """Record a judged result: candidates skipped, live re-checks passed and failed."""
-
-    def bound(self, outcome: BindOutcome, seconds: float, pod: PodInfo, node_name: str) -> None:
-        """Record the end of a bind."""
-
-    def pod_scheduled(self, pod: PodInfo, node_name: str, started: float) -> None:
-        """Record that an attempt that began at clock `started` ended with the pod bound to a node."""
-
-    def bind_failed(self, pod: PodInfo, node_name: str, problem: str) -> None:
-        """Record a failed bind; the pod is requeued."""

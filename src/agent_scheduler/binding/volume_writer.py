@@ -8,8 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from agent_scheduler.cluster.changes import wait_for_change
-from agent_scheduler.cluster.cluster import Cluster
-from agent_scheduler.cluster.storage import Storage
+from agent_scheduler.cluster.state import SharedState
 from agent_scheduler.engine.framework.prebind import Attempt
 from agent_scheduler.engine.state.podinfo import PodInfo
 from agent_scheduler.engine.volumes.reservation import (
@@ -29,11 +28,9 @@ from .claim_writer import PatchCall
 class VolumeWriter:
     """Implements `Volumes` of `engine.framework.prebind`."""
 
-    def __init__(
-        self, *, cluster: Cluster, storage: Storage, patch: PatchCall, clock: Callable[[], float]
-    ) -> None:
-        self._cluster = cluster
-        self._storage = storage
+    def __init__(self, state: SharedState, patch: PatchCall, *, clock: Callable[[], float]) -> None:
+        self._cluster = state.cluster
+        self._storage = state.storage
         self._patch = patch
         self._clock = clock
 

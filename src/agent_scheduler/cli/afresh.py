@@ -14,7 +14,7 @@ from typing import Any, Final
 from agent_scheduler import __version__
 from agent_scheduler.config.load import load_text
 from agent_scheduler.config.schema import Configuration
-from agent_scheduler.fastpath.scheduler import FastPath
+from agent_scheduler.fastpath.scheduler import FastPath, Receivers
 from agent_scheduler.fastpath.settings import settings_of
 from agent_scheduler.kube.auth import load_endpoint
 from agent_scheduler.kube.credentials import KubeConfigError
@@ -46,7 +46,7 @@ async def explain(
         Metrics(version=__version__), clock=REAL.clock, policy=configuration.conflict_policy
     )
     settings = settings_of(configuration, identity="agent-scheduler explain")
-    fast_path = FastPath(settings, transport=transport, observer=observer)
+    fast_path = FastPath(settings, transport=transport, receivers=Receivers(observer))
     watching = asyncio.create_task(fast_path.watch())
     try:
         async with asyncio.timeout(PATIENCE):

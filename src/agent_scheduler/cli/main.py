@@ -162,7 +162,7 @@ def _run(args: argparse.Namespace) -> int:
 
         from agent_scheduler.config.load import ConfigurationSource, write
         from agent_scheduler.kube.credentials import KubeConfigError
-        from agent_scheduler.process.runtime import Runtime
+        from agent_scheduler.process.scheduler import SchedulerProcess
         from agent_scheduler.telemetry.logs import get_logger, setup
         from apimachinery.errors import ConfigurationError
 
@@ -181,7 +181,7 @@ def _run(args: argparse.Namespace) -> int:
         get_logger("config").warning("without effect", setting=warning)
 
     async def run() -> int:
-        return await Runtime(configuration, source=source).run()
+        return await SchedulerProcess(configuration, source=source).run()
 
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:

@@ -15,7 +15,7 @@ from agent_scheduler.engine.quotas.vector import PODS, Total, add_to, shown
 from agent_scheduler.engine.state.batchinfo import GroupKey
 from agent_scheduler.engine.state.podclasses import PodClasses
 from agent_scheduler.engine.state.podinfo import PodInfo, pod_info
-from agent_scheduler.engine.state.queueusage import QueueUsage
+from agent_scheduler.engine.state.queueusage import QueueUsage, UsageSettings
 from agent_scheduler.kube.transport import Transport
 from agent_scheduler.objects import wire
 from agent_scheduler.objects.batch import POD_GROUPS, QUEUE_ALLOCATION_GATE, QUEUE_NAME, PodGroup
@@ -50,8 +50,7 @@ class Gates(NamedTuple):
 
 async def read_gates(transport: Transport) -> Mapping[str, Gates]:
     """Return the amounts by queue, for queues with such pods. Raises ReadError."""
-    usage = QueueUsage({})
-    usage.batch_schedulers = (_BATCH_SCHEDULER,)
+    usage = QueueUsage({}, UsageSettings(batch_schedulers=(_BATCH_SCHEDULER,)))
     waiting = await list_all(transport, _PODS, _pod, {"fieldSelector": "spec.nodeName="})
     classes = PodClasses()
     pods = [pod for pod in (pod_info(each, classes) for each in waiting) if _takes_part(pod)]

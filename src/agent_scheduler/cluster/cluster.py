@@ -12,13 +12,14 @@ Invariants:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from typing import Protocol
 
 from msgspec.structs import replace
 
 from agent_scheduler.engine.dra.catalogue import Devices
 from agent_scheduler.engine.events import events
+from agent_scheduler.engine.events.signals import Signal
 from agent_scheduler.engine.framework.handle import Handle
 from agent_scheduler.engine.gangs.native import NativeGroup, NativeGroups
 from agent_scheduler.engine.queueing.entry import QueuedPodInfo
@@ -46,28 +47,64 @@ class ClusterObserver(Protocol):
     def malformed(self, kind: str, key: str, problem: str) -> None: ...
 
 
+class PodListener(Protocol):
+    """Receives changes of our waiting pods and of Kubernetes' own PodGroups, after the cluster has applied them."""
+
+    def settled(self, pod: PodInfo, node_name: str) -> None:
+        """Handle a pod that no longer waits: it got a node, or left without one, and then `node_name` is empty."""
+
+    def seen(self, pod: PodInfo) -> None:
+        """Handle a change of a waiting pod that has, or had, a condition."""
+
+    def group_seen(self, group: NativeGroup) -> None:
+        """Handle an added or changed PodGroup."""
+
+    def group_gone(self, group: NativeGroup) -> None:
+        """Handle a deleted PodGroup."""
+
+
+class KnownPods:
+    """The pods and PodGroups as last seen, and the schedulers that pods belong to. Only the cluster changes them.
+
+    They exist before the queues, which ask whether a pod still waits, and before the cluster.
+    """
+
+    def __init__(self) -> None:
+        #: All unfinished pods by UID, in their last seen version.
+        self.pods: dict[str, PodInfo] = {}
+        #: Kubernetes' own PodGroups and their members, as last seen.
+        self.groups = NativeGroups()
+        #: Profile -> the scheduler of its pods.
+        self.subscribers: dict[str, Subscriber] = {}
+
+    def waits(self, uid: str) -> bool:
+        """Return whether the pod exists, has no node and names one of our profiles."""
+        pod = self.pods.get(uid)
+        return pod is not None and self.is_ours(pod)
+
+    def is_ours(self, pod: PodInfo) -> bool:
+        """Return whether this version of the pod has no node and names one of our profiles."""
+        return not (pod.node_name or pod.deleting or pod.finished) and pod.scheduler_name in self.subscribers
+
+
 class Cluster:
     """Owns the last seen pods and nodes; informs the ledger and the schedulers."""
 
     def __init__(
         self,
         *,
+        known: KnownPods,
         ledger: Ledger,
+        devices: Devices,
         queue: SchedulingQueue[PodInfo],
-        profiles: Collection[str],
+        listener: PodListener,
         observer: ClusterObserver,
-        settled: Callable[[PodInfo], None],
-        devices: Devices | None = None,
-        groups: NativeGroups | None = None,
-        group_gone: Callable[[NativeGroup], None] = lambda group: None,
-        seen: Callable[[PodInfo], None] = lambda pod: None,
         counts_others: bool = False,
     ) -> None:
-        """`settled` is called once for each pod of ours that got a node or went away without one.
+        """Give the pods of the queue's profiles to the queue.
 
-        `group_gone` is called for a deleted PodGroup of Kubernetes' own, and `seen` for each change of a waiting pod
-        of ours. With `counts_others`, other schedulers use nodes of the same cluster, and their pods count in the
-        same queues, even before they have a node.
+        With `counts_others`, other schedulers use nodes of the same cluster, and their pods count in the same queues,
+        even before they have a node.
         """
         self.ledger = ledger
         self._counts_others = counts_others
@@ -77,9 +114,9 @@ class Cluster:
         #: The owners by which pods are spread by default, for profiles that do so.
         self.owners = Owners()
         #: The last seen devices, and the assumptions of decisions about them.
-        self.devices = devices or Devices(ledger.touch)
+        self.devices = devices
         #: Kubernetes' own PodGroups and their members, as last seen.
-        self.groups = NativeGroups() if groups is None else groups
+        self.groups = known.groups
         #: The kinds of arriving pods, counted while a profile needs them.
         self.target_workload = TargetWorkload()
         self.handle = Handle(
@@ -94,19 +131,21 @@ class Cluster:
         self.queue = queue
         self.events = EventReceivers(queue)
         #: Profile -> the scheduler of its pods.
-        self._subscribers: dict[str, Subscriber] = dict.fromkeys(profiles, queue)
+        self._subscribers = known.subscribers
+        self._subscribers.update(dict.fromkeys(queue.hint_maps, queue))
         #: All unfinished pods by UID, in their last seen version.
-        self.pods: dict[str, PodInfo] = {}
+        self.pods = known.pods
+        #: See `KnownPods`.
+        self.waits = known.waits
+        self.is_ours = known.is_ours
         #: The waiting ones that name none of our profiles; and the names of profiles that were ours.
         self.strangers: dict[str, PodInfo] = {}
         self.released: set[str] = set()
         self.standing_by = StandingBy()
         self._observer = observer
-        self._settled = settled
-        self._seen = seen
-        self._group_gone = group_gone
-        #: Called with each PodGroup that was added or changed.
-        self.on_group_seen: list[Callable[[NativeGroup], object]] = []
+        self._listener = listener
+        #: A PodGroup was added or changed, and the listener was notified.
+        self.group_seen: Signal[[NativeGroup]] = Signal()
 
     def subscribe(self, subscriber: Subscriber, profiles: Collection[str]) -> None:
         """Give the pods of these unassigned profiles to the subscriber. Call it before the first pod is seen."""
@@ -120,15 +159,6 @@ class Cluster:
     def profiles(self) -> Collection[str]:
         """The names of all profiles of this process."""
         return self._subscribers.keys()
-
-    def waits(self, uid: str) -> bool:
-        """Return whether the pod exists, has no node and names one of our profiles."""
-        pod = self.pods.get(uid)
-        return pod is not None and self.is_ours(pod)
-
-    def is_ours(self, pod: PodInfo) -> bool:
-        """Return whether this version of the pod has no node and names one of our profiles."""
-        return not (pod.node_name or pod.deleting or pod.finished) and pod.scheduler_name in self._subscribers
 
     def is_beside(self, pod: PodInfo) -> bool:
         """Return whether another scheduler of this process than the fast path schedules the pod."""
@@ -210,7 +240,7 @@ class Cluster:
             waiting = self._as_it_waits(pod) if pod.nominated_node_name else pod
             self._subscribers[pod.scheduler_name].add(waiting)
             if pod.condition is not None or (old is not None and old.condition is not None):
-                self._seen(pod)
+                self._listener.seen(pod)
             if self.ledger.usage.active or pod.batch is not None:
                 self.ledger.usage.seen(pod)
         elif self._counts_of_others(pod):
@@ -243,7 +273,7 @@ class Cluster:
         subscriber = self._subscribers.get(pod.scheduler_name)
         if subscriber is not None:
             subscriber.delete(pod.uid, node_name=node_name)
-            self._settled(pod)
+            self._listener.settled(pod, node_name)
         elif self._counts_others:
             self.ledger.usage.left(pod.uid)
 
@@ -302,9 +332,8 @@ class Cluster:
         """Handle an added or changed PodGroup."""
         old = self.groups.get(group.key)
         self.ledger.usage.set_native_group(group.key, exists=True)
-        self.ledger.usage.gated.group_changed(group.key)
-        for seen in self.on_group_seen:
-            seen(group)
+        self._listener.group_seen(group)
+        self.group_seen(group)
         if self.groups.set(group):
             self.events.move_all(events.POD_GROUP_ADD if old is None else events.POD_GROUP_UPDATE, old, group)
 
@@ -312,8 +341,7 @@ class Cluster:
         """Handle a deleted PodGroup. Its bound members stay bound, and the others wait for a new group."""
         self.groups.delete(group)
         self.ledger.usage.set_native_group(group.key, exists=self.groups.get(group.key) is not None)
-        self.ledger.usage.gated.group_changed(group.key)
-        self._group_gone(group)
+        self._listener.group_gone(group)
 
     def _gang_changed(self, member: PodInfo) -> None:
         """Reconsider whether others of its gang may pass the gate of their queue."""

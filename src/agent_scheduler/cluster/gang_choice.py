@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Container, Iterable
 
 from agent_scheduler.engine.gangs.group import (
     PodGroupInfo,
@@ -20,7 +20,7 @@ from agent_scheduler.engine.state.podspec import SpecError
 from agent_scheduler.objects.batch import PodGroup
 from apimachinery.quantity import QuantityError
 
-from .cluster import Cluster
+from .cluster import KnownPods
 from .groups import Groups
 
 _SUCCEEDED = "Succeeded"
@@ -29,13 +29,17 @@ _SUCCEEDED = "Succeeded"
 class GangChoice:
     """An implementation of `engine.state.gatedpods.Choose` without own state."""
 
-    def __init__(self, cluster: Cluster, groups: Groups | None) -> None:
-        """Choose in `cluster`. `groups` are Volcano's; None without a batch scheduler, when members pass one by one."""
-        self._cluster = cluster
+    def __init__(self, known: KnownPods, groups: Groups | None) -> None:
+        """Choose among known pods.
+
+        `groups` are Volcano's; None without a batch scheduler, when members pass one by one.
+        """
+        self._known = known
         self._groups = groups
+        self._schedulers = frozenset[str]() if groups is None else groups.schedulers
 
     def __call__(
-        self, key: GroupKey, gated: Collection[PodInfo], reserved: Collection[str]
+        self, key: GroupKey, gated: Collection[PodInfo], with_room: Container[str]
     ) -> GatedMembers | None:
         found = self._group(key, gated)
         if found is None:
@@ -43,13 +47,13 @@ class GangChoice:
         group, members = found
         if group is None:
             return GatedMembers((), sorted(gated, key=turn_of_pod))
-        holding = [each for each in members if self._holds_room(each, reserved)]
+        holding = [each for each in members if self._holds_room(each, with_room)]
         held = {pod.uid for pod in gated}
         # Members without a gate and without a node need room, too.
         loose = [
             each
             for each in members
-            if not (each.closed_gates or each.deleting or each.finished or self._holds_room(each, reserved))
+            if not (each.closed_gates or each.deleting or each.finished or self._holds_room(each, with_room))
         ]
         there = Counter(map(role_of, (*holding, *gated, *loose)))
         minimum, roles = effective_minimum(group, there)
@@ -78,12 +82,11 @@ class GangChoice:
             is_left = self._groups is not None and any(pod.uid in self._groups.to_be_named for pod in gated)
             return None if is_left else (None, ())
         if key.native:
-            native = self._cluster.groups.get(key)
+            native = self._known.groups.get(key)
             if native is None:
                 return None
-            members = self._cluster.groups.members(key)
-            schedulers = self._cluster.ledger.usage.batch_schedulers
-            if self._groups is not None and any(pod.scheduler_name in schedulers for pod in gated):
+            members = self._known.groups.members(key)
+            if self._groups is not None and any(pod.scheduler_name in self._schedulers for pod in gated):
                 # Sessions count succeeded members, the fast path does not.
                 members = self._groups.groups[key].members
             return of_native(native.object), members.values()
@@ -98,12 +101,12 @@ class GangChoice:
             # Sessions report that, and admit no members either.
             return None
 
-    def _holds_room(self, pod: PodInfo, reserved: Collection[str]) -> bool:
+    def _holds_room(self, pod: PodInfo, with_room: Container[str]) -> bool:
         if pod.finished:
             return pod.batch is not None and pod.batch.phase == _SUCCEEDED
         if pod.deleting:
             return False
-        return bool(pod.node_name) or pod.uid in reserved or pod.uid in self._cluster.ledger.placements
+        return bool(pod.node_name) or pod.uid in with_room
 
 
 def _at_least(group: PodGroupInfo, holding: Iterable[PodInfo]) -> Vector:

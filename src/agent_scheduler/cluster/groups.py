@@ -75,7 +75,7 @@ class Groups:
 
     def __init__(self, *, schedulers: Collection[str], observer: GroupsObserver) -> None:
         """`schedulers` are the names by which pods request the batch scheduler."""
-        self._schedulers = frozenset(schedulers)
+        self.schedulers = frozenset(schedulers)
         self._usage: QueueUsage | None = None
         self._observer = observer
         self._groups: dict[GroupKey, TrackedGroup] = {}
@@ -95,7 +95,6 @@ class Groups:
     def count_in(self, usage: QueueUsage) -> None:
         """Inform `usage` about the queues of groups. Call it before anything is watched."""
         self._usage = usage
-        usage.batch_schedulers = self._schedulers
 
     def let_in_by_sessions(self, are: bool) -> None:
         """Set whether sessions admit groups to their queues."""
@@ -173,7 +172,7 @@ class Groups:
             self._group_changed(key)
             if pod.finished and before != key:
                 self._observer.ended_members_changed(key)
-        elif pod.finished or pod.scheduler_name not in self._schedulers:
+        elif pod.finished or pod.scheduler_name not in self.schedulers:
             self._drop_bare(pod.uid)
         else:
             is_new = pod.uid not in self._bare

@@ -21,7 +21,7 @@ from agent_scheduler.engine.state.owners import OwnerKind
 from agent_scheduler.engine.state.podclasses import PodClasses
 from agent_scheduler.engine.state.podinfo import PodInfo, PodReader
 from agent_scheduler.kube.errors import FailureClass
-from agent_scheduler.kube.reflector import Reflector, Refused, WatchTimes
+from agent_scheduler.kube.reflector import Collection, Reflector, Refused, WatchTimes
 from agent_scheduler.kube.retry import Timing
 from agent_scheduler.kube.transport import Transport
 from agent_scheduler.kube.waiting import RENEWAL_PATIENCE, InputsRefused, NotListed
@@ -104,15 +104,17 @@ class Informers:
                 continue
             self._kinds[kind.name] = kind
             reflector = self._reflectors[kind.name] = Reflector(
-                self._transport,
-                kind.path,
-                kind.read,
+                Collection(
+                    path=kind.path,
+                    decode=kind.read,
+                    query=kind.query or {},
+                    optional=kind.optional,
+                    read_event=kind.read_event,
+                ),
                 partial(self._take_in, kind),
-                query=kind.query or {},
-                optional=kind.optional,
+                transport=self._transport,
                 times=self._times,
                 timing=self._timing,
-                read_event=kind.read_event,
                 count=partial(self._counted, kind),
             )
             if self._tasks is not None:

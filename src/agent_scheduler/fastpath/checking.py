@@ -16,20 +16,18 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from agent_scheduler.binding.binder import Binder
-from agent_scheduler.cluster.cluster import Cluster
+from agent_scheduler.binding.runtime import Runtime
 from agent_scheduler.cluster.informers import Informers
 from agent_scheduler.cluster.kinds import Kind
+from agent_scheduler.cluster.state import SharedState
 from agent_scheduler.engine import selfcheck
 from agent_scheduler.engine.decide.decide import ClassViews
-from agent_scheduler.engine.decide.snapshot import Snapshot
 from agent_scheduler.engine.selfcheck import Difference
 from agent_scheduler.engine.state.podclass import PodClass
 from agent_scheduler.engine.state.podinfo import PodInfo
 from agent_scheduler.kube.errors import FailureClass, RequestFailed
 from agent_scheduler.kube.paging import PAGE, collect
 from agent_scheduler.kube.reflector import Reflector
-from agent_scheduler.kube.retry import Timing
-from agent_scheduler.kube.transport import Transport
 from agent_scheduler.kube.watch_events import Object, identify, is_older
 
 #: Seconds until different objects are read again; a healthy watch has delivered the change by then.
@@ -76,22 +74,21 @@ class SelfCheck:
 
     def __init__(
         self,
+        runtime: Runtime,
+        state: SharedState,
         *,
         informers: Informers,
-        cluster: Cluster,
-        snapshot: Snapshot,
         binder: Binder,
         views: Callable[[], Iterable[ClassViews]],
-        transport: Transport,
-        timing: Timing,
     ) -> None:
+        """Create the self-check; `views` returns the workers' current ones."""
         self._informers = informers
-        self._cluster = cluster
-        self._snapshot = snapshot
+        self._cluster = state.cluster
+        self._snapshot = state.snapshot
         self._binder = binder
         self._views = views
-        self._transport = transport
-        self._timing = timing
+        self._transport = runtime.transport
+        self._timing = runtime.timing
         self._turn = asyncio.Lock()
 
     async def run(self) -> Report:

@@ -6,28 +6,27 @@ some milliseconds, in which nothing is scheduled.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Any, Final, NamedTuple
 
 from agent_scheduler.binding.history import History
 from agent_scheduler.binding.queue_admission import explain as explain_gate
 from agent_scheduler.binding.queue_gate import NAME as QUEUE_CAPACITY
-from agent_scheduler.cluster.cluster import Cluster
+from agent_scheduler.cluster.state import SharedState
 from agent_scheduler.engine.decide.classview import ClassView
 from agent_scheduler.engine.decide.explain import explain, plain
-from agent_scheduler.engine.decide.snapshot import Snapshot
-from agent_scheduler.engine.framework.plugin import GANG_SCHEDULING, Profile
+from agent_scheduler.engine.framework.plugin import GANG_SCHEDULING
 from agent_scheduler.engine.gangs.native import native_key
-from agent_scheduler.engine.preemption.nominated import Nominations
 from agent_scheduler.engine.queueing.places import Place
 from agent_scheduler.engine.queueing.views import PodView, find
 from agent_scheduler.engine.state.batchinfo import GroupKey
 from agent_scheduler.engine.state.podinfo import PodInfo
 from agent_scheduler.engine.verdicts import WORDS, WaitReason, of_own_gates
+from agent_scheduler.kube.retry import Timing
 from apimachinery.times import time_text
 
 from .gang_waits import of_gang
+from .rules import Rules
 
 #: Places of pods outside the queue, in addition to those of `queueing.places.Place`.
 BOUND = "bound"
@@ -52,29 +51,19 @@ class Explainer:
 
     def __init__(
         self,
-        *,
-        cluster: Cluster,
-        snapshot: Snapshot,
-        nominations: Nominations,
+        state: SharedState,
+        rules: Rules,
         history: History,
-        profiles: Callable[[], Mapping[str, Profile]],
-        patience: Callable[[], float],
-        clock: Callable[[], float],
-        now: Callable[[], datetime],
+        timing: Timing,
     ) -> None:
-        """`profiles` returns the current ones.
-
-        `patience` the seconds after which a rejected pod is retried in any case. `clock` is the queue's, and `now`
-        the time of day.
-        """
-        self._cluster = cluster
-        self._snapshot = snapshot
-        self._nominations = nominations
+        """Create the explainer; the clock of `timing` is the queue's."""
+        self._cluster = state.cluster
+        self._snapshot = state.snapshot
+        self._nominations = state.nominations
+        self._rules = rules
         self._history = history
-        self._profiles = profiles
-        self._patience = patience
-        self._clock = clock
-        self._now = now
+        self._clock = timing.clock
+        self._now = timing.now
 
     def pod(self, namespace: str, name: str) -> dict[str, Any]:
         """Return the page as in docs/operations.md.
@@ -123,7 +112,7 @@ class Explainer:
             return BOUND, at, "the watch has not shown it yet"
         if pod.deleting:
             return DELETING, at, "it is being deleted and needs no node"
-        if pod.scheduler_name not in self._profiles():
+        if pod.scheduler_name not in self._rules.profiles:
             names = ", ".join(sorted(cluster.profiles))
             return NOT_OURS, at, f"its schedulerName is {pod.scheduler_name!r}; the profiles here are {names}"
         if at:
@@ -139,7 +128,7 @@ class Explainer:
             if pod.gates:
                 return LabelledMessage(of_own_gates(stands_by=not pod.closed_gates).label, "")
             key = native_key(pod)
-            verdict = of_gang(self._cluster, key) if key is not None else None
+            verdict = of_gang(self._cluster.groups, key) if key is not None else None
             if verdict is not None and view.gating_plugin == GANG_SCHEDULING:
                 return LabelledMessage(verdict.label, verdict.message)
             if view.gating_plugin == QUEUE_CAPACITY:
@@ -158,7 +147,9 @@ class Explainer:
             "since": self._text(pod.timestamp),
             "attempts": pod.attempts,
             "backoff_until": self._text(pod.backoff_expiration) if place == Place.BACKOFF else None,
-            "retried_by": self._text(pod.timestamp + self._patience()) if refused else None,
+            "retried_by": self._text(pod.timestamp + self._rules.settings.max_in_unschedulable)
+            if refused
+            else None,
             "gated_by": pod.gating_plugin or None,
             "gate": pod.gating_message or None,
             "diagnose": [*pod.pending_plugins, *pod.unschedulable_plugins],
@@ -189,7 +180,7 @@ class Explainer:
         try:
             snapshot.refresh()
             cls = snapshot.handle.class_of(pod)
-            view = ClassView(self._profiles()[pod.scheduler_name], cls, snapshot)
+            view = ClassView(self._rules.profiles[pod.scheduler_name], cls, snapshot)
             view.refresh(snapshot)
             told = plain(explain(view, snapshot.columns))
             against = self._nominations.against(pod)

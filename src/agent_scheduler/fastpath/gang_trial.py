@@ -10,18 +10,17 @@ from typing import Final, NamedTuple
 
 from agent_scheduler.binding.preemption import PreemptionResult
 from agent_scheduler.cluster.cluster import Cluster, Entry
+from agent_scheduler.cluster.state import SharedState
 from agent_scheduler.engine.decide.classview import ClassView
 from agent_scheduler.engine.decide.decide import CandidateNode, CandidateNodes, ClassViews
 from agent_scheduler.engine.decide.gang_placing import GangPlacing, given, may_help
 from agent_scheduler.engine.decide.refusals import Refusal
 from agent_scheduler.engine.decide.reserving import Reservations
-from agent_scheduler.engine.decide.snapshot import Snapshot
 from agent_scheduler.engine.decide.trial import START, Trial
 from agent_scheduler.engine.dra.catalogue import PORTION
 from agent_scheduler.engine.dra.gang_search import MemberPlacement
 from agent_scheduler.engine.framework.plugin import GANG_SCHEDULING, PodUnrankable
 from agent_scheduler.engine.framework.prebind import Writes
-from agent_scheduler.engine.preemption.nominated import Nominations
 from agent_scheduler.engine.state.podclass import PodClass
 from agent_scheduler.engine.state.podinfo import PodInfo
 
@@ -95,17 +94,15 @@ class GroupTrial:
 
     def __init__(
         self,
-        cluster: Cluster,
-        snapshot: Snapshot,
+        state: SharedState,
         views: Mapping[str, ClassViews],
         writes: Writes,
-        nominations: Nominations | None = None,
     ) -> None:
-        """`nominations` are those that pods must leave room for; None means none."""
+        cluster, snapshot = state.cluster, state.snapshot
         self._cluster = cluster
         self._snapshot = snapshot
         self._views = views
-        self._nominations = nominations
+        self._nominations = state.nominations
         self._trial = Trial(cluster.ledger, snapshot, views, writes, cluster.events.muted)
         snapshot.trial = None
 
@@ -156,7 +153,7 @@ class GroupTrial:
 
     def _taken(self, pod: PodInfo, view: ClassView) -> Sequence[int]:
         nominations = self._nominations
-        if nominations is None or not (against := nominations.against(pod)):
+        if not (against := nominations.against(pod)):
             return ()
         return nominations.taken(pod, view, self._snapshot.columns, against)
 

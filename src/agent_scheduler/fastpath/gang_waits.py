@@ -10,13 +10,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Sequence
-from typing import Final, Protocol
+from typing import Final
 
-from agent_scheduler.cluster.cluster import Cluster
+from agent_scheduler.binding.messenger import KubeMessenger
+from agent_scheduler.cluster.cluster import KnownPods
 from agent_scheduler.engine.framework.plugin import GANG_SCHEDULING, PreEnqueue
-from agent_scheduler.engine.gangs.native import NativeGroup, native_key
+from agent_scheduler.engine.gangs.native import NativeGroups, native_key
 from agent_scheduler.engine.queueing.places import Place
+from agent_scheduler.engine.queueing.queue import SchedulingQueue
 from agent_scheduler.engine.state.batchinfo import GroupKey
+from agent_scheduler.engine.state.ledger import Ledger
 from agent_scheduler.engine.state.podinfo import PodInfo
 from agent_scheduler.engine.verdicts import Verdict, others_gated, too_few, without_group
 from agent_scheduler.kube.retry import Timing
@@ -29,19 +32,12 @@ _PORTION: Final = 256
 _RESTING: Final = (Place.GATED, Place.UNSCHEDULABLE, Place.BACKOFF)
 
 
-class GangWaitsMessenger(Protocol):
-    """Writes to the API server. Returns immediately."""
-
-    def refused(self, pod: PodInfo, reason: str, message: str, *, nominated: str | None = None) -> None: ...
-    def group_decided(self, group: NativeGroup, status: str, reason: str, message: str) -> None: ...
-
-
-def of_gang(cluster: Cluster, key: GroupKey) -> Verdict | None:
+def of_gang(groups: NativeGroups, key: GroupKey) -> Verdict | None:
     """Return what members of a gang wait for other than nodes; None if nodes would help or nothing is missing."""
-    group = cluster.groups.get(key)
+    group = groups.get(key)
     if group is None:
         return without_group(key.text)
-    members = cluster.groups.members(key)
+    members = groups.members(key)
     if len(members) < group.minimum:
         return too_few(len(members), group.minimum)
     gates = [pod.gates for pod in members.values() if pod.gates and not pod.node_name]
@@ -51,18 +47,16 @@ def of_gang(cluster: Cluster, key: GroupKey) -> Verdict | None:
 
 
 class GangWaits:
-    """Owns the waiting members and their last conditions about the gang. Call `attach` before anything is watched."""
+    """Owns the waiting members and their last conditions about the gang."""
 
-    def __init__(self, timing: Timing, messenger: GangWaitsMessenger) -> None:
+    def __init__(self, known: KnownPods, ledger: Ledger, messenger: KubeMessenger, timing: Timing) -> None:
+        self._known = known
+        self._ledger = ledger
         self._timing = timing
         self._messenger = messenger
-        self._cluster: Cluster | None = None
         #: UID -> the start of the wait and the last verdict.
         self._noted: dict[str, tuple[float, Verdict | None]] = {}
         self._some = asyncio.Event()
-
-    def attach(self, cluster: Cluster) -> None:
-        self._cluster = cluster
 
     def note(self, pod: PodInfo, said: Verdict | None = None) -> None:
         """Note a pod that may start to wait. `said` is a verdict that was already written."""
@@ -73,7 +67,7 @@ class GangWaits:
     def lacks(self, pod: PodInfo) -> Verdict | None:
         """Return what its gang lacks, for a noted member, regardless of other reasons to wait."""
         key = native_key(pod) if pod.uid in self._noted else None
-        return None if key is None or self._cluster is None else of_gang(self._cluster, key)
+        return None if key is None else of_gang(self._known.groups, key)
 
     def tried(self, pods: Iterable[PodInfo]) -> None:
         """Note that the gang of these pods is complete, so that they get the result of its attempt."""
@@ -81,44 +75,42 @@ class GangWaits:
             if pod.uid in self._noted:
                 self._noted[pod.uid] = self._noted[pod.uid][0], None
 
-    async def run(self) -> None:
-        """Check until cancelled."""
+    async def run(self, queue: SchedulingQueue[PodInfo]) -> None:
+        """Check the noted members, which wait in `queue`, until cancelled."""
         while True:
             await self._some.wait()
             await self._timing.sleep(_LOOK)
-            await self._look()
+            await self._look(queue)
             if not self._noted:
                 self._some.clear()
 
-    async def _look(self) -> None:
-        cluster, noted = self._cluster, self._noted
-        assert cluster is not None, "attached before anything is watched"
+    async def _look(self, queue: SchedulingQueue[PodInfo]) -> None:
+        known, noted = self._known, self._noted
         before = self._timing.clock() - _LOOK
         verdicts: dict[GroupKey, Verdict | None] = {}
         for number, (uid, (since, said)) in enumerate(list(noted.items()), start=1):
             if not number % _PORTION:
                 await asyncio.sleep(0)
-            pod = cluster.pods.get(uid)
+            pod = known.pods.get(uid)
             key = None if pod is None else native_key(pod)
-            if pod is None or key is None or not cluster.is_ours(pod) or uid in cluster.ledger.placements:
+            if pod is None or key is None or not known.is_ours(pod) or uid in self._ledger.placements:
                 noted.pop(uid, None)
                 continue
-            if cluster.queue.where(uid) not in _RESTING or pod.gates:
+            if queue.where(uid) not in _RESTING or pod.gates:
                 continue
             if key not in verdicts:
-                verdicts[key] = of_gang(cluster, key)
+                verdicts[key] = of_gang(known.groups, key)
             verdict = verdicts[key]
             if verdict is None and said is not None:
                 noted[uid] = since, None
-                cluster.queue.activate([uid])
+                queue.activate([uid])
             elif verdict is not None and verdict != said and since <= before:
                 noted[uid] = since, verdict
                 self._tell(pod, key, verdict)
 
     def _tell(self, pod: PodInfo, key: GroupKey, verdict: Verdict) -> None:
-        assert self._cluster is not None
         self._messenger.refused(pod, verdict.reason, verdict.message)
-        group = self._cluster.groups.get(key)
+        group = self._known.groups.get(key)
         if group is not None and group.condition is not None:
             # The condition of its last attempt.
             self._messenger.group_decided(group, "False", verdict.reason, verdict.message)

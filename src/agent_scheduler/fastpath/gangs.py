@@ -15,18 +15,17 @@ woken by whatever wakes any member: events of the plugins that rejected one, a n
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple
 
 from agent_scheduler.binding import groups as binder
-from agent_scheduler.binding.binder import Binder
-from agent_scheduler.binding.failure import FailureHandler
-from agent_scheduler.binding.preemption import Preemption, PreemptionResult
+from agent_scheduler.binding.preemption import PreemptionResult
 from agent_scheduler.binding.result import AttemptOwner, ScheduleResult
-from agent_scheduler.cluster.cluster import Cluster, Entry
+from agent_scheduler.binding.runtime import Runtime
+from agent_scheduler.cluster.cluster import Entry
+from agent_scheduler.cluster.state import SharedState
 from agent_scheduler.engine.decide.decide import CandidateNodes, ClassViews
 from agent_scheduler.engine.decide.refusals import Refusal
 from agent_scheduler.engine.decide.reserving import unreserve
-from agent_scheduler.engine.decide.snapshot import Snapshot
 from agent_scheduler.engine.framework.plugin import GANG_SCHEDULING
 from agent_scheduler.engine.framework.prebind import Writes
 from agent_scheduler.engine.gangs.native import PREEMPTING, UNSCHEDULABLE, NativeGroup, native_key
@@ -47,6 +46,7 @@ from .gang_trial import (
     not_nominated,
 )
 from .gang_waits import GangWaits, of_gang
+from .handlers import DecisionHandlers
 from .worker import Continuation, Decide
 
 WAITING: Final = (
@@ -55,18 +55,6 @@ WAITING: Final = (
 )
 
 _TOGETHER: Final = frozenset({GANG_SCHEDULING})
-
-
-class GroupMessenger(Protocol):
-    """Writes to the API server. Returns immediately."""
-
-    def group_decided(self, group: NativeGroup, status: str, reason: str, message: str) -> None:
-        """Write PodGroupScheduled of a group, unless it is unchanged."""
-
-
-class GroupObserver(Protocol):
-    def cycle_failed(self, worker: int, pod: PodInfo, error: Exception) -> None:
-        """Report that a cycle raised. The group's pods are in backoff."""
 
 
 class _Unfinished(NamedTuple):
@@ -86,36 +74,31 @@ class GangCycle:
 
     def __init__(
         self,
-        *,
-        cluster: Cluster,
-        snapshot: Snapshot,
         views: Mapping[str, ClassViews],
+        runtime: Runtime,
+        state: SharedState,
+        *,
         writes: Writes,
-        binder: Binder,
-        failures: FailureHandler,
+        handlers: DecisionHandlers,
         waits: GangWaits,
-        preemption: Preemption | None,
-        messenger: GroupMessenger,
-        observer: GroupObserver,
     ) -> None:
         """Decide by `views`, which are those of all allowed nodes, by profile."""
-        self._cluster = cluster
-        self._snapshot = snapshot
+        self._shared = state
+        self._cluster = state.cluster
         self._writes = writes
-        self._binder = binder
-        self._failures = failures
+        self._binder = handlers.binder
+        self._failures = handlers.failures
+        self._preemption = handlers.preemption
+        self._owner = AttemptOwner(state.cluster.queue, handlers.failures)
         self._waits = waits
-        self._owner = AttemptOwner(cluster.queue, failures)
-        self._preemption = preemption
-        self._messenger = messenger
-        self._observer = observer
+        self._messenger = runtime.messenger
+        self._observer = runtime.observer
         #: Group -> the state at its last decision, for groups that are retried after a backoff.
         self._seen: dict[GroupKey, tuple[object, ...]] = {}
         self.reconfigure(views)
 
     def reconfigure(self, views: Mapping[str, ClassViews]) -> None:
-        nominations = self._preemption.nominations if self._preemption is not None else None
-        self._trial = GroupTrial(self._cluster, self._snapshot, views, self._writes, nominations)
+        self._trial = GroupTrial(self._shared, views, self._writes)
         self._views = views
         self._seen.clear()
 
@@ -235,7 +218,7 @@ class GangCycle:
         """
         if any(self._views[pod.scheduler_name].profile.as_kube for _, pod in members):
             return False
-        verdict = of_gang(self._cluster, group.key)
+        verdict = of_gang(self._cluster.groups, group.key)
         if verdict is None:
             return False
         for entry, pod in members:
@@ -426,7 +409,7 @@ class GangCycle:
             shard_full=shard_full,
             together=together,
         )
-        if attempt is not None and attempt.candidate is not None and self._preemption is not None:
+        if attempt is not None and attempt.candidate is not None:
             self._preemption.start(pod, attempt.candidate, waits=waits, nominates=waits_for_victims)
 
     def _error(

@@ -29,7 +29,6 @@ class Rules:
         ledger: Ledger,
         devices: Devices,
         groups: NativeGroups,
-        queue_gate: QueueGate,
         gang_waits: GangWaits,
     ) -> None:
         self._ledger = ledger
@@ -37,8 +36,6 @@ class Rules:
         self._groups = groups
         #: Keeps pods out of the queue while others are evicted for them.
         self.gate = PreemptionGate()
-        #: Keeps pods out of the queue while their capacity queue is full.
-        self.queue_gate = queue_gate
         self._gang_waits = gang_waits
         #: The usable nodes, if nodes are shared.
         self.membership = Membership()
@@ -72,17 +69,18 @@ class Rules:
         return within(self.membership, seeing) if self.settings.sharding is ShardingMode.HARD else seeing
 
     def pre_enqueue(
-        self, profiles: Mapping[str, Profile]
+        self, profiles: Mapping[str, Profile], queue_gate: QueueGate | None
     ) -> dict[str, tuple[PreEnqueue | PreemptionGate | QueueGate, ...]]:
         """Return the plugins that keep pods out of the queue, by profile.
 
-        Queues come last, so that a pod with another reason to wait does not report them.
+        `queue_gate` is None while there are no queues of capacity. It comes last, so that a pod with another reason to
+        wait does not report its queue.
         """
         return {
             name: (
                 *(profile.pre_enqueue if profile.as_kube else noting(profile.pre_enqueue, self._gang_waits)),
                 *((self.gate,) if profile.preemption is not None else ()),
-                *((self.queue_gate,) if self._ledger.usage.active else ()),
+                *((queue_gate,) if queue_gate is not None else ()),
             )
             for name, profile in profiles.items()
         }

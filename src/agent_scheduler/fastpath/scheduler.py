@@ -12,114 +12,247 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from typing import NamedTuple
 
 # np.unique and sometimes np.isin import it on first use, which would be in a cycle: 10 ms and more.
 import numpy.ma  # noqa: F401
 
-from agent_scheduler.binding.queue_admission import AlwaysElected, Election
+from agent_scheduler.binding.background import Background
+from agent_scheduler.binding.binder import Binder
+from agent_scheduler.binding.calls import Calls
+from agent_scheduler.binding.failure import FailureHandler
+from agent_scheduler.binding.history import History
+from agent_scheduler.binding.messages import Messages
+from agent_scheduler.binding.observer import Observer
+from agent_scheduler.binding.plugin_writes import PluginWrites
+from agent_scheduler.binding.prebind import PreBinder
+from agent_scheduler.binding.preemption import Preemption, PreemptionCalls
+from agent_scheduler.binding.queue_admission import ALWAYS, Election, Never, QueueAdmission
+from agent_scheduler.binding.queue_gate import QueueGate
+from agent_scheduler.binding.runtime import Runtime
+from agent_scheduler.cluster.cluster import Cluster, KnownPods
+from agent_scheduler.cluster.gang_choice import GangChoice
 from agent_scheduler.cluster.groups import Groups
+from agent_scheduler.cluster.informers import Informers
 from agent_scheduler.cluster.kinds import Kind
+from agent_scheduler.cluster.resource_claims import ResourceClaims
+from agent_scheduler.cluster.state import SharedState
+from agent_scheduler.cluster.storage import Storage
+from agent_scheduler.engine.decide.snapshot import Snapshot
+from agent_scheduler.engine.dra.catalogue import Devices
 from agent_scheduler.engine.framework.plugin import Profile
-from agent_scheduler.engine.queueing.record import QueueRecorder
+from agent_scheduler.engine.preemption.nominated import Nominations
+from agent_scheduler.engine.queueing.places import PreEnqueuePlugin
+from agent_scheduler.engine.queueing.queue import QueueSignals, SchedulingQueue
+from agent_scheduler.engine.queueing.record import NullRecorder, QueueRecorder
+from agent_scheduler.engine.shards.claims import ShardingMode
+from agent_scheduler.engine.state.ledger import Ledger
+from agent_scheduler.engine.state.podinfo import PodInfo
 from agent_scheduler.kube.retry import REAL, Timing
 from agent_scheduler.kube.transport import Transport
 
 from .checking import SelfCheck
-from .deciding import build_explainer, build_gangs, build_pool, build_preemption, build_workers
-from .observer import FastPathObserver
+from .explaining import Explainer
+from .gang_waits import GangWaits
+from .gangs import GangCycle
+from .handlers import DecisionHandlers
+from .listening import Left, PodChanges
+from .outside import OutsideShard
+from .rules import Rules
 from .settings import FastPathSettings
-from .state import Left, build_state
+from .shard import SchedulerShard
 from .strangers import Strangers
-from .watching import Watching, build_shard
-from .writing import build_admission, build_binding, build_calls, build_messages
+from .watching import Watching
+from .worker import DecisionRules, Feed, Worker, WorkerPool
 
 #: The longest interval between flushes of the unschedulable pool, regardless of deadlines.
 _FLUSH_SECONDS = 30.0
 _SHORTEST_PAUSE = 0.005
 
 
+def _unrecorded(uid: str, node_name: str) -> None:
+    """Do nothing with a pod that no longer waits."""
+
+
+class Receivers(NamedTuple):
+    """The receivers of a scheduler's reports."""
+
+    observer: Observer
+    #: Receives the queue's reports.
+    recorder: QueueRecorder = NullRecorder()
+    #: Receives pods that no longer wait.
+    left: Left = _unrecorded
+
+
 class FastPath:
-    """One scheduler. `transport` is for all short requests; watches use their own connections in it."""
+    """One scheduler, from its watches to its binds. Its constructor lists all parts, each made after those it needs."""
 
     def __init__(
         self,
         settings: FastPathSettings,
         *,
         transport: Transport,
-        observer: FastPathObserver,
-        recorder: QueueRecorder | None = None,
+        receivers: Receivers,
         timing: Timing = REAL,
         groups: Groups | None = None,
-        gates: Election | None = None,
-        left: Left | None = None,
+        turn: Election = ALWAYS,
     ) -> None:
-        """Build the fast path. `groups` are kept from the same watches, if there is a batch scheduler.
+        """Build the fast path. `transport` is for all short requests; watches use their own connections in it.
 
-        `gates` tells when gates of queues may be removed, by default always. `left` receives pods that no longer
-        wait.
+        `groups` are kept from the same watches, if there is a batch scheduler. `turn` tells when gates of queues may be
+        removed, if the settings allow it.
         """
-        self._timing = timing
-        self._messages = build_messages(settings, transport=transport, observer=observer, timing=timing)
+        # Ways in and out: conditions and events have writers and limits of their own.
+        self._messages = Messages(
+            settings.messages, transport=transport, observer=receivers.observer, timing=timing
+        )
         messenger = self._messages.messenger
-        state = build_state(
-            settings, messenger=messenger, observer=observer, recorder=recorder, timing=timing, left=left
+        runtime = Runtime(
+            transport=transport, timing=timing, observer=receivers.observer, messenger=messenger
         )
-        self._rules, self._deadline_moved, self.history = state.rules, state.deadline_moved, state.history
-        self._gang_waits = state.gang_waits
-        self._strangers = Strangers(state.cluster, messenger, timing)
-        self.ledger, self.cluster, self.queue = state.ledger, state.cluster, state.queue
-        usage = state.ledger.usage
-        usage.on_active, usage.on_room = self._set_gates, state.queue.activate
+
+        # Books: what the cluster has, what pods take, and which pods wait.
+        known = KnownPods()
+        ledger = Ledger(settings.usage, GangChoice(known, groups))
+        devices = Devices(ledger.touch)
+        self.history = History(timing.clock)
+        self._gang_waits = GangWaits(known, ledger, messenger, timing)
+        rules = self._rules = Rules(settings, ledger, devices, known.groups, self._gang_waits)
+        feed, self._deadline_moved = Feed(), asyncio.Event()
+        queue: SchedulingQueue[PodInfo] = SchedulingQueue(
+            clock=timing.clock,
+            hint_maps={name: profile.hint_map() for name, profile in rules.profiles.items()},
+            pre_enqueue=rules.pre_enqueue(rules.profiles, None),
+            settings=settings.queue,
+            signals=QueueSignals(ready=feed.wake, deadline_moved=self._deadline_moved.set),
+            recorder=receivers.recorder,
+            is_pending=known.waits,
+        )
+        self._queue_gate = QueueGate(ledger.usage, queue, messenger, self._gang_waits.lacks)
+        cluster = Cluster(
+            known=known,
+            ledger=ledger,
+            devices=devices,
+            queue=queue,
+            listener=PodChanges(known, messenger, self.history, ledger.usage, receivers.left),
+            observer=receivers.observer,
+            counts_others=settings.sharding is not ShardingMode.NONE,
+        )
+        snapshot = Snapshot(ledger, cluster.handle)
+        state = SharedState(
+            cluster=cluster,
+            snapshot=snapshot,
+            nominations=Nominations(queue.nominator, ledger, snapshot, rules.profile),
+            storage=Storage(cluster.catalogue, cluster.events),
+            claims=ResourceClaims(devices, cluster.events),
+        )
+        self.ledger, self.cluster, self.queue, self.snapshot = ledger, cluster, queue, snapshot
+        self.storage, self.claims = state.storage, state.claims
+
+        # Watches.
+        self._watching = Watching(runtime, state, rules, groups)
+        informers = self._informers = self._watching.informers
+        self.pdbs = self._watching.pdbs
+
+        # The nodes that may be used: None for both unless nodes are shared, for `outside` by hard limits.
+        self.shard = _shard(state, rules, informers)
+
+        # Writes: binds, claims and evictions.
+        self._calls = Calls(
+            transport,
+            rate=settings.binds,
+            policy=settings.bind_policy,
+            timing=timing,
+            annotations=ledger.bound_with,
+            may_bind_to=None if self.shard is None else self.shard.may_bind_to,
+        )
+        background = Background()
+        self.evict = self._calls.evict
+        self.writes = PluginWrites(
+            runtime,
+            state,
+            calls=self._calls,
+            background=background,
+            caught_up=lambda version: informers.catch_up("ResourceClaim", version),
+        )
+        self.outside = _outside(state, rules, self.writes, timing)
+
+        # What a decision leads to: a bind, another attempt, or evictions.
+        failures = FailureHandler(
+            queue=queue,
+            messenger=messenger,
+            observer=receivers.observer,
+            history=self.history,
+            usage=ledger.usage,
+            outside=self.outside,
+        )
+        prebind = PreBinder(
+            runtime,
+            cluster,
+            profile_of=rules.profile,
+            writes=self.writes,
+            patch=self._calls.patch,
+            background=background,
+        )
+        self.binder = Binder(
+            settings.binder, runtime, state, binds=self._calls.binds, prebind=prebind, wake=feed.wake
+        )
+        self.preemption = Preemption(
+            runtime,
+            state,
+            calls=PreemptionCalls(
+                evict=self._calls.evict,
+                deallocate=self.writes.claims.deallocate,
+                caught_up=lambda: informers.catch_up("Pod"),
+            ),
+            pdbs=self.pdbs,
+            gate=rules.gate,
+            profiles=rules.profiles,
+        )
+        handlers = DecisionHandlers(binder=self.binder, failures=failures, preemption=self.preemption)
+
+        # Decisions.
+        views = rules.views(rules.profiles, snapshot)
+        self._gangs = GangCycle(
+            views[-1], runtime, state, writes=self.writes, handlers=handlers, waits=self._gang_waits
+        )
+        decides = DecisionRules(views, settings.candidates, settings.workers)
+        self._workers = [
+            Worker(index, decides, runtime, state, handlers=handlers, gangs=self._gangs, shard=self.shard)
+            for index in range(settings.workers)
+        ]
+        self._pool = WorkerPool(
+            self._workers,
+            queue=queue,
+            feed=feed,
+            binder=self.binder,
+            clock=timing.clock,
+            search=devices.budget,
+        )
+
+        # Queues of capacity, whose changes wake pods and remove gates.
+        ledger.usage.events.active_changed.connect(self._set_gates)
+        ledger.usage.events.room.connect(queue.activate)
         if groups is not None:
-            groups.count_in(usage)
-        self.storage, self.claims, self.snapshot = state.storage, state.claims, state.snapshot
-        self._watching = Watching(state, transport=transport, observer=observer, timing=timing, groups=groups)
-        self._informers, self.pdbs = self._watching.informers, self._watching.pdbs
-        #: None if nodes are not shared.
-        self.shard = build_shard(state, self._informers)
-        self._calls = build_calls(state, self.shard, transport=transport, timing=timing)
-        binding = build_binding(
-            state, self._calls, self._watching, messenger=messenger, observer=observer, timing=timing
+            groups.count_in(ledger.usage)
+        self._admission = QueueAdmission(
+            settings.admission,
+            runtime,
+            cluster,
+            cleanups=rules.cleanups,
+            turn=turn if settings.removes_gates else Never(),
         )
-        self.binder, self.writes, self.evict = binding.binder, binding.writes, self._calls.evict
-        #: None if all nodes may be used.
-        self.outside = binding.outside
-        self.preemption = build_preemption(
-            state,
-            self._calls,
-            binding.writes,
-            self._watching,
-            messenger=messenger,
-            observer=observer,
-            timing=timing,
-        )
-        views = state.rules.views(state.rules.profiles, state.snapshot)
-        self._gangs = build_gangs(
-            state, binding, self.preemption, views, messenger=messenger, observer=observer
-        )
-        self._workers = build_workers(
-            state, binding, self.preemption, self.shard, self._gangs, views, observer=observer, timing=timing
-        )
-        self._admission = build_admission(
-            state,
-            settings,
-            groups,
-            turn=gates or AlwaysElected(),
-            transport=transport,
-            messenger=messenger,
-            observer=observer,
-            timing=timing,
-        )
-        self._pool = build_pool(self._workers, state, binding, timing)
-        self.explainer = build_explainer(state, timing)
+
+        # Beside decisions: reports and answers to questions.
+        self._timing = timing
+        self._strangers = Strangers(cluster, messenger, timing)
+        self.explainer = Explainer(state, rules, self.history, timing)
         self.selfcheck = SelfCheck(
-            informers=self._informers,
-            cluster=self.cluster,
-            snapshot=self.snapshot,
+            runtime,
+            state,
+            informers=informers,
             binder=self.binder,
             views=lambda: self._workers[0].views,
-            transport=transport,
-            timing=timing,
         )
 
     def profile(self, name: str) -> Profile:
@@ -142,7 +275,7 @@ class FastPath:
         # Everything that can fail comes first.
         profiles, beside = rules.seeing(settings.profiles), rules.seeing(settings.beside)
         hint_maps = {name: profile.hint_map() for name, profile in profiles.items()}
-        pre_enqueue, views = rules.pre_enqueue(profiles), rules.views(profiles, self.snapshot)
+        pre_enqueue, views = self._pre_enqueue(profiles), rules.views(profiles, self.snapshot)
         self.queue.reconfigure(
             hint_maps=hint_maps,
             pre_enqueue=pre_enqueue,
@@ -154,7 +287,7 @@ class FastPath:
         if self.outside is not None:
             self.outside.reconfigure({**beside, **profiles})
         for worker in self._workers:
-            worker.reconfigure(views=views, candidates=settings.candidates)
+            worker.reconfigure(DecisionRules(views, settings.candidates, len(self._workers)))
         self.binder.reconfigure(settings.policy, adapts=not settings.binds.qps)
         self._calls.set_rate(settings.binds)
         self._messages.set_rates(settings.status_writes, settings.events)
@@ -167,9 +300,12 @@ class FastPath:
         rules = self._rules
         self.queue.reconfigure(
             hint_maps={name: profile.hint_map() for name, profile in rules.profiles.items()},
-            pre_enqueue=rules.pre_enqueue(rules.profiles),
+            pre_enqueue=self._pre_enqueue(rules.profiles),
             settings=rules.settings.queue,
         )
+
+    def _pre_enqueue(self, profiles: Mapping[str, Profile]) -> Mapping[str, Sequence[PreEnqueuePlugin]]:
+        return self._rules.pre_enqueue(profiles, self._queue_gate if self.ledger.usage.active else None)
 
     # ---- the informers
 
@@ -220,8 +356,9 @@ class FastPath:
         Cancelling stops all writes immediately; unanswered requests are left to the next leader's watch.
         """
         async with asyncio.TaskGroup() as tasks:
-            parts = [self.binder, self.preemption, self._admission, self._gang_waits, *self._messages.writers]
-            running = [tasks.create_task(each.run()) for each in (*parts, self._strangers)]
+            parts = [self.binder, self.preemption, self._admission, self._strangers, *self._messages.writers]
+            running = [tasks.create_task(each.run()) for each in parts]
+            running.append(tasks.create_task(self._gang_waits.run(self.queue)))
             running.append(tasks.create_task(self._flush()))
             if self.outside is not None:
                 running.append(tasks.create_task(self.outside.run()))
@@ -257,3 +394,30 @@ class FastPath:
             self.queue.flush_unschedulable_leftovers()
             self.queue.go_on()
             self.history.expire()
+
+
+def _shard(state: SharedState, rules: Rules, informers: Informers) -> SchedulerShard | None:
+    """Return the shard; None if nodes are not shared."""
+    if rules.settings.sharding is ShardingMode.NONE:
+        return None
+    return SchedulerShard(
+        rules.settings.sharding,
+        rules.membership,
+        ledger=state.cluster.ledger,
+        events=state.cluster.events,
+        caught_up=lambda version: informers.catch_up("Pod", version),
+    )
+
+
+def _outside(state: SharedState, rules: Rules, writes: PluginWrites, timing: Timing) -> OutsideShard | None:
+    """Return the nodes outside the shard; None if all nodes may be used."""
+    if rules.settings.sharding is not ShardingMode.HARD:
+        return None
+    return OutsideShard(
+        state.cluster,
+        {**rules.beside, **rules.profiles},
+        rules.membership,
+        shard=rules.settings.shard,
+        writes=writes,
+        timing=timing,
+    )

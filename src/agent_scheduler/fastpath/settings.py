@@ -4,17 +4,22 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from agent_scheduler.binding.binder import BindSettings
 from agent_scheduler.binding.calls import RateLimit
+from agent_scheduler.binding.messages import MessageSettings
 from agent_scheduler.binding.prebind import PREBIND_CONCURRENCY
 from agent_scheduler.binding.preemption import EVICTION_CONCURRENCY
+from agent_scheduler.binding.queue_admission import AdmissionSettings
 from agent_scheduler.config.profiles import build_profiles
 from agent_scheduler.config.schema import Configuration
 from agent_scheduler.engine.decide.decide import ConflictPolicy
 from agent_scheduler.engine.framework.plugin import Profile
 from agent_scheduler.engine.queueing.subqueues import QueueSettings
 from agent_scheduler.engine.shards.claims import ShardingMode
+from agent_scheduler.engine.state.queueusage import UsageSettings
 from agent_scheduler.kube.bind import DEFAULT_POLICY, BindPolicy
 from agent_scheduler.kube.reflector import WatchTimes
+from agent_scheduler.objects.batch import DEFAULT_QUEUE
 
 #: Concurrent event writes. The rate is configured; this must only be sufficient to reach it.
 _EVENT_CONCURRENCY = 4
@@ -44,6 +49,8 @@ class FastPathSettings:
     #: Profiles of another scheduler that shares cluster, watches and binder: the inputs of their plugins are read,
     #: and their reservations are written and released. Their pods do not belong to the fast path.
     beside: tuple[Profile, ...] = ()
+    #: The queue of the other scheduler's pods that name none.
+    default_queue: str = DEFAULT_QUEUE
     #: Whether pods keep the gate of their queue's capacity until it has room; otherwise all gates are removed.
     queue_admission: bool = True
     #: Seconds for which a pod without a node may hold reserved room in its queue; 0: unlimited.
@@ -59,6 +66,35 @@ class FastPathSettings:
     watch_times: WatchTimes = field(default_factory=WatchTimes)
 
     @property
+    def messages(self) -> MessageSettings:
+        return MessageSettings(
+            name=self.name,
+            identity=self.identity,
+            status_writes=self.status_writes,
+            events=self.events,
+            event_buffer=self.event_buffer,
+        )
+
+    @property
+    def binder(self) -> BindSettings:
+        return BindSettings(policy=self.policy, concurrency=self.binds.concurrency, adapts=not self.binds.qps)
+
+    @property
+    def usage(self) -> UsageSettings:
+        return UsageSettings(
+            batch_schedulers=tuple(profile.scheduler_name for profile in self.beside),
+            default_queue=self.default_queue,
+            asks_queues=self.queue_admission,
+        )
+
+    @property
+    def admission(self) -> AdmissionSettings:
+        return AdmissionSettings(
+            workers=self.gate_removal_workers,
+            patience=self.reservation_timeout,
+        )
+
+    @property
     def queue(self) -> QueueSettings:
         return QueueSettings(
             initial_backoff=self.initial_backoff,
@@ -66,6 +102,7 @@ class FastPathSettings:
             pop_from_backoff=self.pop_from_backoff,
             max_in_unschedulable=self.max_in_unschedulable,
             max_urgent_retries=self.max_urgent_retries,
+            pre_queueing_hints=self.pre_queueing_hints,
         )
 
     @property

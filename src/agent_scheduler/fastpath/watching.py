@@ -7,6 +7,7 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Final
 
+from agent_scheduler.binding.runtime import Runtime
 from agent_scheduler.cluster import informers
 from agent_scheduler.cluster.groups import (
     NATIVE_POD_GROUP,
@@ -15,20 +16,17 @@ from agent_scheduler.cluster.groups import (
     counted_queues,
     native_groups,
 )
-from agent_scheduler.cluster.informers import InformerObserver, Informers
+from agent_scheduler.cluster.informers import Informers
 from agent_scheduler.cluster.kinds import Kind
+from agent_scheduler.cluster.state import SharedState
 from agent_scheduler.engine.events.events import Resource
 from agent_scheduler.engine.framework.plugin import Profile, Reads
 from agent_scheduler.engine.plugins.dynamic_resources import take_timeouts
 from agent_scheduler.engine.preemption.pdbs import PDBs
-from agent_scheduler.engine.shards.claims import ShardingMode
 from agent_scheduler.engine.state.owners import OwnerKind
 from agent_scheduler.engine.state.podclasses import PodClasses
-from agent_scheduler.kube.retry import Timing
-from agent_scheduler.kube.transport import Transport
 
-from .shard import SchedulerShard
-from .state import FastPathState
+from .rules import Rules
 
 _VOLUMES: Final = ("VolumeBinding", "VolumeZone", "VolumeRestrictions", "NodeVolumeLimits")
 #: Kind -> the plugins that need it, of which some may be configured. Other kinds are always needed.
@@ -62,20 +60,18 @@ class Watching:
 
     def __init__(
         self,
-        state: FastPathState,
-        *,
-        transport: Transport,
-        observer: InformerObserver,
-        timing: Timing,
-        groups: Groups | None = None,
+        runtime: Runtime,
+        state: SharedState,
+        rules: Rules,
+        groups: Groups | None,
     ) -> None:
-        """Create the informers; with `groups`, these and their inputs are watched, too."""
+        """Create the informers; `groups` and their inputs are watched, too, if there is a batch scheduler."""
         self._cluster = state.cluster
-        self._rules = state.rules
+        self._rules = rules
         self._groups = groups
         self._classes = PodClasses()
         self.pdbs = PDBs()
-        configured = {**state.rules.beside, **state.rules.profiles}.values()
+        configured = {**rules.beside, **rules.profiles}.values()
         kinds = [
             *informers.kinds(state.cluster, self._classes, self.pdbs, groups),
             *state.storage.kinds(),
@@ -86,13 +82,13 @@ class Watching:
         ]
         self.informers = Informers(
             with_readers(kinds, configured),
-            transport=transport,
-            times=state.rules.settings.watch_times,
-            timing=timing,
-            observer=observer,
+            transport=runtime.transport,
+            times=rules.settings.watch_times,
+            timing=runtime.timing,
+            observer=runtime.observer,
             burst=state.cluster.events.burst,
         )
-        self.read_for(state.rules.profiles)
+        self.read_for(rules.profiles)
 
     def read_for(self, profiles: Mapping[str, Profile]) -> None:
         """Provide the inputs of these profiles' plugins, now or soon."""
@@ -138,17 +134,3 @@ def with_readers(kinds: Iterable[Kind], profiles: Collection[Profile]) -> list[K
         replace(kind, readers=tuple(each for each in READERS.get(kind.name, ()) if each in names))
         for kind in kinds
     ]
-
-
-def build_shard(state: FastPathState, informers: Informers) -> SchedulerShard | None:
-    """Return the shard; None if nodes are not shared."""
-    rules = state.rules
-    if rules.settings.sharding is ShardingMode.NONE:
-        return None
-    return SchedulerShard(
-        rules.settings.sharding,
-        rules.membership,
-        ledger=state.ledger,
-        events=state.cluster.events,
-        caught_up=lambda version: informers.catch_up("Pod", version),
-    )

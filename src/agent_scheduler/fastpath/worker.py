@@ -22,14 +22,14 @@ from typing import Final, NamedTuple, Protocol
 import msgspec
 
 from agent_scheduler.binding.binder import Binder
-from agent_scheduler.binding.failure import FailureHandler
-from agent_scheduler.binding.preemption import Preemption, PreemptionResult
+from agent_scheduler.binding.preemption import PreemptionResult
 from agent_scheduler.binding.result import AttemptOwner, ScheduleResult
-from agent_scheduler.cluster.cluster import Cluster, Entry
+from agent_scheduler.binding.runtime import Runtime
+from agent_scheduler.cluster.cluster import Entry
+from agent_scheduler.cluster.state import SharedState
 from agent_scheduler.engine.decide.classview import ClassView
 from agent_scheduler.engine.decide.decide import CandidateNodes, ClassViews, decide
 from agent_scheduler.engine.decide.refusals import Refusal
-from agent_scheduler.engine.decide.snapshot import Snapshot
 from agent_scheduler.engine.dra.catalogue import PORTION, SearchBudget
 from agent_scheduler.engine.framework.plugin import PodUnrankable
 from agent_scheduler.engine.preemption.evaluator import NO_CLAIMS
@@ -38,8 +38,8 @@ from agent_scheduler.engine.queueing.queue import SchedulingQueue
 from agent_scheduler.engine.state.podclass import PodClass
 from agent_scheduler.engine.state.podinfo import PodInfo
 from agent_scheduler.engine.verdicts import Verdict
-from agent_scheduler.kube.retry import Timing
 
+from .handlers import DecisionHandlers
 from .shard import SchedulerShard
 
 #: Views by profile; consulted one after the other until one has a node. The last one's result is reported.
@@ -78,6 +78,16 @@ class Unfinished(NamedTuple):
 Decide = Callable[[PodInfo, float, PodClass], WorkerDecision | None]
 
 
+class DecisionRules(NamedTuple):
+    """The part of the configuration by which workers decide."""
+
+    views: Views
+    #: The limit of candidate nodes of a decision.
+    candidates: int
+    #: The number of workers. Each begins its search at another node.
+    workers: int
+
+
 class Gangs(Protocol):
     """Decides on pods that are placed together or not at all; see `gangs.GangCycle`."""
 
@@ -90,65 +100,44 @@ class Gangs(Protocol):
     ) -> Continuation | None: ...
 
 
-class WorkerObserver(Protocol):
-    """Receives reports of workers. Durations are in seconds."""
-
-    def decided(self, worker: int, profile: str, seconds: float) -> None:
-        """Report a cycle that named at least one candidate, or rejected the pod."""
-
-    def cycle_failed(self, worker: int, pod: PodInfo, error: Exception) -> None:
-        """Report that a cycle raised. The pod is in backoff."""
-
-
 class Worker:
     """One of N workers. It owns nothing: `views`, one per profile, belong to `snapshot`, and the workers share both."""
 
     def __init__(
         self,
         index: int,
+        rules: DecisionRules,
+        runtime: Runtime,
+        state: SharedState,
         *,
-        workers: int,
-        cluster: Cluster,
-        snapshot: Snapshot,
-        views: Views,
-        binder: Binder,
-        failures: FailureHandler,
-        candidates: int,
-        timing: Timing,
-        observer: WorkerObserver,
-        preemption: Preemption | None = None,
-        shard: SchedulerShard | None = None,
-        gangs: Gangs | None = None,
+        handlers: DecisionHandlers,
+        gangs: Gangs,
+        shard: SchedulerShard | None,
     ) -> None:
-        """Create a worker. Without `preemption`, nothing is evicted and nominations are ignored.
-
-        Without `shard`, all nodes may be used. Without `gangs`, each pod is decided alone.
-        """
+        """Create the worker with this index, from 0 on. If `shard` is None, all nodes may be used."""
         self._index = index
-        self._workers = workers
-        self._cluster = cluster
-        self._binder = binder
-        self._failures = failures
-        self._owner = AttemptOwner(cluster.queue, failures)
-        self._candidates = candidates
-        self._clock = timing.clock
-        self._now = timing.now
-        self._observer = observer
-        self._preemption = preemption
+        self._cluster = state.cluster
+        self._binder = handlers.binder
+        self._failures = handlers.failures
+        self._preemption = handlers.preemption
+        self._owner = AttemptOwner(state.cluster.queue, handlers.failures)
+        self._clock = runtime.timing.clock
+        self._now = runtime.timing.now
+        self._observer = runtime.observer
         self._shard = shard
         self._gangs = gangs
-        self._snapshot = snapshot
-        self._views = views
+        self._snapshot = state.snapshot
+        self._nominations = state.nominations
+        self._views, self._candidates, self._workers = rules
 
     @property
     def views(self) -> Iterator[ClassViews]:
         """All views with cached results."""
         return (each for choice in self._views for each in choice.values())
 
-    def reconfigure(self, *, views: Views, candidates: int) -> None:
+    def reconfigure(self, rules: DecisionRules) -> None:
         """Use these from the next cycle on."""
-        self._views = views
-        self._candidates = candidates
+        self._views, self._candidates, self._workers = rules
 
     def cycle(self, entry: Entry, *, began: float | None = None) -> Continuation | None:
         """Decide on one popped pod. Exceptions of plugins are reported, and the pod backs off.
@@ -171,13 +160,13 @@ class Worker:
             return None
         usage = self._cluster.ledger.usage
         if usage.active and (short := usage.full(pod)) is not None:
-            lacks = self._gangs.lacks(pod) if self._gangs is not None and pod.batch is not None else None
+            lacks = self._gangs.lacks(pod) if pod.batch is not None else None
             if lacks is None:
                 self._failures.queue_full(entry, pod, short, started=started)
             else:
                 self._failures.lacks_others(entry, pod, lacks, started=started)
             return None
-        if pod.batch is not None and self._gangs is not None and self._gangs.concerns(pod):
+        if pod.batch is not None and self._gangs.concerns(pod):
             return self._gangs.run(self._index, self._decide, entry, pod, started=started)
         try:
             decided = self._decide(pod, cycle_began - started)
@@ -209,14 +198,14 @@ class Worker:
             )
 
     def _refuse(self, entry: Entry, pod: PodInfo, attempt: PreemptionResult, started: float) -> None:
-        candidate, preemption = attempt.candidate, self._preemption
-        if candidate is not None and preemption is not None:
-            preemption.gate(pod)
+        candidate = attempt.candidate
+        if candidate is not None:
+            self._preemption.gate(pod)
         waits = self._failures.unschedulable(
             entry, pod, attempt.refusal, started=started, nominated=attempt.nominated
         )
-        if candidate is not None and preemption is not None:
-            preemption.start(pod, candidate, waits=waits)
+        if candidate is not None:
+            self._preemption.start(pod, candidate, waits=waits)
 
     def _decide(self, pod: PodInfo, spent: float, cls: PodClass | None = None) -> WorkerDecision | None:
         """Decide on a pod; None if searches for devices must continue.
@@ -235,17 +224,14 @@ class Worker:
             snapshot.refresh()
             cls = snapshot.handle.class_of(pod)
         columns = snapshot.columns
-        preemption = self._preemption
         nominated = self._cluster.queue.nominator.nominated
-        against = NO_NOMINATED
-        if preemption is not None and nominated:
-            against = preemption.nominations.against(pod)
+        against = self._nominations.against(pod) if nominated else NO_NOMINATED
         node_name = nominated.get(pod.uid, "")
         for views in self._views:
             view = views[pod.scheduler_name].of(cls)
             taken: Sequence[int] = ()
-            if against and preemption is not None:
-                taken = preemption.nominations.taken(pod, view, columns, against)
+            if against:
+                taken = self._nominations.taken(pod, view, columns, against)
             decision = decide(
                 view,
                 columns,
@@ -262,11 +248,9 @@ class Worker:
             return None
         if placed or is_partial:
             return WorkerDecision(view, decision, is_partial)
-        if preemption is not None:
-            claims = view.pod.claims
-            said = NO_CLAIMS if claims is None else preemption.deallocate(pod, claims)
-            return WorkerDecision(view, self._preempt(preemption, pod, view, against, said))
-        return WorkerDecision(view, decision)
+        claims = view.pod.claims
+        said = NO_CLAIMS if claims is None else self._preemption.deallocate(pod, claims)
+        return WorkerDecision(view, self._preempt(pod, view, against, said))
 
     def _patience(self, pod: PodInfo, *, placed: bool) -> float:
         """Return how long searches for devices may continue, with and without a suitable node, in seconds."""
@@ -274,19 +258,16 @@ class Worker:
         return min(longest, _WITH_A_NODE) if placed else longest
 
     def _preempt(
-        self,
-        preemption: Preemption,
-        pod: PodInfo,
-        last: ClassView,
-        against: Mapping[int, NominatedPods],
-        claims: str,
+        self, pod: PodInfo, last: ClassView, against: Mapping[int, NominatedPods], claims: str
     ) -> PreemptionResult:
         """Select victims on preferred nodes first; `last` is the view of all allowed nodes."""
         for views in self._views[:-1]:
-            attempt = preemption.attempt(pod, views[pod.scheduler_name].of(last.pod), against, claims=claims)
+            attempt = self._preemption.attempt(
+                pod, views[pod.scheduler_name].of(last.pod), against, claims=claims
+            )
             if attempt.candidate is not None:
                 return attempt._replace(refusal=last.refusal(self._snapshot.columns))
-        return preemption.attempt(pod, last, against, claims=claims)
+        return self._preemption.attempt(pod, last, against, claims=claims)
 
 
 #: The limit of pods decided in one turn of the event loop, unless one round has more; and the seconds after which no
@@ -296,36 +277,29 @@ _SECONDS: Final = 0.002
 
 
 class Feed:
-    """Hands pods to the waiting pool. `wake` is the queue's `on_ready`.
+    """Hands pods of a queue to the waiting pool. `wake` is the queue's signal `ready`.
 
     A pod is never lost between a wake-up and a cancelled waiter, because it stays in the queue until it is popped.
     """
 
     def __init__(self) -> None:
-        self._queue: SchedulingQueue[PodInfo] | None = None
         #: Set while the pool waits.
         self._waiter: asyncio.Future[None] | None = None
 
-    def attach(self, queue: SchedulingQueue[PodInfo]) -> None:
-        self._queue = queue
-
     def wake(self) -> None:
-        """Wake the pool, because a pod may be available or the queue was closed."""
+        """Wake the pool, because a pod or room for its result may be available, or the queue was closed."""
         waiter, self._waiter = self._waiter, None
         if waiter is not None and not waiter.done():
             waiter.set_result(None)
 
-    def next(self, room: Callable[[], bool]) -> Entry | None:
+    def next(self, queue: SchedulingQueue[PodInfo], room: Callable[[], bool]) -> Entry | None:
         """Return the next pod, if there is one and `room` returns true."""
-        assert self._queue is not None, "attached before the first worker starts"
-        return self._queue.pop() if self._queue.has_ready and room() else None
+        return queue.pop() if queue.has_ready and room() else None
 
-    async def pop(self, room: Callable[[], bool]) -> Entry | None:
+    async def pop(self, queue: SchedulingQueue[PodInfo], room: Callable[[], bool]) -> Entry | None:
         """Return the next pod once there is one and `room` returns true; None once the queue is closed."""
-        queue = self._queue
-        assert queue is not None, "attached before the first worker starts"
         while not queue.closed:
-            entry = self.next(room)
+            entry = self.next(queue, room)
             if entry is not None:
                 return entry
             self._waiter = asyncio.get_running_loop().create_future()
@@ -334,7 +308,7 @@ class Feed:
 
 
 class WorkerPool:
-    """The workers of one binder, which take pods from one feed.
+    """The workers of one binder, which take pods from one queue.
 
     In a round each worker decides on one pod, all with the state of the cluster before the round; then the binder
     resolves their races. These are the only conflicts within a process, apart from changes by watches while a result
@@ -350,17 +324,19 @@ class WorkerPool:
         self,
         workers: Sequence[Worker],
         *,
+        queue: SchedulingQueue[PodInfo],
         feed: Feed,
         binder: Binder,
         clock: Callable[[], float],
-        search: SearchBudget | None = None,
+        search: SearchBudget,
     ) -> None:
-        """`search` is the budget of decisions in one turn, renewed for each; None means unlimited."""
-        self._search = search or SearchBudget()
+        """`search` is the budget of decisions in one turn, renewed for each."""
+        self._search = search
         #: The next worker. Pods that arrive one at a time go to the workers in turn.
         self._workers = itertools.cycle(workers)
         self._in_a_round = len(workers)
         self._rounds = max(1, _PODS // len(workers))
+        self._queue = queue
         self._feed = feed
         self._binder = binder
         self._clock = clock
@@ -369,10 +345,10 @@ class WorkerPool:
 
     async def run(self) -> None:
         """Run until the queue is closed, or until cancelled."""
-        has_room = self._binder.has_room
+        queue, has_room = self._queue, self._binder.has_room
         while True:
             goes_on = bool(self._unfinished) and has_room()
-            entry = self._feed.next(has_room) if goes_on else await self._feed.pop(has_room)
+            entry = self._feed.next(queue, has_room) if goes_on else await self._feed.pop(queue, has_room)
             more = goes_on
             if entry is not None:
                 self._search.left = PORTION
@@ -404,7 +380,7 @@ class WorkerPool:
     def _round(self, entry: Entry | None) -> bool:
         """Run a round; return whether there was a pod for each worker. `entry` is the first one if already popped."""
         for place in range(self._in_a_round):
-            entry = entry or self._feed.next(self._binder.has_room)
+            entry = entry or self._feed.next(self._queue, self._binder.has_room)
             if entry is None:
                 if place:
                     self._binder.judge()

@@ -148,7 +148,7 @@ class Binds:
         budget: Budget = UNLIMITED,
         policy: BindPolicy = DEFAULT_POLICY,
         timing: Timing = REAL,
-        allowed: Callable[[str], bool] | None = None,
+        allowed: Callable[[str], bool] | None,
         annotations: Mapping[str, Mapping[str, str]] = MappingProxyType({}),
     ) -> None:
         """Create the sender of binds.

@@ -17,7 +17,7 @@ import random
 import ssl
 from collections import deque
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from agent_scheduler.kube.address import Address
 from agent_scheduler.kube.connection import Connection, ResponseLimits
@@ -27,6 +27,21 @@ from agent_scheduler.kube.dial import Dial
 _AGE_JITTER = 0.3
 #: Seconds that `close` waits for the loop to report the end of aborted connections.
 _CLOSING = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConnectionTimes:
+    """The times of connections, in seconds."""
+
+    #: How long a connection may be idle: less than the 90 s after which kube-apiserver closes it, so that no write
+    #: begins on a connection that is being closed.
+    keepalive: float = 30.0
+    #: After this age even a busy connection is replaced, so that requests reach API servers that were added or
+    #: recovered.
+    max_age: float = 300.0
+    connect_timeout: float = 10.0
+    #: The limit of the wait for the head of a watch, which kube-apiserver sends immediately.
+    head_timeout: float = 30.0
 
 
 class NoConnection(Exception):
@@ -44,21 +59,18 @@ class ConnectionPool:
         address: Address,
         *,
         size: int,
-        keepalive: float,
-        connect_timeout: float,
-        max_age: float,
-        limits: ResponseLimits,
+        times: ConnectionTimes,
         dial: Dial,
         rng: random.Random,
     ) -> None:
         self._address = address
         self._dial = dial
-        self._max_age = max_age
+        self._max_age = times.max_age
         self._rng = rng
         self._size = size
-        self._keepalive = keepalive
-        self._connect_timeout = connect_timeout
-        self._limits = limits
+        self._keepalive = times.keepalive
+        self._connect_timeout = times.connect_timeout
+        self._limits = ResponseLimits()
         self._loop = asyncio.get_running_loop()
         #: The number of used slots. Invariant: at most `size`; equal to it while requests wait.
         self._slots = 0

@@ -14,7 +14,7 @@ import asyncio
 import json
 import os
 import signal
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -27,7 +27,7 @@ from agent_scheduler.kube.credentials import (
     Renewal,
     bearer,
 )
-from agent_scheduler.kube.retry import REAL, Clock
+from agent_scheduler.kube.retry import REAL, Timing
 from agent_scheduler.kube.tls import Tls
 from agent_scheduler.telemetry.logs import get_logger
 
@@ -55,8 +55,7 @@ class ExecPlugin:
         tls: Tls | None,
         cluster: Mapping[str, Any] | None = None,
         timeout: float = 60.0,
-        now: Callable[[], datetime] = lambda: datetime.now(UTC),
-        clock: Clock = REAL.clock,
+        timing: Timing = REAL,
     ) -> None:
         self._argv, self._environ = _command(spec, where, folder)
         version = self._version = spec["apiVersion"]
@@ -64,8 +63,8 @@ class ExecPlugin:
         self._where = where
         self._tls = tls
         self._timeout = timeout
-        self._now = now
-        self._clock = clock
+        self._now = timing.now
+        self._clock = timing.clock
         info: dict[str, Any] = {"interactive": False}
         if spec.get("provideClusterInfo") and cluster is not None:
             info["cluster"] = cluster

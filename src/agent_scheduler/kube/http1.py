@@ -29,8 +29,8 @@ from contextlib import aclosing, asynccontextmanager
 from functools import lru_cache
 
 from agent_scheduler.kube.address import is_target, target_of
-from agent_scheduler.kube.connection import Connection, ConnectionBroken, ResponseLimits
-from agent_scheduler.kube.connection_pool import ConnectionPool, NoConnection
+from agent_scheduler.kube.connection import Connection, ConnectionBroken
+from agent_scheduler.kube.connection_pool import ConnectionPool, ConnectionTimes, NoConnection
 from agent_scheduler.kube.dial import Dial, Dialer
 from agent_scheduler.kube.streamed import StreamedBody
 from agent_scheduler.kube.transport import (
@@ -44,12 +44,7 @@ from agent_scheduler.kube.transport import (
     no_credentials,
 )
 
-#: Less than the 90 s after which kube-apiserver closes an idle connection, so that no write begins on a connection
-#: that is being closed.
-KEEPALIVE_SECONDS = 30.0
-#: After this time even a busy connection is replaced, so that requests reach API servers that were added or
-#: recovered.
-MAX_AGE_SECONDS = 300.0
+_TIMES = ConnectionTimes()
 
 _TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
@@ -81,10 +76,8 @@ class Http1Transport:
 
     `pool_size` limits concurrent requests; others wait for a connection in order of arrival. Waiting, also for
     credentials, counts towards their timeout. `observe(method, status)` is called for each exchange, with status 0
-    for a transport error. `limits` bounds a response; a larger one is incomplete. `head_timeout` limits the wait for
-    the head of a watch, which kube-apiserver sends immediately. Times are in seconds; `rng` spreads the ends of
-    connections. It has to be created and used in one running event loop. Raises ValueError for an endpoint without
-    server.
+    for a transport error. `rng` spreads the ends of connections. It has to be created and used in one running event
+    loop. Raises ValueError for an endpoint without server.
     """
 
     def __init__(
@@ -92,13 +85,9 @@ class Http1Transport:
         endpoint: Endpoint,
         *,
         pool_size: int = 64,
-        keepalive: float = KEEPALIVE_SECONDS,
-        max_age: float = MAX_AGE_SECONDS,
-        connect_timeout: float = 10.0,
-        head_timeout: float = 30.0,
+        times: ConnectionTimes = _TIMES,
         user_agent: str = "agent-scheduler",
         observe: Callable[[str, int], None] | None = None,
-        limits: ResponseLimits | None = None,
         dial: Dial | None = None,
         rng: random.Random | None = None,
     ) -> None:
@@ -118,8 +107,8 @@ class Http1Transport:
         self._prefix = target.prefix
         self._observe = observe
         self._loop = asyncio.get_running_loop()
-        self._connect_timeout = connect_timeout
-        self._head_timeout = head_timeout
+        self._connect_timeout = times.connect_timeout
+        self._head_timeout = times.head_timeout
         # `identity`: a compressed watch is buffered by the compressor, and compressed lists cost more CPU than they
         # save.
         self._common = {
@@ -141,10 +130,7 @@ class Http1Transport:
         self._pool = ConnectionPool(
             target.address,
             size=pool_size,
-            keepalive=keepalive,
-            connect_timeout=connect_timeout,
-            max_age=max_age,
-            limits=limits or ResponseLimits(),
+            times=times,
             dial=dial or Dialer(),
             rng=rng or random.Random(),
         )

@@ -16,7 +16,6 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import quote
 
@@ -107,14 +106,14 @@ class LeaderElector:
         transport: Transport,
         config: LeaseConfig,
         *,
-        timing: Timing | None = None,
-        now: Callable[[], datetime] = lambda: datetime.now(UTC),
-        on_new_leader: Callable[[str], None] = lambda _identity: None,
+        timing: Timing,
+        on_new_leader: Callable[[str], None],
     ) -> None:
+        """Create a candidate; the clock of `timing` continues during suspension, as `boottime`."""
         self._transport = transport
         self._config = config
-        self._timing = timing or Timing(clock=boottime)
-        self._now = now
+        self._timing = timing
+        self._now = timing.now
         self._on_new_leader = on_new_leader
         collection = f"/apis/coordination.k8s.io/v1/namespaces/{quote(config.namespace, safe='')}/leases"
         self._collection = collection

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections import OrderedDict
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from functools import lru_cache, partial
 from typing import Any, Final, NamedTuple
@@ -26,7 +26,7 @@ from agent_scheduler.kube.errors import Failure, FailureClass, ResponseOrigin
 from agent_scheduler.kube.pace import Pace
 from agent_scheduler.kube.patch import MERGE
 from agent_scheduler.kube.repeated import Repeated
-from agent_scheduler.kube.retry import REAL, Backoff, Timing
+from agent_scheduler.kube.retry import Backoff, Timing
 from agent_scheduler.kube.transport import Response, Transport, TransportError, segment, start_of
 from agent_scheduler.telemetry.logs import get_logger
 from apimachinery.times import micro_stamp, micro_time_text
@@ -108,43 +108,57 @@ class _Series:
     recorded_at: float = 0.0
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EventSettings:
+    """The limits of a recorder. `backoff` is the delay between attempts, `request_timeout` is in seconds."""
+
+    concurrency: int = 2
+    #: The limit of waiting events and, separately, of remembered series.
+    capacity: int = 4096
+    attempts: int = 4
+    backoff: Backoff = field(default_factory=lambda: Backoff(initial=0.5, cap=10.0))
+    request_timeout: float = 10.0
+
+
+class Reporter(NamedTuple):
+    """The reportingController and reportingInstance of events."""
+
+    controller: str
+    instance: str
+
+
 class EventRecorder:
-    """Writes events. Run `run()` as a task. `controller` and `instance` are the reportingController and -Instance.
+    """Writes events. Run `run()` as a task.
 
     An event may name another controller, since each profile of a scheduler reports under its own name.
 
-    `capacity` limits the waiting events and, separately, the remembered series. A series is written at most once in
+    A series is written at most once in
     `SERIES_INTERVAL`, and ends `SERIES_LIFETIME` after its last occurrence. `count(what)` is called with: recorded,
     aggregated, dropped (no room, or the object's namespace is gone), failed.
     """
 
     def __init__(
         self,
-        transport: Transport,
+        reporter: Reporter,
+        settings: EventSettings,
         *,
-        controller: str,
-        instance: str,
+        transport: Transport,
         budget: Budget,
-        concurrency: int = 2,
-        capacity: int = 4096,
-        attempts: int = 4,
-        backoff: Backoff | None = None,
-        request_timeout: float = 10.0,
-        timing: Timing = REAL,
-        count: Callable[[str], None] = lambda _what: None,
-        pace: Pace | None = None,
+        timing: Timing,
+        count: Callable[[str], None],
+        pace: Pace | None,
     ) -> None:
-        self._controller = controller
-        self._instance = instance
-        self._capacity = capacity
+        """Write at `pace`, if given, behind more urgent requests."""
+        self._controller, self._instance = reporter
+        self._capacity = settings.capacity
         self._timing = timing
         self._driver = Driver(
             transport=transport,
             budget=budget,
             timing=timing,
-            backoff=backoff or Backoff(initial=0.5, cap=10.0),
-            request_timeout=request_timeout,
-            attempts=attempts,
+            backoff=settings.backoff,
+            request_timeout=settings.request_timeout,
+            attempts=settings.attempts,
         )
         self._start = start_of(transport)
         self._losses = Repeated(_log, "event not recorded", clock=timing.clock)
@@ -153,7 +167,11 @@ class EventRecorder:
         self._serial = 0
         # The keys are event names, because a `_Key` is slow to hash and a dispatcher looks keys up many times.
         self._dispatcher: Dispatcher[str, _Series | _Event] = Dispatcher(
-            self._tell, concurrency=concurrency, capacity=capacity, start=self._tell_at_once, pace=pace
+            self._tell,
+            concurrency=settings.concurrency,
+            capacity=settings.capacity,
+            start=self._tell_at_once,
+            pace=pace,
         )
         # Sorted by last occurrence, oldest first. If a removed series occurs again, it starts a new event.
         self._series: OrderedDict[_Key, _Series] = OrderedDict()

@@ -18,7 +18,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, KeysView, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import islice
 from typing import Generic, NamedTuple, TypeVar
 from urllib.parse import urlencode
@@ -32,7 +32,7 @@ from agent_scheduler.kube.errors import (
     classify_error,
 )
 from agent_scheduler.kube.paging import PAGE, collect, version_of
-from agent_scheduler.kube.retry import REAL, Backoff, Timing
+from agent_scheduler.kube.retry import Backoff, Timing
 from agent_scheduler.kube.transport import StreamRefused, Transport, TransportError
 from agent_scheduler.kube.waiting import RelistRequest, Waiters, answer
 from agent_scheduler.kube.watch_events import (
@@ -119,10 +119,23 @@ class Refused(NamedTuple):
     last: float
 
 
-class Reflector(Generic[T]):
-    """One list-and-watch. `path` is a collection (`/api/v1/pods`), `query` its selectors, `decode` creates an object.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Collection(Generic[T]):
+    """A collection of objects that is listed and watched."""
 
-    If the server's discovery says that it does not serve an `optional` collection, the collection counts as empty.
+    #: For example `/api/v1/pods`.
+    path: str
+    #: Creates an object.
+    decode: Decode[T]
+    #: Selectors.
+    query: Mapping[str, str] = field(default_factory=dict)
+    #: Whether it counts as empty if the server's discovery says that it does not serve it.
+    optional: bool = False
+    read_event: ReadEvent[T] | None = None
+
+
+class Reflector(Generic[T]):
+    """One list-and-watch of a collection.
 
     `count(what)` is called with: list_initial, list_expired (after a 410), list_failing (repeated watch failures),
     list_renewed, stale_list, refused, watch, duplicate, malformed, failure. Every list attempt is counted. Run
@@ -131,30 +144,26 @@ class Reflector(Generic[T]):
 
     def __init__(
         self,
-        transport: Transport,
-        path: str,
-        decode: Decode[T],
+        collection: Collection[T],
         handler: Handler[T],
         *,
-        query: Mapping[str, str] | None = None,
-        optional: bool = False,
-        page_size: int = PAGE,
-        times: WatchTimes | None = None,
-        timing: Timing = REAL,
-        read_event: ReadEvent[T] | None = None,
+        transport: Transport,
+        times: WatchTimes,
+        timing: Timing,
         count: Callable[[str], None] = lambda _what: None,
+        page_size: int = PAGE,
     ) -> None:
         self.synced = asyncio.Event()
         self._transport = transport
-        self._path = path
-        self._decode = decode
+        self._path = collection.path
+        self._decode = collection.decode
         #: Owned by the `run` task, except for `learn`.
-        self.view = CollectionView(path, decode, read_event, count=count)
+        self.view = CollectionView(collection.path, collection.decode, collection.read_event, count=count)
         self._handler = handler
-        self._query = dict(query or {})
-        self._optional = optional
+        self._query = dict(collection.query)
+        self._optional = collection.optional
         self._page_size = page_size
-        self._times = times or WatchTimes()
+        self._times = times
         self._timing = timing
         self._count = count
         #: When the server last sent a list, the start of a watch, or watch data; on the clock of `timing`.

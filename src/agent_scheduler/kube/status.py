@@ -11,9 +11,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from datetime import UTC, datetime
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -25,7 +24,7 @@ from agent_scheduler.kube.errors import Failure, FailureClass
 from agent_scheduler.kube.pace import Pace
 from agent_scheduler.kube.patch import STRATEGIC, is_about_another_pod, is_conflict, version_in
 from agent_scheduler.kube.repeated import Repeated
-from agent_scheduler.kube.retry import REAL, Backoff, Timing
+from agent_scheduler.kube.retry import Backoff, Timing
 from agent_scheduler.kube.transport import PodIdentifier, PodKey, Transport, pod_path
 from agent_scheduler.kube.watch_events import is_older
 from agent_scheduler.telemetry.logs import get_logger
@@ -76,6 +75,29 @@ class _Report:
     restored_at: float = float("-inf")
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StatusSettings:
+    """The limits of a status writer. `backoff` is the delay between attempts, `request_timeout` is in seconds."""
+
+    concurrency: int = 4
+    attempts: int = 5
+    backoff: Backoff = field(default_factory=lambda: Backoff(initial=0.5, cap=10.0))
+    request_timeout: float = 10.0
+
+
+class StatusKind(NamedTuple):
+    """The objects that have the statuses."""
+
+    #: Returns the path of an object.
+    path: Callable[[PodIdentifier], str]
+    #: The kind in the plural.
+    resource: str
+
+
+#: The statuses of pods.
+PODS: Final = StatusKind(pod_path, "pods")
+
+
 class StatusWriter:
     """Reports conditions to the API server. Run `run()` as a task.
 
@@ -86,39 +108,33 @@ class StatusWriter:
 
     def __init__(
         self,
-        transport: Transport,
+        kind: StatusKind,
+        settings: StatusSettings,
         *,
+        transport: Transport,
         budget: Budget,
-        path: Callable[[PodIdentifier], str] = pod_path,
-        resource: str = "pods",
-        concurrency: int = 4,
-        attempts: int = 5,
-        backoff: Backoff | None = None,
-        request_timeout: float = 10.0,
-        timing: Timing = REAL,
-        now: Callable[[], datetime] = lambda: datetime.now(UTC),
-        count: Callable[[str], None] = lambda _what: None,
-        pace: Pace | None = None,
+        timing: Timing,
+        count: Callable[[str], None],
+        pace: Pace | None,
     ) -> None:
-        """`path` returns the path of an object; `resource` is its kind in the plural."""
-        self._path = path
-        self._resource = resource
-        self._attempts = attempts
-        self._backoff = backoff or Backoff(initial=0.5, cap=10.0)
+        """Write at `pace`, if given, behind more urgent requests."""
+        self._path, self._resource = kind
+        self._attempts = settings.attempts
+        self._backoff = settings.backoff
         self._timing = timing
         self._driver = Driver(
             transport=transport,
             budget=budget,
             timing=timing,
             backoff=self._backoff,
-            request_timeout=request_timeout,
-            attempts=attempts,
+            request_timeout=settings.request_timeout,
+            attempts=settings.attempts,
         )
         self._refusals = Repeated(_log, "status not written", clock=timing.clock)
-        self._now = now
+        self._now = timing.now
         self._count = count
         self._dispatcher: Dispatcher[PodKey, _Report] = Dispatcher(
-            self._write, concurrency=concurrency, pace=pace
+            self._write, concurrency=settings.concurrency, pace=pace
         )
         # The last report of each pod, written or waiting. Owned by this class. `forget` removes an entry, so it
         # contains only reported pods that are not scheduled yet. Invariant: a waiting report in the dispatcher is its

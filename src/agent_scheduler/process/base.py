@@ -19,7 +19,7 @@ from agent_scheduler.kube.errors import StoreWentBack
 from agent_scheduler.kube.http1 import Http1Transport
 from agent_scheduler.kube.lease import boottime
 from agent_scheduler.kube.leases import LeaseLost, Leases
-from agent_scheduler.kube.recorder import EventRecorder
+from agent_scheduler.kube.recorder import EventRecorder, EventSettings, Reporter
 from agent_scheduler.kube.retry import REAL, Timing
 from agent_scheduler.kube.transport import Endpoint, Transport
 from agent_scheduler.kube.waiting import InputsRefused
@@ -108,12 +108,13 @@ class Process:
     ) -> EventRecorder:
         """Create a recorder. The defaults suit events about leases, of which there are at most two."""
         return EventRecorder(
-            transport,
-            controller=controller,
-            instance=self._identity,
+            Reporter(controller, self._identity),
+            EventSettings(),
+            transport=transport,
             budget=Budget(qps=qps, burst=burst, timing=self._timing),
             timing=self._timing,
             count=count,
+            pace=None,
         )
 
 

@@ -187,29 +187,7 @@ def elector_of(
         retry_period=election.retry_period,
         request_timeout=min(5.0, election.renew_deadline / 2),
     )
-    return LeaderElector(transport, config, timing=timing, now=timing.now, on_new_leader=on_new_leader)
-
-
-def gates_turn(
-    configuration: Configuration, transport: Transport, *, identity: str, timing: Timing
-) -> LeaderElector | None:
-    """Return the elector of the process that removes queue gates; None if no others share the nodes.
-
-    `timing` is as for `leases_of`.
-    """
-    sharding = configuration.sharding
-    if sharding.mode == "none":
-        return None
-    return elector_of(
-        configuration.leader_election,
-        transport,
-        namespace=sharding.lease_namespace,
-        name=GATES_LEASE,
-        identity=identity,
-        namespace_from="",
-        timing=timing,
-        on_new_leader=lambda _identity: None,
-    )
+    return LeaderElector(transport, config, timing=timing, on_new_leader=on_new_leader)
 
 
 def coordinator_of(
@@ -238,7 +216,6 @@ def coordinator_of(
             fence=sharding.fence_period,
             timing=lease_timing,
         ),
-        fence=sharding.fence_period,
         observer=observer,
         timing=timing,
         times=times,

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from agent_scheduler import __version__
 from agent_scheduler.batch.waiting import BatchWaitingPods
 from agent_scheduler.config.schema import Configuration, Tracing
+from agent_scheduler.engine.state.podinfo import PodInfo
+from agent_scheduler.fastpath.scheduler import Receivers
 from agent_scheduler.kube.retry import Timing
 from agent_scheduler.telemetry.metrics import Metrics
 from agent_scheduler.telemetry.observers import MetricsObserver, MetricsQueueRecorder
 from apimachinery.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from agent_scheduler.telemetry.spans import Spans
+    from agent_scheduler.telemetry.traces import PodTraces
 
 #: The path of a collector's traces if its URL has no path.
 _TRACES = "/v1/traces"
@@ -20,18 +26,48 @@ _TRACES = "/v1/traces"
 class ProcessReports:
     """Reports without traces."""
 
-    #: As `left` of `FastPath`.
-    left: Callable[[str, str], object] | None = None
-
-    def __init__(self, observer: MetricsObserver, recorder: MetricsQueueRecorder) -> None:
+    def __init__(self, observer: MetricsObserver, receivers: Receivers) -> None:
+        """`observer` is that of `receivers`."""
         self.observer = observer
-        self.recorder = recorder
+        self.receivers = receivers
 
     def waiting(self, scheduler_name: str) -> BatchWaitingPods:
         """Create the collection of the batch scheduler's pods."""
         return BatchWaitingPods(scheduler_name)
 
     async def close(self) -> None: ...
+
+
+class TracedReports(ProcessReports):
+    """Owns the traces and their exporter."""
+
+    def __init__(
+        self, observer: MetricsObserver, recorder: MetricsQueueRecorder, traces: PodTraces, spans: Spans
+    ) -> None:
+        super().__init__(observer, Receivers(observer, recorder, traces.left))
+        self._traces = traces
+        self._spans = spans
+
+    def waiting(self, scheduler_name: str) -> BatchWaitingPods:
+        return _TracedWaitingPods(scheduler_name, self._traces)
+
+    async def close(self) -> None:
+        self._traces.close()
+        await self._spans.close()
+
+
+class _TracedWaitingPods(BatchWaitingPods):
+    def __init__(self, scheduler_name: str, traces: PodTraces) -> None:
+        super().__init__(scheduler_name)
+        self._traces = traces
+
+    def add(self, pod: PodInfo) -> None:
+        super().add(pod)
+        self._traces.waits_for_session(pod)
+
+    def delete(self, uid: str, *, node_name: str = "") -> None:
+        super().delete(uid, node_name=node_name)
+        self._traces.left(uid, node_name)
 
 
 def reports_of(
@@ -42,16 +78,14 @@ def reports_of(
     tracing = configuration.tracing
     if tracing is not None and tracing.sampling_rate_per_million:
         return _traced(tracing, metrics, timing=timing, identity=identity, policy=policy)
-    return ProcessReports(
-        MetricsObserver(metrics, clock=clock, policy=policy), MetricsQueueRecorder(metrics, clock=clock)
-    )
+    observer = MetricsObserver(metrics, clock=clock, policy=policy)
+    return ProcessReports(observer, Receivers(observer, MetricsQueueRecorder(metrics, clock=clock)))
 
 
 def _traced(
     tracing: Tracing, metrics: Metrics, *, timing: Timing, identity: str, policy: str
 ) -> ProcessReports:
     # Imported here to load nothing of it without traces.
-    from agent_scheduler.process.tracing import TracedReports
     from agent_scheduler.telemetry.spans import Spans
     from agent_scheduler.telemetry.traces import PodTraces, TracedObserver, TracedQueueRecorder
 

@@ -56,9 +56,9 @@ class HttpServer:
         *,
         address: str,
         port: int,
-        authorizer: Authorizer | None = None,
-        tls: ssl.SSLContext | None = None,
-        certificates: GivenCertificates | None = None,
+        authorizer: Authorizer | None,
+        tls: ssl.SSLContext | None,
+        certificates: GivenCertificates | None,
     ) -> None:
         """`certificates` are the source of the context in `tls`, and are watched while the server runs."""
         self._certificates = certificates

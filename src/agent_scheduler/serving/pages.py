@@ -26,6 +26,7 @@ from agent_scheduler.serving.sources import (
     TOKEN_HEADER,
     DebugPage,
     DebugQuery,
+    DebugSources,
     Explain,
     NotReady,
     Sources,
@@ -104,19 +105,16 @@ class Pages:
             app.router.add_get(f"/{name}/{{check}}", self._health)
         app.router.add_get("/metrics", self._metrics)
         app.router.add_get("/configz", self._configz)
-        if (queue := self._sources.queue) is not None:
-            app.router.add_get("/debug/queue", partial(self._debug_queue, queue))
-        if (cache := self._sources.cache) is not None:
-            app.router.add_get("/debug/cache", partial(_debug_cache, cache))
-        if (explain := self._sources.explain) is not None:
-            kinds = {"pod": explain}
-            if self._sources.explain_group is not None:
-                kinds["podgroup"] = self._sources.explain_group
+        if (debug := self._sources.debug) is not None:
+            app.router.add_get("/debug/queue", partial(_debug_queue, debug))
+            app.router.add_get("/debug/cache", partial(_debug_cache, debug.cache))
+            kinds = {"pod": debug.explain}
+            if debug.explain_group is not None:
+                kinds["podgroup"] = debug.explain_group
             app.router.add_get("/debug/explain", partial(_debug_explain, kinds))
+            app.router.add_get("/debug/check", partial(_debug_check, debug.check))
         if (figures := self._sources.figures) is not None:
             app.router.add_get("/debug/figures", partial(_debug_figures, figures))
-        if (check := self._sources.check) is not None:
-            app.router.add_get("/debug/check", partial(_debug_check, check))
         if self._sources.console is not None:
             add_console(app, self._sources.console, clock=time.monotonic)
         for path, review in self._sources.reviews.items():
@@ -197,11 +195,10 @@ class Pages:
             answer.force_close()
         return answer
 
-    async def _debug_queue(
-        self, queue: Callable[[DebugQuery], DebugPage], request: web.Request
-    ) -> web.Response:
-        query = _query(request, allowed=("limit", "namespace", "place"), places=self._sources.places)
-        return _page(queue(query), query)
+
+async def _debug_queue(debug: DebugSources, request: web.Request) -> web.Response:
+    query = _query(request, allowed=("limit", "namespace", "place"), places=debug.places)
+    return _page(debug.queue(query), query)
 
 
 async def _debug_cache(cache: Callable[[DebugQuery], DebugPage], request: web.Request) -> web.Response:

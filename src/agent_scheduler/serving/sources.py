@@ -62,31 +62,38 @@ Explain = Callable[[str, str], tuple[bool, Mapping[str, Any]]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class DebugSources:
+    """The sources of a scheduler's debug pages."""
+
+    queue: Callable[[DebugQuery], DebugPage]
+    #: The values of `?place` that the page of the queue accepts.
+    places: Sequence[str]
+    cache: Callable[[DebugQuery], DebugPage]
+    #: Explains a pod.
+    explain: Explain
+    #: Explains a group of the batch scheduler, if there is one.
+    explain_group: Explain | None
+    #: Runs a self-check. Raises NotReady.
+    check: Callable[[], Awaitable[Mapping[str, Any]]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Sources:
     """The sources of all pages. They must not block, and their results must be encodable as JSON.
 
-    A page whose source is None does not exist: only a scheduler has a queue.
+    A page whose source is None does not exist: only a scheduler has debug pages.
     """
 
     #: Body and content type.
     metrics: Callable[[], tuple[bytes, str]]
     configuration: Callable[[], Mapping[str, Any]]
-    queue: Callable[[DebugQuery], DebugPage] | None = None
-    cache: Callable[[DebugQuery], DebugPage] | None = None
-    #: Explains a pod.
-    explain: Explain | None = None
-    #: Explains a group of the batch scheduler, if there is one.
-    explain_group: Explain | None = None
+    debug: DebugSources | None = None
     #: Current counters, queue lengths, and tables of queues, gangs and shards.
     figures: Callable[[], Mapping[str, Any]] | None = None
-    #: Runs a self-check. Raises NotReady.
-    check: Callable[[], Awaitable[Mapping[str, Any]]] | None = None
     #: None if the console is disabled.
     console: Console | None = None
     #: Functions by path, from the posted JSON to the JSON of the response. They raise NotReady or UnreadableData.
     reviews: Mapping[str, Callable[[bytes], bytes]] = field(default_factory=dict)
-    #: The values of `?place` that /debug/queue accepts.
-    places: Sequence[str] = ()
     #: Checks that fail if the process should be restarted.
     live: Sequence[Check] = ()
     #: Checks that fail while the process does not do its work.

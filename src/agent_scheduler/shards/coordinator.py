@@ -39,7 +39,7 @@ from agent_scheduler.engine.shards.claims import (
 from agent_scheduler.kube.errors import Failure, FailureClass, RequestFailed, StoreWentBack
 from agent_scheduler.kube.paging import collect
 from agent_scheduler.kube.patch import patch_once
-from agent_scheduler.kube.reflector import STALE_LISTS_REFUSED, Reflector, WatchTimes
+from agent_scheduler.kube.reflector import STALE_LISTS_REFUSED, Collection, Reflector, WatchTimes
 from agent_scheduler.kube.retry import Backoff, Timing
 from agent_scheduler.kube.transport import Transport
 from agent_scheduler.kube.watch_events import DELETED, Change, is_older
@@ -103,21 +103,20 @@ class Coordinator:
         shard: str,
         side: Side,
         holders: Holders,
-        fence: float,
         observer: ShardObserver,
         timing: Timing,
-        times: WatchTimes | None = None,
+        times: WatchTimes,
     ) -> None:
-        """`fence` is how long a request may still be carried out after its sender has lost its lease, in seconds."""
+        """Create the coordinator of `side`, whose nodes `holders` tells apart from those of others."""
         self._transport = transport
         self._name = shard
         self._path = f"{NODE_SHARDS}/{quote(shard, safe='')}/status"
         self._side = side
         self._holders = holders
-        self._fence = fence
+        self._fence = holders.fence
         self._observer = observer
         self._timing = timing
-        self._times = times or WatchTimes()
+        self._times = times
         self._backoff = Backoff(initial=0.1, cap=10.0)
         self._decode = msgspec.json.Decoder(NodeShard).decode
         self._changed = asyncio.Event()
@@ -153,11 +152,9 @@ class Coordinator:
     async def run(self) -> None:
         """Follow the shards until cancelled. Claims stay; see `release`."""
         reflector: Reflector[NodeShard] = Reflector(
-            self._transport,
-            NODE_SHARDS,
-            self._decode,
+            Collection(path=NODE_SHARDS, decode=self._decode, optional=True),
             self._notice,
-            optional=True,
+            transport=self._transport,
             times=self._times,
             timing=self._timing,
         )

@@ -50,7 +50,8 @@ class Holders:
         self._transport = transport
         self._namespace = namespace
         self._lease_duration = lease_duration
-        self._fence = fence
+        #: How long a request may still be carried out after its sender has lost its lease, in seconds.
+        self.fence = fence
         self._timing = timing
         #: Shard -> its lease's spec, and when that was first seen.
         self._seen: dict[str, tuple[Mapping[str, Any], float]] = {}
@@ -89,4 +90,4 @@ class Holders:
         else:
             stated = spec.get("leaseDurationSeconds")
             good_for = max(stated if isinstance(stated, int) else 0, self._lease_duration)
-        return Liveness.DEAD if now >= before[1] + good_for + self._fence else Liveness.ALIVE
+        return Liveness.DEAD if now >= before[1] + good_for + self.fence else Liveness.ALIVE

@@ -81,9 +81,7 @@ class _NumberFamily(_Family[NumberT]):
     between.
     """
 
-    def __init__(
-        self, name: str, help_text: str, labels: Sequence[str] = (), *, read: Read | None = None
-    ) -> None:
+    def __init__(self, name: str, help_text: str, labels: Sequence[str] = (), *, read: Read | None) -> None:
         super().__init__(name, help_text, labels)
         self._read = read
         self.owner: object = None

@@ -15,7 +15,6 @@ from agent_scheduler.engine.dra.catalogue import Devices
 from agent_scheduler.engine.dra.extended import claim_for
 from agent_scheduler.engine.dra.records import read_claim, read_device_class, read_slice
 from agent_scheduler.engine.dra.reservation import DEALLOCATED, STILL, ReservedClaims, reserve, to_deallocate
-from agent_scheduler.engine.framework.handle import Handle
 from agent_scheduler.engine.framework.plugin import Profile
 from agent_scheduler.engine.preemption.evaluator import NO_CLAIMS
 from agent_scheduler.engine.profiles.profiles import REGISTRY, ProfileSpec, build_profile
@@ -27,6 +26,7 @@ from tests.decisions.devices.validity import Cluster, Obj
 from tests.decisions.engine import DEFAULT, Engine
 from tests.decisions.plain import World
 from tests.decisions.preempting import message
+from tests.support.handles import handle_of
 
 NAMESPACE = "default"
 #: The separator between the recordings' claims that were allocated long ago and others.
@@ -59,7 +59,7 @@ class DeviceEngine(Engine):
             self.devices.pools.set_slice(read_slice(stored(each)))
         for each in (*cluster.allocated, *claims):
             self.devices.set_claim(read_claim(stored(each, NAMESPACE)))
-        self.snapshot = Snapshot(self.ledger, Handle(self.ledger, devices=self.devices))
+        self.snapshot = Snapshot(self.ledger, handle_of(self.ledger, devices=self.devices))
         self.views = ClassViews(profile, self.snapshot)
 
     def where(self, pod: Obj) -> Decided:

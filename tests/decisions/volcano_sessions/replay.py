@@ -13,14 +13,18 @@ from typing import Any
 from agent_scheduler.engine.decide.decide import ClassViews
 from agent_scheduler.engine.decide.snapshot import Snapshot
 from agent_scheduler.engine.decide.trial import Trial
+from agent_scheduler.engine.preemption.nominated import Nominations
+from agent_scheduler.engine.queueing.nominator import Nominator
 from agent_scheduler.engine.quotas.vector import of_resources
 from agent_scheduler.engine.session.close import SessionResult, close
 from agent_scheduler.engine.session.nodes import SessionNodes
 from agent_scheduler.engine.session.profile import profile_of
 from agent_scheduler.engine.session.session import Session
 from agent_scheduler.engine.state.ledger import Ledger
+from agent_scheduler.engine.state.podinfo import PodInfo
 from tests.decisions.volcano_sessions.recording import Case, Obj
 from tests.decisions.volcano_sessions.world import VOLCANO, World
+from tests.support.handles import handle_of
 from tests.unit.engine.session.scene import Everything, NoWrites, finished
 
 #: #: Recorded shares have this number of digits.
@@ -38,7 +42,16 @@ def replay(case: Case) -> list[Obj]:
         ledger, view = world.open()
         nodes = nodes_of(case, ledger)
         cluster = Everything()
-        session = Session(case.conf, view, nodes, committer=cluster, evictor=cluster, uid=f"session-{number}")
+        session = Session(
+            case.conf,
+            view,
+            nodes,
+            committer=cluster,
+            evictor=cluster,
+            uid=f"session-{number}",
+            book=None,
+            promises=None,
+        )
         deque(session.run(), maxlen=0)
         result = finished(close(session))
         for queue, found in result.gauges.items():
@@ -52,9 +65,12 @@ def replay(case: Case) -> list[Obj]:
 
 
 def nodes_of(case: Case, ledger: Ledger) -> SessionNodes:
-    snapshot = Snapshot(ledger)
-    views = ClassViews(profile_of(case.conf, VOLCANO), snapshot)
-    return SessionNodes(snapshot, Trial(ledger, snapshot, {VOLCANO: views}, NoWrites()))
+    snapshot = Snapshot(ledger, handle_of(ledger))
+    profile = profile_of(case.conf, VOLCANO)
+    trial = Trial(ledger, snapshot, {VOLCANO: ClassViews(profile, snapshot)}, NoWrites())
+    nominator: Nominator[PodInfo] = Nominator(is_pending=lambda _uid: True)
+    nominations = Nominations(nominator, ledger, snapshot, lambda _name: profile)
+    return SessionNodes(snapshot, trial, nominations=nominations)
 
 
 def _answer(

@@ -12,7 +12,7 @@ import pytest
 from agent_scheduler.binding.groups import GroupJudge, Member
 from agent_scheduler.engine.dra.gang_search import GangSearch
 from agent_scheduler.kube.transport import Response, Transport
-from agent_scheduler.process.runtime import Runtime
+from agent_scheduler.process.scheduler import SchedulerProcess
 from embedded_kubernetes.device_driver import EXTENDED_RESOURCE
 from tests.support import objects
 from tests.support.batched import add_group, install
@@ -29,7 +29,7 @@ ASKS = ("1", "")
 
 
 class DeviceGangs(Devices, Installation):
-    def __init__(self, cluster: EmbeddedCluster, runtime: Runtime) -> None:
+    def __init__(self, cluster: EmbeddedCluster, runtime: SchedulerProcess) -> None:
         Installation.__init__(self, cluster, runtime)
         self.cluster = cluster
 
@@ -284,7 +284,7 @@ async def test_the_claim_of_the_next_attempt_is_not_taken_back_by_the_one_before
 
 
 class VolumeGangs(Storage, Installation):
-    def __init__(self, cluster: EmbeddedCluster, runtime: Runtime) -> None:
+    def __init__(self, cluster: EmbeddedCluster, runtime: SchedulerProcess) -> None:
         Installation.__init__(self, cluster, runtime)
         self.cluster = cluster
 

@@ -17,16 +17,18 @@ async def settled(world: Installation) -> Sources:
 
 
 def explained(sources: Sources, pod: str) -> Mapping[str, Any]:
-    assert sources.explain is not None
-    known, page = sources.explain("default", pod)
+    debug = sources.debug
+    assert debug is not None
+    known, page = debug.explain("default", pod)
     assert known
     assert render(dict(page))
     return page
 
 
 def explained_group(sources: Sources, name: str) -> Mapping[str, Any]:
-    assert sources.explain_group is not None
-    _, page = sources.explain_group("default", name)
+    debug = sources.debug
+    assert debug is not None and debug.explain_group is not None
+    _, page = debug.explain_group("default", name)
     return page
 
 

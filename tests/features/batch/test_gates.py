@@ -370,7 +370,7 @@ async def test_no_removal_is_sent_again_when_it_is_another_process_s_turn(
             await asyncio.Event().wait()
             return False
 
-    monkeypatch.setattr("agent_scheduler.process.runtime.gates_turn", lambda *_, **__: OneTurn())
+    monkeypatch.setattr("agent_scheduler.process.scheduler.gates_turn", lambda *_, **__: OneTurn())
     sent, goes_on = asyncio.Event(), asyncio.Event()
 
     async def never_arrives(_: Send) -> Response:

@@ -8,13 +8,13 @@ from contextlib import asynccontextmanager
 import pytest
 
 from agent_scheduler.engine.quotas.entries import Standing
-from agent_scheduler.process.runtime import Runtime
+from agent_scheduler.process.scheduler import SchedulerProcess
 from tests.support.embedded import until
 from tests.support.installation import NOWHERE, Installation
 from tests.support.shared import SharedCluster, batch, batch_cluster, scheduler
 
 
-def admits(runtime: Runtime) -> bool:
+def admits(runtime: SchedulerProcess) -> bool:
     """Return whether the process removes gates now."""
     return runtime.fast_path is not None and runtime.fast_path.ledger.usage.gated.admits
 

@@ -223,9 +223,9 @@ async def test_all_that_is_said_of_a_pod_that_waits_is_of_one_verdict(scheduler:
         await row.made(it)
         await until(lambda: it.says_text("p0", f"{row.reason}: ", row.message))
         await it.rest()
-        sources = it.runtime.sources()
-        assert sources.explain is not None
-        _, page = sources.explain("default", "p0")
+        debug = it.runtime.sources().debug
+        assert debug is not None
+        _, page = debug.explain("default", "p0")
         assert page["waits_for"] == row.label and re.search(f"Waits for +{row.label}\n", render(dict(page)))
         if not gated:
             assert any(name == "p0" and row.message in note for name, note in await it.notes())

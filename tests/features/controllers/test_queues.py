@@ -9,7 +9,7 @@ import pytest
 
 from agent_scheduler.controllers.queues.controller import QueueController
 from agent_scheduler.kube.budget import UNLIMITED
-from agent_scheduler.kube.recorder import EventRecorder
+from agent_scheduler.kube.recorder import EventRecorder, EventSettings, Reporter
 from agent_scheduler.kube.retry import REAL
 from agent_scheduler.objects.batch import QUEUES, Command, Queue, pod_group_path, queue_path
 from agent_scheduler.process.controller_flags import QUEUE
@@ -77,7 +77,15 @@ async def test_a_queue_with_groups_closes_when_the_last_is_gone() -> None:
 async def test_what_was_written_counts_before_the_watch_shows_it() -> None:
     async with batch_world() as it:
         transport = it.transport
-        events = EventRecorder(transport, controller="test", instance="test", budget=UNLIMITED)
+        events = EventRecorder(
+            Reporter("test", "test"),
+            EventSettings(),
+            transport=transport,
+            budget=UNLIMITED,
+            timing=REAL,
+            count=lambda _what: None,
+            pace=None,
+        )
         controller = QueueController(transport=transport, events=events, timing=REAL)
         seen = {kind.name: kind for kind in controller.kinds(lambda _key: None, lambda _kind, _made: True)}
         made = await add_queue(it, "q", parent="root")

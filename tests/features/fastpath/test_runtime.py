@@ -11,7 +11,7 @@ import orjson
 import pytest
 
 from agent_scheduler.kube.lease import LeaderElector, LeadershipOverrun
-from agent_scheduler.process.runtime import Runtime
+from agent_scheduler.process.scheduler import SchedulerProcess
 from agent_scheduler.serving.health import examine
 from embedded_kubernetes.fault_plan import plan_of
 from embedded_kubernetes.faults import Injector
@@ -33,7 +33,7 @@ ELECT = """leaderElection:
 
 
 class Process:
-    def __init__(self, runtime: Runtime, ending: asyncio.Task[int]) -> None:
+    def __init__(self, runtime: SchedulerProcess, ending: asyncio.Task[int]) -> None:
         self.runtime = runtime
         self.ending = ending
 

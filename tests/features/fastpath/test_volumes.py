@@ -10,10 +10,10 @@ import pytest
 from agent_scheduler.cluster.storage import Storage as Watched
 from agent_scheduler.engine.events.events import Resource
 from agent_scheduler.engine.framework.args import VolumeBindingArgs
-from agent_scheduler.engine.queueing.queue import SchedulingQueue
 from agent_scheduler.engine.volumes.catalogue import Catalogue
 from agent_scheduler.kube.transport import NotSent, OutcomeUnknown, Response
 from tests.support.embedded import until
+from tests.support.queues import scheduling_queue
 from tests.support.running import profile, scheduling
 from tests.support.terms import HOSTNAME
 from tests.support.transports import Faulty, Send, Way, lost, refused
@@ -238,7 +238,7 @@ IN_USE = "PersistentVolumeClaim with ReadWriteOncePod access mode already in-use
 
 
 def test_who_waits_for_a_claim_is_told_of_each_change_of_it_and_of_a_volume_for_it() -> None:
-    known = Watched(Catalogue(), SchedulingQueue(clock=lambda: 0.0, hint_maps={}))
+    known = Watched(Catalogue(), scheduling_queue({}))
     kinds = {kind.name: kind for kind in known.kinds()}
     metadata = {"name": "data", "namespace": "default", "uid": "c", "resourceVersion": "1"}
     claim = {"metadata": metadata, "spec": {"storageClassName": "late"}}

@@ -12,7 +12,7 @@ from agent_scheduler.fastpath.scheduler import FastPath
 from agent_scheduler.kube.bind import BindOutcome, BindResult, UnknownOutcome
 from agent_scheduler.kube.retry import REAL
 from agent_scheduler.objects.shard import NODE_SHARDS
-from agent_scheduler.process.runtime import Runtime
+from agent_scheduler.process.scheduler import SchedulerProcess
 from apimachinery.times import time_text
 from embedded_kubernetes.requests import Disturbance
 from tests.regressions.stages import HeldBinds, HeldResults
@@ -21,12 +21,12 @@ from tests.support.shared import decides_on, has_looked_again, scheduler, shared
 from tests.support.tap import Tap
 
 
-def path_of(runtime: Runtime) -> FastPath:
+def path_of(runtime: SchedulerProcess) -> FastPath:
     assert runtime.fast_path is not None
     return runtime.fast_path
 
 
-def binds_in_doubt(runtime: Runtime) -> list[str]:
+def binds_in_doubt(runtime: SchedulerProcess) -> list[str]:
     """Make the outcome of later binds unknown, and return the list of their nodes."""
     binder, nodes = path_of(runtime).binder, list[str]()
 

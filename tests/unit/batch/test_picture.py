@@ -8,7 +8,7 @@ from typing import Any, cast
 import msgspec
 import pytest
 
-from agent_scheduler.batch.picture import Pictures, waiting_kinds
+from agent_scheduler.batch.picture import Pictures, PictureSources, waiting_kinds
 from agent_scheduler.engine.session.demand import demand_of
 from agent_scheduler.engine.session.model import JobInfo
 from agent_scheduler.engine.session.session import ClusterView
@@ -37,11 +37,13 @@ class Shown(World):
             self.waiting.groups,
             scheduler_name="volcano",
             default_queue="default",
-            status_of=lambda group: self.status or group.status,
-            condition_of=lambda pod: self.conditions.get(pod.uid, pod.condition),
-            said=dict,
-            is_leaving=self.leaving.__contains__,
-            malformed=lambda *_: None,
+            sources=PictureSources(
+                status_of=lambda group: self.status or group.status,
+                condition_of=lambda pod: self.conditions.get(pod.uid, pod.condition),
+                said=dict,
+                is_leaving=self.leaving.__contains__,
+                malformed=lambda *_: None,
+            ),
             pdbs=cast(Any, None),
         )
         self.group()

@@ -12,13 +12,14 @@ from agent_scheduler.batch.waiting import NOT_TRIED, BatchWaitingPods, Equivalen
 from agent_scheduler.engine.gangs.group import of_pod_group
 from agent_scheduler.engine.profiles.profiles import ProfileSpec, build_profile
 from agent_scheduler.engine.queueing.places import Place
-from agent_scheduler.engine.queueing.queue import SchedulingQueue
+from agent_scheduler.engine.queueing.queue import QueueSignals, SchedulingQueue
 from agent_scheduler.engine.queueing.subqueues import QueueSettings
 from agent_scheduler.engine.session.close import GroupResult
 from agent_scheduler.engine.state.batchinfo import GroupKey
 from agent_scheduler.engine.state.podinfo import PodInfo
 from agent_scheduler.objects import batch
 from tests.support.engine import node, pod_json, read_pod
+from tests.support.queues import scheduling_queue
 from tests.unit.cluster.test_cluster import World as ClusterWorld
 from tests.unit.engine.session.scene import finished
 
@@ -31,11 +32,10 @@ class World:
         self.world = ClusterWorld()
         self.cluster = self.world.cluster
         self.waiting = BatchWaitingPods("volcano")
-        queue: SchedulingQueue[PodInfo] = SchedulingQueue(
-            clock=lambda: 0.0,
-            hint_maps={"volcano": PROFILE.hint_map()},
+        queue: SchedulingQueue[PodInfo] = scheduling_queue(
+            {"volcano": PROFILE.hint_map()},
             settings=QueueSettings(max_backoff=0),
-            on_ready=self.waiting.ready,
+            signals=QueueSignals(ready=self.waiting.ready, deadline_moved=lambda: None),
             is_pending=self.cluster.waits,
         )
         self.waiting.attach(self.cluster, queue)

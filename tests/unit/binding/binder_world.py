@@ -25,7 +25,7 @@ from agent_scheduler.engine.decide.snapshot import Snapshot
 from agent_scheduler.engine.state.nodeinfo import NodeInfo, node_info
 from agent_scheduler.engine.state.podclasses import PodClasses
 from agent_scheduler.engine.state.podinfo import PodInfo
-from agent_scheduler.fastpath.scheduler import FastPath
+from agent_scheduler.fastpath.scheduler import FastPath, Receivers
 from agent_scheduler.fastpath.settings import settings_of
 from agent_scheduler.kube.bind import AlreadySent, BindOutcome, BindResult, Binds, UnknownOutcome
 from agent_scheduler.kube.errors import Failure, FailureClass
@@ -231,8 +231,8 @@ def fast_path_of(world: Any, network: Any, *, concurrency: int, **settings: Any)
     settings["binds"] = RateLimit(qps=1e9, burst=None, concurrency=concurrency)
     made = replace(settings_of(load(), identity="model"), **settings)
     with patch.object(calls, "Binds", partial(HeldBinds, world)):
-        observers = {"observer": world.reports, "recorder": world.reports}
-        return FastPath(made, transport=network, timing=world.timing, **observers)
+        receivers = Receivers(world.reports, world.reports)
+        return FastPath(made, transport=network, receivers=receivers, timing=world.timing)
 
 
 class World:

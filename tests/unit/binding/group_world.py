@@ -141,7 +141,7 @@ class World:
     def commit(
         self, members: Sequence[Member], minimum: int, admission: Admission | None = None
     ) -> dict[str, str]:
-        return dict(self.binder.commit_group(members, minimum, admission))
+        return dict(self.binder.commit_group(members, minimum, admission or self.ledger.usage))
 
     @property
     def placed(self) -> dict[str, str]:

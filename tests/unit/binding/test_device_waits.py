@@ -10,12 +10,14 @@ from typing import Any, cast
 import pytest
 
 from agent_scheduler.binding.device_waits import DeviceWaits
+from agent_scheduler.binding.runtime import Runtime
 from agent_scheduler.cluster import changes
 from agent_scheduler.cluster.resource_claims import ResourceClaims
 from agent_scheduler.engine.dra.catalogue import Devices
 from agent_scheduler.engine.dra.records import FINALIZER
 from agent_scheduler.engine.dra.reservation import ReservedClaim, ReservedClaims
 from agent_scheduler.engine.state.podclaims import PodRef
+from agent_scheduler.kube.retry import Timing
 from tests.support import objects
 from tests.support.devices import claim_of
 from tests.support.virtual import virtual_time
@@ -38,20 +40,19 @@ class Waiting:
         #: Events of the pod, and what was observed: (driver, how it ended, seconds).
         self.told: list[str] = []
         self.awaited: list[tuple[str, str, float]] = []
-        self.waits = DeviceWaits(
-            self.claims,
-            messenger=cast(Any, SimpleNamespace(waits_for_devices=lambda _pod, node: self.told.append(node))),
-            observer=cast(
-                Any,
-                SimpleNamespace(
-                    devices_awaited=lambda _profile, driver, how, seconds: self.awaited.append(
-                        (driver, how, round(seconds, 3))
-                    )
-                ),
-            ),
-            clock=loop.time,
-            now=lambda: BEGAN + timedelta(seconds=loop.time() - start),
+        observer = SimpleNamespace(
+            devices_awaited=lambda _profile, driver, how, seconds: self.awaited.append(
+                (driver, how, round(seconds, 3))
+            )
         )
+        messenger = SimpleNamespace(waits_for_devices=lambda _pod, node: self.told.append(node))
+        runtime = Runtime(
+            transport=cast(Any, None),
+            timing=Timing(clock=loop.time, now=lambda: BEGAN + timedelta(seconds=loop.time() - start)),
+            observer=cast(Any, observer),
+            messenger=cast(Any, messenger),
+        )
+        self.waits = DeviceWaits(runtime, self.claims)
         self.at = (BEGAN - timedelta(seconds=seconds_ago)).strftime("%Y-%m-%dT%H:%M:%SZ")
         self.show()
         self.reservation = ReservedClaims(POD, "n1", (self.part("c"),))

@@ -49,6 +49,7 @@ class World:
             observer=cast(Any, observer),
             history=self.history,
             usage=QueueUsage({}),
+            outside=None,
         )
 
     def _add(self, entry: object, *, unschedulable_plugins: Any = ()) -> object | None:

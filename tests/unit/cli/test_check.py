@@ -17,12 +17,12 @@ from agent_scheduler.cli.check import rendered
 from agent_scheduler.cli.main import main
 from agent_scheduler.config.load import load_text
 from agent_scheduler.fastpath import checking
-from agent_scheduler.process.runtime import Runtime
-from agent_scheduler.serving.http import HttpServer
+from agent_scheduler.process.scheduler import SchedulerProcess
 from agent_scheduler.serving.sources import logged_check
 from agent_scheduler.telemetry.logs import get_logger
 from tests.features.fastpath.test_runtime import ALONE, ELECT, HEAD, running
 from tests.support.embedded import NODES, EmbeddedCluster, embedded_cluster, forbids, until
+from tests.support.http_servers import http_server
 
 
 @pytest.fixture(autouse=True)
@@ -31,8 +31,8 @@ def soon(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @asynccontextmanager
-async def served(runtime: Runtime) -> AsyncIterator[str]:
-    server = HttpServer(runtime.sources(), address="127.0.0.1", port=0)
+async def served(runtime: SchedulerProcess) -> AsyncIterator[str]:
+    server = http_server(runtime.sources(), address="127.0.0.1", port=0)
     port = await server.start()
     yield f"http://127.0.0.1:{port}"
     await server.stop()
@@ -42,7 +42,7 @@ async def check(*words: str) -> int:
     return await asyncio.to_thread(main, ["check", *words])
 
 
-async def waiting(cluster: EmbeddedCluster, runtime: Runtime) -> Any:
+async def waiting(cluster: EmbeddedCluster, runtime: SchedulerProcess) -> Any:
     """A pod that fits nowhere, once the scheduler has said so."""
     await cluster.add_node("n1", cpu="1")
     await cluster.add_pod("large", cpu="2")
@@ -107,7 +107,7 @@ async def test_a_signal_has_every_difference_logged() -> None:
     before = signal.getsignal(signal.SIGUSR2)
     try:
         async with embedded_cluster() as cluster:
-            runtime = Runtime(load_text(HEAD + ALONE), **cluster.way())
+            runtime = SchedulerProcess(load_text(HEAD + ALONE), source=None, **cluster.way())
             ending = asyncio.create_task(runtime.run())
             await until(lambda: runtime.fast_path and runtime.fast_path.is_synced)
             fast_path = await waiting(cluster, runtime)

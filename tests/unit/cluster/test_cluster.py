@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
-from agent_scheduler.cluster.cluster import Cluster
+from agent_scheduler.cluster.cluster import Cluster, KnownPods
 from agent_scheduler.engine.dra.catalogue import Devices
 from agent_scheduler.engine.events.events import ClusterEvent
 from agent_scheduler.engine.gangs.native import NativeGroups
@@ -24,6 +25,7 @@ from agent_scheduler.engine.state.podclasses import PodClasses
 from agent_scheduler.engine.state.podinfo import PodInfo
 from agent_scheduler.engine.state.recount import contradictions
 from tests.support.engine import node, pod_json, read_pod
+from tests.support.queues import scheduling_queue
 from tests.support.running import AGENT, Reports
 
 pytestmark = pytest.mark.promise("S7")
@@ -35,29 +37,30 @@ class World:
     def __init__(self, *nodes: str, cpu: str = "1") -> None:
         self.reports = Reports()
         self.now = 100.0
-        self.ledger = Ledger()
+        self.ledger, known = Ledger(), KnownPods()
         self.settled: list[str] = []
-        self.queue: SchedulingQueue[PodInfo] = SchedulingQueue(
+        self.queue: SchedulingQueue[PodInfo] = scheduling_queue(
+            {"agent-scheduler": AGENT.hint_map()},
             clock=lambda: self.now,
-            hint_maps={"agent-scheduler": AGENT.hint_map()},
             pre_enqueue={"agent-scheduler": AGENT.pre_enqueue},
             recorder=self.reports,
-            is_pending=self._waits,
+            is_pending=known.waits,
+        )
+        listener = SimpleNamespace(
+            settled=lambda pod, _node: self.settled.append(pod.name), seen=lambda _pod: None
         )
         self.cluster = Cluster(
+            known=known,
             ledger=self.ledger,
+            devices=Devices(self.ledger.touch),
             queue=self.queue,
-            profiles=("agent-scheduler",),
+            listener=cast(Any, listener),
             observer=self.reports,
-            settled=lambda pod: self.settled.append(pod.name),
         )
         self.classes = PodClasses()
         self._version = 0
         for name in nodes:
             self.cluster.set_node(node(name, cpu=cpu))
-
-    def _waits(self, uid: str) -> bool:
-        return self.cluster.waits(uid)
 
     def seen(self, body: dict[str, Any], **spec: Any) -> PodInfo:
         """The watch shows `body`, changed by `spec`."""

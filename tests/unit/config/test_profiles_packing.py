@@ -10,7 +10,6 @@ import yaml
 from agent_scheduler.config.load import load_text
 from agent_scheduler.config.profiles import build_profiles
 from agent_scheduler.engine.framework.args import FragmentationArgs
-from agent_scheduler.engine.framework.handle import Handle
 from agent_scheduler.engine.framework.plugin import Profile, Reads
 from agent_scheduler.engine.plugins.best_fit import BestFit
 from agent_scheduler.engine.plugins.fragmentation import Fragmentation
@@ -18,6 +17,7 @@ from agent_scheduler.engine.state.targetworkload import kind_of
 from apimachinery.codec import decode
 from tests.support.command_line import problem
 from tests.support.engine import GPU, World, node
+from tests.support.handles import handle_of
 
 HEADER = """apiVersion: agent-scheduler/v1
 kind: SchedulerConfiguration
@@ -43,7 +43,7 @@ OFFERS = {"cpu": "4", "memory": "8Gi", GPU: "2000", "example.com/x": "5"}
 
 def state(plugin: Any) -> Any:
     """Of a pod in a cluster with a node that offers everything."""
-    return plugin.prepare(World().pod(requests={"cpu": "1"}).cls, Handle(everything().ledger))
+    return plugin.prepare(World().pod(requests={"cpu": "1"}).cls, handle_of(everything().ledger))
 
 
 def everything() -> World:
@@ -57,7 +57,7 @@ def parts(plugin: Any) -> dict[str, float]:
     gained = {}
     for name, amount in OFFERS.items():
         world = everything()
-        state = plugin.prepare(world.pod().cls, Handle(world.ledger))
+        state = plugin.prepare(world.pod().cls, handle_of(world.ledger))
         world.place("a", requests={name: amount})
         gained[name] = plugin.score_row(state, world.ledger.columns, 0)
     return {name: gain / sum(gained.values()) for name, gain in gained.items() if gain}

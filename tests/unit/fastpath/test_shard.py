@@ -15,6 +15,7 @@ from agent_scheduler.engine.profiles.profiles import ProfileSpec, build_profile
 from agent_scheduler.engine.shards.claims import Membership, ShardingMode
 from agent_scheduler.fastpath.shard import SchedulerShard, within
 from tests.support.engine import World, node
+from tests.support.handles import handle_of
 
 NAME = "agent-scheduler"
 
@@ -45,7 +46,7 @@ class Sharded:
         self.told: list[Any] = []
         self.shard = shard_of(self)
         profile = build_profile(ProfileSpec(scheduler_name=NAME, base=base))
-        self._snapshot = Snapshot(world.ledger)
+        self._snapshot = Snapshot(world.ledger, handle_of(world.ledger))
         self._views = ClassViews(within(self.membership, {NAME: profile})[NAME], self._snapshot)
 
     def use(self, *mine: str) -> None:

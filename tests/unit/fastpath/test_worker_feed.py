@@ -10,6 +10,7 @@ from agent_scheduler.engine.state.podclasses import PodClasses
 from agent_scheduler.engine.state.podinfo import PodInfo
 from agent_scheduler.fastpath.worker import Feed
 from tests.support.engine import pod_json, read_pod
+from tests.support.queues import scheduling_queue
 from tests.support.running import AGENT
 from tests.support.virtual import virtual_time
 
@@ -19,15 +20,12 @@ class World:
 
     def __init__(self) -> None:
         self.feed = Feed()
-        self.queue: SchedulingQueue[PodInfo] = SchedulingQueue(
-            clock=lambda: 0.0, hint_maps={"agent-scheduler": AGENT.hint_map()}
-        )
-        self.feed.attach(self.queue)
+        self.queue: SchedulingQueue[PodInfo] = scheduling_queue({"agent-scheduler": AGENT.hint_map()})
         self.has_room = True
         self.waiter = self.wait()
 
     def wait(self) -> asyncio.Task[Entry | None]:
-        return asyncio.create_task(self.feed.pop(lambda: self.has_room))
+        return asyncio.create_task(self.feed.pop(self.queue, lambda: self.has_room))
 
     def add(self, *names: str) -> None:
         classes = PodClasses()
@@ -46,9 +44,9 @@ async def test_a_pod_reaches_the_one_who_waits() -> None:
     world.add("a", "b")
     world.feed.wake()
     assert await world.popped() == "a"
-    rest = world.feed.next(lambda: True)
+    rest = world.feed.next(world.queue, lambda: True)
     assert rest is not None and rest.pod.name == "b"
-    assert world.feed.next(lambda: True) is None
+    assert world.feed.next(world.queue, lambda: True) is None
 
 
 @virtual_time

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from agent_scheduler.engine.dra.catalogue import PORTION
+from agent_scheduler.engine.dra.catalogue import PORTION, SearchBudget
 from agent_scheduler.fastpath.worker import Unfinished, WorkerPool
 
 
@@ -29,13 +29,14 @@ class World:
         self.log: list[Any] = []
         #: Pod -> cycles that it takes beyond the first.
         self.long = long or {}
-        more: dict[str, Any] = {"search": Search(self)} if refills else {}
+        search: Any = Search(self) if refills else SearchBudget()
         self.pool = WorkerPool(
             [Worker(self, index) for index in range(workers)],  # type: ignore[misc]
+            queue=self,  # type: ignore[arg-type]
             feed=self,  # type: ignore[arg-type]
             binder=self,  # type: ignore[arg-type]
             clock=lambda: self.now,
-            **more,
+            search=search,
         )
 
     def has_room(self) -> bool:
@@ -47,12 +48,12 @@ class World:
     def send(self) -> None:
         self.log.append("send")
 
-    def next(self, room: Any) -> str | None:
+    def next(self, queue: Any, room: Any) -> str | None:
         return self.left.pop(0) if self.left and room() else None
 
-    async def pop(self, room: Any) -> str | None:
+    async def pop(self, queue: Any, room: Any) -> str | None:
         self.log.append("turn")
-        return self.next(room)
+        return self.next(queue, room)
 
 
 class Search:

@@ -50,6 +50,11 @@ POD = PodKey("t", "p", "u")
 POLICY = BindPolicy(request_timeout=10, deadline=60, backoff=Backoff(initial=1, cap=8, jitter=0))
 
 
+def binds_of(transport: Any, **options: Any) -> Binds:
+    """Return binds to any node unless told otherwise."""
+    return Binds(transport, **{"allowed": None, **options})
+
+
 async def bound(
     posts: list[Action], gets: list[Action] | None = None, *, time: FakeTime | None = None, **options: Any
 ) -> tuple[BindResult, list[Request], FakeTime]:
@@ -57,7 +62,7 @@ async def bound(
     api, transport = answering(server(posts, gets))
     api.warm = True
     given = {name: options.pop(name) for name in ("already_sent", "unknown") if name in options}
-    binds = Binds(transport, **{"policy": POLICY, "timing": time.timing} | options)
+    binds = binds_of(transport, **{"policy": POLICY, "timing": time.timing} | options)
     if _BEGINS.get() and not given and options.keys() <= {"annotations", "policy"}:
         told: asyncio.Future[BindResult | AlreadySent] = asyncio.get_running_loop().create_future()
         assert binds.send_bind(POD, "n1", told.set_result)
@@ -195,7 +200,7 @@ async def test_a_404_that_is_not_about_the_pod_does_not_lose_it(lie: Answer) -> 
 @pytest.mark.parametrize("lie", NOT_ABOUT_IT)
 async def test_a_pod_is_pending_until_the_api_server_shows_its_node(lie: Answer) -> None:
     async def pending(answer: Action) -> bool | None:
-        return await Binds(answering(server([CREATED], [answer]))[1]).is_pending(POD)
+        return await binds_of(answering(server([CREATED], [answer]))[1]).is_pending(POD)
 
     assert await pending(pod()) is True
     assert await pending(pod(node="n1")) is False
@@ -327,7 +332,7 @@ async def test_what_was_never_sent_is_sent_again_without_asking() -> None:
         return CREATED
 
     api, transport = answering(unreachable)
-    result = await Binds(transport, policy=POLICY, timing=time.timing).bind(POD, "n1")
+    result = await binds_of(transport, policy=POLICY, timing=time.timing).bind(POD, "n1")
     assert (result.outcome, result.attempts) == (BindOutcome.BOUND, 4)
     assert methods(api.requests) == ["POST"] * 4
     assert time.slept == [1, 2, 4]
@@ -339,7 +344,7 @@ async def test_a_backoff_holds_no_place_in_the_budget() -> None:
     _, transport = answering(server([status(429), CREATED]))
 
     async def one(name: str) -> BindResult:
-        return await Binds(transport, policy=POLICY, budget=budget).bind(PodKey("t", name, "u"), "n1")
+        return await binds_of(transport, policy=POLICY, budget=budget).bind(PodKey("t", name, "u"), "n1")
 
     slow = asyncio.create_task(one("slow"))
     await asyncio.sleep(0.5)
@@ -368,7 +373,7 @@ async def test_the_deadline_counts_from_the_first_request_on() -> None:
         return status(429)
 
     policy = replace(POLICY, request_timeout=60)
-    result = await Binds(answering(slow)[1], policy=policy, timing=time.timing).bind(POD, "n1")
+    result = await binds_of(answering(slow)[1], policy=policy, timing=time.timing).bind(POD, "n1")
     assert result.outcome is BindOutcome.UNAVAILABLE
     assert time.slept == [1, 2, 4]
 
@@ -400,10 +405,10 @@ async def test_a_bind_that_may_not_be_sent_is_not_sent() -> None:
     api, transport = answering(server([CREATED]))
     api.warm = True
     told: list[BindResult | AlreadySent] = []
-    assert not Binds(transport, allowed=lambda _node: False).send_bind(POD, "n1", told.append)
-    assert not Binds(transport, budget=Budget(qps=1)).send_bind(POD, "n1", told.append)
+    assert not binds_of(transport, allowed=lambda _node: False).send_bind(POD, "n1", told.append)
+    assert not binds_of(transport, budget=Budget(qps=1)).send_bind(POD, "n1", told.append)
     assert (api.requests, told) == ([], [])
-    assert Binds(transport, allowed=lambda _node: True).send_bind(POD, "n1", told.append)
+    assert binds_of(transport, allowed=lambda _node: True).send_bind(POD, "n1", told.append)
     assert len(api.requests) == 1
 
 

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import uvloop
 
+from agent_scheduler.kube.connection_pool import ConnectionTimes
 from agent_scheduler.kube.http1 import Http1Transport
 from agent_scheduler.kube.transport import Endpoint, NotSent, OutcomeUnknown
 from tests.support.authority import Authority, server_tls
@@ -163,7 +164,7 @@ async def failing_beside_good_ones(authority: Authority) -> None:
             mute_url = f"https://127.0.0.1:{mute.getsockname()[1]}"
             good = Http1Transport(Endpoint(plain.url), pool_size=4)
             bad = [
-                Http1Transport(Endpoint(url, trusting), connect_timeout=0.02)
+                Http1Transport(Endpoint(url, trusting), times=ConnectionTimes(connect_timeout=0.02))
                 for url in (mute_url, other.url, plain.url.replace("http:", "https:"))
             ]
 

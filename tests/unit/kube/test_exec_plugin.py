@@ -19,6 +19,7 @@ import pytest
 from agent_scheduler.kube.credentials import CredentialsUnavailable, KubeConfigError
 from agent_scheduler.kube.exec_plugin import ExecPlugin
 from agent_scheduler.kube.http1 import Http1Transport
+from agent_scheduler.kube.retry import Timing
 from agent_scheduler.kube.transport import Endpoint, NotSent
 from tests.support.scripted import FakeTime, eventually
 
@@ -76,8 +77,7 @@ class Plugin:
             where="config: users[u].user.exec",
             folder=self.folder,
             tls=None,
-            now=lambda: START + timedelta(seconds=time.now - 1000),
-            clock=lambda: time.now,
+            timing=Timing(clock=lambda: time.now, now=lambda: START + timedelta(seconds=time.now - 1000)),
             **options,
         )
 

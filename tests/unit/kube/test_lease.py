@@ -122,6 +122,9 @@ class Led:
         assert self.work.stopped_at is not None and not self.elector.is_leader
 
 
+def _unheard(identity: str) -> None: ...
+
+
 @asynccontextmanager
 async def leading(
     leases: Leases,
@@ -134,7 +137,10 @@ async def leading(
 ) -> AsyncIterator[Led]:
     """Waits, unless told not to, until the elector leads, and ends it in the end."""
     time = time or FakeTime()
-    elector = LeaderElector(answering(leases)[1], config, timing=time.timing, **options)
+    timing = replace(time.timing, now=options.pop("now", time.timing.now))
+    elector = LeaderElector(
+        answering(leases)[1], config, timing=timing, **{"on_new_leader": _unheard, **options}
+    )
     work = Work(lambda: time.now, stopping)
     async with running(elector.run(work)) as task:
         if waits:
@@ -197,7 +203,9 @@ async def test_what_the_work_raises_is_raised_and_the_lease_released() -> None:
         raise RuntimeError("a bug of the leader")
 
     with pytest.raises(RuntimeError, match="a bug of the leader"):
-        await LeaderElector(answering(leases)[1], CONFIG, timing=FakeTime().timing).run(lead)
+        await LeaderElector(
+            answering(leases)[1], CONFIG, timing=FakeTime().timing, on_new_leader=_unheard
+        ).run(lead)
     assert leases.spec["holderIdentity"] == ""
 
 

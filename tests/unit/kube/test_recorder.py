@@ -4,6 +4,7 @@ import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from dataclasses import fields
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -11,7 +12,13 @@ import msgspec
 import pytest
 
 from agent_scheduler.kube.budget import Budget
-from agent_scheduler.kube.recorder import MAX_NOTE_BYTES, EventRecorder, ObjectReference
+from agent_scheduler.kube.recorder import (
+    MAX_NOTE_BYTES,
+    EventRecorder,
+    EventSettings,
+    ObjectReference,
+    Reporter,
+)
 from agent_scheduler.kube.retry import Backoff, Timing
 from tests.support.scripted import (
     LOGIN_PAGE,
@@ -36,11 +43,14 @@ class Bench:
         self.server, transport = answering(in_order(*actions))
         self.time = FakeTime()
         self.counts = Counter[str]()
+        settings: dict[str, Any] = {"backoff": Backoff(initial=1, cap=8, jitter=0)}
+        names = {each.name for each in fields(EventSettings)} & options.keys()
+        settings |= {name: options.pop(name) for name in names}
         self.recorder = EventRecorder(
-            transport,
-            controller="agent-scheduler",
-            instance="agent-scheduler-0",
-            backoff=Backoff(initial=1, cap=8, jitter=0),
+            Reporter("agent-scheduler", "agent-scheduler-0"),
+            EventSettings(**settings),
+            transport=transport,
+            pace=None,
             timing=Timing(
                 clock=lambda: self.time.now,
                 sleep=self.time.sleep,

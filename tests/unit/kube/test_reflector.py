@@ -5,7 +5,7 @@ import json
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 import msgspec
@@ -18,6 +18,7 @@ from agent_scheduler.kube.reflector import (
     PORTION,
     STALE_LISTS_REFUSED,
     WATCH_FAILURES_BEFORE_LIST,
+    Collection,
     Reflector,
     WatchTimes,
 )
@@ -122,11 +123,12 @@ class World:
     @asynccontextmanager
     async def run(self, *, times: WatchTimes = PATIENT, **options: Any) -> AsyncIterator[World]:
         self.server, transport = answering(self.script)
+        names = {each.name for each in fields(Collection)} & options.keys()
+        about: dict[str, Any] = {name: options.pop(name) for name in names}
         self.reflector = Reflector(
-            transport,
-            "/api/v1/pods",
-            msgspec.json.Decoder(Pod).decode,
+            Collection(path="/api/v1/pods", decode=msgspec.json.Decoder(Pod).decode, **about),
             self.handle,
+            transport=transport,
             timing=self.time.timing,
             times=times,
             count=self.count,

@@ -4,7 +4,7 @@ import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import replace
+from dataclasses import fields, replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -12,7 +12,7 @@ import pytest
 
 from agent_scheduler.kube.budget import Budget
 from agent_scheduler.kube.retry import Backoff
-from agent_scheduler.kube.status import PodCondition, StatusWriter
+from agent_scheduler.kube.status import PODS, PodCondition, StatusKind, StatusSettings, StatusWriter
 from agent_scheduler.kube.transport import PodIdentifier, PodKey
 from tests.support.scripted import (
     LOGIN_PAGE,
@@ -41,13 +41,18 @@ class Bench:
         self.server, transport = answering(in_order(*actions))
         self.time = FakeTime()
         self.counts = Counter[str]()
+        settings: dict[str, Any] = {"backoff": Backoff(initial=1, cap=8, jitter=0)}
+        names = {each.name for each in fields(StatusSettings)} & options.keys()
+        settings |= {name: options.pop(name) for name in names}
         given = {
             "budget": Budget(),
-            "backoff": Backoff(initial=1, cap=8, jitter=0),
-            "timing": self.time.timing,
+            "timing": replace(self.time.timing, now=lambda: NOW),
+            "count": lambda what: self.counts.update((what,)),
+            "pace": None,
         }
-        given |= {"now": lambda: NOW, "count": lambda what: self.counts.update((what,))}
-        self.writer = StatusWriter(transport, **{**given, **options})
+        self.writer = StatusWriter(
+            options.pop("kind", PODS), StatusSettings(**settings), transport=transport, **{**given, **options}
+        )
 
     async def report(self, condition: PodCondition = UNFIT, **more: Any) -> None:
         """Reports about the pod, and waits until all that was reported is written."""
@@ -100,7 +105,7 @@ async def test_conditions_of_other_objects_are_written_where_these_are() -> None
         return f"/apis/g/v1/namespaces/{named.namespace}/others/{named.name}"
 
     ready = PodCondition("True", "Ready", type="OtherReady", observed_generation=3)
-    async with writing(Answer(), path=path, resource="others") as bench:
+    async with writing(Answer(), kind=StatusKind(path, "others")) as bench:
         assert not bench.writer.says(POD, "True")
         assert bench.writer.says(POD, "True", known=ready)
         bench.writer.report(POD, ready)

@@ -14,7 +14,7 @@ from agent_scheduler.config.load import load_text
 from agent_scheduler.process.base import end_on_signals
 from agent_scheduler.process.controller_flags import SHARDING
 from agent_scheduler.process.controllers import ControllersProcess
-from agent_scheduler.process.runtime import Runtime
+from agent_scheduler.process.scheduler import SchedulerProcess
 from agent_scheduler.telemetry.logs import get_logger
 from tests.features.fastpath.test_runtime import ALONE, HEAD
 from tests.support.controllers import settings as controllers_settings
@@ -51,7 +51,9 @@ async def test_a_process_that_is_amid_its_orderly_end_exits_with_1_at_the_second
     async with embedded_cluster() as cluster:
         process: Any
         if what == "scheduler":
-            process = Runtime(load_text(HEAD + ALONE), **cluster.way(), abort=ended.append)
+            process = SchedulerProcess(
+                load_text(HEAD + ALONE), source=None, **cluster.way(), abort=ended.append
+            )
         else:
             settings = controllers_settings(SHARDING)
             process = ControllersProcess(settings, **cluster.way(), abort=ended.append)

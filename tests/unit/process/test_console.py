@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from agent_scheduler.objects.batch import WAITING_ROLES
-from agent_scheduler.process.runtime import Runtime
+from agent_scheduler.process.scheduler import SchedulerProcess
 from tests.features.fastpath.test_runtime import running
 from tests.support.embedded import embedded_cluster, until
 from tests.support.installation import GROUP, installed
@@ -15,7 +15,7 @@ GROUPS = f"{GROUP}/namespaces/default/podgroups"
 PODS = "/api/v1/namespaces/default/pods"
 
 
-def picture(runtime: Runtime) -> Any:
+def picture(runtime: SchedulerProcess) -> Any:
     assert runtime.fast_path is not None
     return runtime._console(runtime.fast_path)
 

@@ -19,24 +19,24 @@ async def test_a_pod_is_explained_by_the_scheduler_that_it_is_for() -> None:
         await cluster.gang("g", 1, cpu="2")
         await until(lambda: cluster.condition("agent"))
         await until(lambda: cluster.condition("g-0"))
-        sources = cluster.runtime.sources()
-        assert sources.explain is not None and sources.explain_group is not None
+        debug = cluster.runtime.sources().debug
+        assert debug is not None and debug.explain_group is not None
         for name in ("agent", "g-0"):
-            known, said = sources.explain("default", name)
+            known, said = debug.explain("default", name)
             assert known and said["leading"] is True
             assert "Insufficient cpu" in str(said), said
-        known, said = sources.explain("default", "none")
+        known, said = debug.explain("default", "none")
         assert (known, said["place"]) == (False, "unknown")
-        assert sources.explain_group("default", "g")[0]
-        assert not sources.explain_group("default", "none")[0]
+        assert debug.explain_group("default", "g")[0]
+        assert not debug.explain_group("default", "none")[0]
 
 
 async def test_without_a_batch_scheduler_groups_are_not_explained() -> None:
     async with embedded_cluster() as cluster, running(cluster) as process:
         await until(lambda: process.runtime.fast_path and process.runtime.fast_path.is_synced)
-        sources = process.runtime.sources()
-        assert sources.explain_group is None and sources.explain is not None
-        assert not sources.explain("default", "none")[0]
+        debug = process.runtime.sources().debug
+        assert debug is not None and debug.explain_group is None
+        assert not debug.explain("default", "none")[0]
 
 
 async def test_the_queue_and_the_cache_are_shown_with_one_more_than_is_asked_for() -> None:
@@ -46,19 +46,19 @@ async def test_the_queue_and_the_cache_are_shown_with_one_more_than_is_asked_for
             await cluster.add_pod(f"large-{number}", cpu="2")
         for number in range(3):
             await until(functools.partial(cluster.condition, f"large-{number}"))
-        sources = process.runtime.sources()
-        assert sources.queue is not None and sources.cache is not None
+        debug = process.runtime.sources().debug
+        assert debug is not None
         query = DebugQuery(limit=1)
-        for page in (sources.queue(query), sources.cache(query)):
+        for page in (debug.queue(query), debug.cache(query)):
             assert page.summary and len([*page.items]) == 2
 
 
 async def test_before_the_first_lists_nothing_is_explained_or_checked() -> None:
     async with embedded_cluster(disturb=forbids(NODES)) as cluster, running(cluster) as process:
         await until(lambda: process.runtime.fast_path)
-        sources = process.runtime.sources()
-        assert sources.explain is not None and sources.check is not None
+        debug = process.runtime.sources().debug
+        assert debug is not None
         with pytest.raises(NotReady):
-            sources.explain("default", "a")
+            debug.explain("default", "a")
         with pytest.raises(NotReady):
-            await sources.check()
+            await debug.check()

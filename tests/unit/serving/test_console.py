@@ -14,8 +14,8 @@ from structlog.testing import capture_logs
 
 from agent_scheduler.serving import console, pages
 from agent_scheduler.serving.authorization import Access
-from agent_scheduler.serving.http import HttpServer
 from agent_scheduler.serving.sources import TOKEN_HEADER, Sources
+from tests.support.http_servers import http_server
 from tests.support.scripted import eventually
 
 pytestmark = pytest.mark.real_time
@@ -56,7 +56,7 @@ def at_once(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 @asynccontextmanager
 async def served(figures: Figures, **more: Any) -> AsyncIterator[tuple[aiohttp.ClientSession, str]]:
     sources = Sources(metrics=lambda: (b"", "text/plain"), configuration=dict, console=figures)
-    server = HttpServer(sources, address="127.0.0.1", port=0, **more)
+    server = http_server(sources, address="127.0.0.1", port=0, **more)
     port = await server.start()
     try:
         async with aiohttp.ClientSession() as session:

@@ -26,12 +26,14 @@ from agent_scheduler.serving.sources import (
     TOKEN_HEADER,
     DebugPage,
     DebugQuery,
+    DebugSources,
     NotReady,
     ServingError,
     Sources,
 )
 from agent_scheduler.telemetry.metrics import Metrics
 from tests.support.embedded import until
+from tests.support.http_servers import http_server
 from tests.support.needed import ipv6_loopback
 from tests.support.scripted import Hang, answering
 from tests.unit.webhook.test_authority import made
@@ -55,14 +57,20 @@ class World:
         return Sources(
             metrics=self.metrics.exposition,
             configuration=lambda: {"workerCount": 2, "password": "hunter2"},
-            queue=self.queue,
-            cache=self.cache,
-            explain=self.explain,
-            explain_group=lambda namespace, name: (True, {"podgroup": f"{namespace}/{name}"}),
+            debug=DebugSources(
+                queue=self.queue,
+                places=("active", "backoff"),
+                cache=self.cache,
+                explain=self.explain,
+                explain_group=lambda namespace, name: (True, {"podgroup": f"{namespace}/{name}"}),
+                check=self.check,
+            ),
             live=(Check("loop", lambda: None if self.alive else "blocked"),),
             ready=(Check("sync", lambda: None if self.synced else "pods not listed yet"),),
-            places=("active", "backoff"),
         )
+
+    async def check(self) -> dict[str, Any]:
+        return {}
 
     def queue(self, query: DebugQuery) -> DebugPage:
         def pods() -> Iterator[dict[str, str]]:
@@ -105,7 +113,7 @@ class Client:
 
 @asynccontextmanager
 async def served(sources: Sources, **more: Any) -> AsyncIterator[Client]:
-    server = HttpServer(sources, address="127.0.0.1", port=0, **more)
+    server = http_server(sources, address="127.0.0.1", port=0, **more)
     port = await server.start()
     async with aiohttp.ClientSession() as session:
         yield Client(session, f"http://127.0.0.1:{port}")
@@ -231,9 +239,9 @@ async def test_only_reading_is_allowed(client: Client) -> None:
 
 @pytest.mark.parametrize("address", ["127.0.0.1", "::"])
 async def test_a_port_that_is_taken_is_told(world: World, address: str) -> None:
-    first = HttpServer(world.sources(), address=address, port=0)
+    first = http_server(world.sources(), address=address, port=0)
     port = first.listen()
-    server = HttpServer(world.sources(), address=address, port=port)
+    server = http_server(world.sources(), address=address, port=port)
     told = f"cannot serve on {address} port {port}: Address already in use$"
     with pytest.raises(ServingError, match=told):
         await server.start()
@@ -242,7 +250,7 @@ async def test_a_port_that_is_taken_is_told(world: World, address: str) -> None:
 
 
 async def test_what_is_asked_before_the_server_answers_is_answered_then(world: World) -> None:
-    server = HttpServer(world.sources(), address="127.0.0.1", port=0)
+    server = http_server(world.sources(), address="127.0.0.1", port=0)
     reader, writer = await asyncio.open_connection("127.0.0.1", server.listen())
     writer.write(b"GET /livez HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
     await writer.drain()
@@ -256,11 +264,11 @@ async def test_what_is_asked_before_the_server_answers_is_answered_then(world: W
 async def test_a_stopped_server_frees_its_port_whether_it_answered_or_not(
     world: World, answers: bool
 ) -> None:
-    first = HttpServer(world.sources(), address="127.0.0.1", port=0)
+    first = http_server(world.sources(), address="127.0.0.1", port=0)
     port = await first.start() if answers else first.listen()
     await first.stop()
     await first.stop()
-    second = HttpServer(world.sources(), address="127.0.0.1", port=port)
+    second = http_server(world.sources(), address="127.0.0.1", port=port)
     assert await second.start() == port
     await second.stop()
 
@@ -315,7 +323,7 @@ def test_a_certificate_that_cannot_be_read_is_told(world: World, tmp_path: Path)
 
 async def reached(world: World, address: str) -> set[str]:
     """The hosts at which a server with this address answers."""
-    server, found = HttpServer(world.sources(), address=address, port=0), set()
+    server, found = http_server(world.sources(), address=address, port=0), set()
     port = await server.start()
     async with aiohttp.ClientSession() as session:
         for host, written in (("127.0.0.1", "127.0.0.1"), ("::1", "[::1]")):

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from agent_scheduler.kube.reflector import WatchTimes
 from agent_scheduler.kube.transport import Response
 from agent_scheduler.objects.shard import NODE_SHARDS
 from agent_scheduler.shards import coordinator
@@ -76,7 +77,7 @@ async def coordinated(shared: SharedCluster, shard: str) -> AsyncIterator[tuple[
     noting: Any = Noting(shared, told)
     holders = Holders(noting, namespace="kube-system", lease_duration=15.0, fence=0.1, timing=timing())
     made = Coordinator(
-        noting, shard=shard, side=told, holders=holders, fence=0.1, observer=told, timing=timing()
+        noting, shard=shard, side=told, holders=holders, observer=told, timing=timing(), times=WatchTimes()
     )
     running = asyncio.create_task(made.run())
     try:

@@ -7,11 +7,11 @@ import io
 import orjson
 import pytest
 
+from agent_scheduler.binding.observer import Observer
 from agent_scheduler.config.reload import ReloadObserver
 from agent_scheduler.engine.queueing.entry import QueuedPodInfo
 from agent_scheduler.engine.queueing.record import QueueRecorder as Recorder
 from agent_scheduler.engine.state.nodeinfo import node_info
-from agent_scheduler.fastpath.observer import FastPathObserver as Observer
 from agent_scheduler.kube.bind import BindOutcome
 from agent_scheduler.kube.watch_events import Change, ChangeType
 from agent_scheduler.objects import wire

@@ -19,10 +19,13 @@ from agent_scheduler.engine.rules.fragmentation import Measure
 from agent_scheduler.engine.state.columns import CPU, MEMORY
 from agent_scheduler.engine.state.gpus import NO_GPUS, WHOLE, Indices, choose
 from agent_scheduler.engine.state.ledger import Ledger
+from agent_scheduler.engine.state.namespaces import Namespaces
 from agent_scheduler.engine.state.nodeinfo import node_info
+from agent_scheduler.engine.state.owners import Owners
 from agent_scheduler.engine.state.podclasses import PodClasses
 from agent_scheduler.engine.state.podinfo import PodInfo, PodReader
 from agent_scheduler.engine.state.targetworkload import TargetWorkload
+from agent_scheduler.engine.volumes.catalogue import Catalogue
 from agent_scheduler.objects import wire
 
 from ..harness.manifests import encode, given_node, pod_maker, template_of
@@ -57,8 +60,16 @@ class Decisions:
         self._chance = random.Random(seed)
         self.ledger = ledger = Ledger()
         self._workload = TargetWorkload()
-        handle = Handle(ledger, target_workload=self._workload)
-        profile = policy.profile(pods).seeing(ledger, Devices(), NativeGroups())
+        devices = Devices()
+        handle = Handle(
+            ledger,
+            namespaces=Namespaces(),
+            owners=Owners(),
+            catalogue=Catalogue(),
+            devices=devices,
+            target_workload=self._workload,
+        )
+        profile = policy.profile(pods).seeing(ledger, devices, NativeGroups())
         for spec in nodes:
             ledger.set_node(node_info(msgspec.json.decode(encode(given_node(spec)), type=wire.Node)))
         self._snapshot = Snapshot(ledger, handle)

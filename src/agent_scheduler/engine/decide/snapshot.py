@@ -35,9 +35,9 @@ class Hypothetical(Protocol):
 class Snapshot:
     """Columns as of change number `sequence`, and the rows that each refresh touched."""
 
-    def __init__(self, ledger: Ledger, handle: Handle | None = None) -> None:
+    def __init__(self, ledger: Ledger, handle: Handle) -> None:
         self._ledger = ledger
-        self.handle = handle or Handle(ledger)
+        self.handle = handle
         self.columns = Columns(ledger.columns.interns)
         self.sequence = 0
         #: The version of the set of counts: while it is unchanged, their columns are the same arrays.

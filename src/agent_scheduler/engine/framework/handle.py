@@ -44,18 +44,18 @@ class Handle:
         self,
         ledger: Ledger,
         *,
-        namespaces: Namespaces | None = None,
-        owners: Owners | None = None,
-        catalogue: Catalogue | None = None,
-        devices: Devices | None = None,
-        target_workload: TargetWorkload | None = None,
+        namespaces: Namespaces,
+        owners: Owners,
+        catalogue: Catalogue,
+        devices: Devices,
+        target_workload: TargetWorkload,
     ) -> None:
         self._ledger = ledger
-        self._namespaces = namespaces or Namespaces()
-        self._owners = owners or Owners()
-        self._catalogue = catalogue or Catalogue()
-        self._devices = devices or Devices()
-        self._target_workload = target_workload or TargetWorkload()
+        self._namespaces = namespaces
+        self._owners = owners
+        self._catalogue = catalogue
+        self._devices = devices
+        self._target_workload = target_workload
         self._read: dict[ObjectSource, int] = {}
         #: Kinds of pods that are counted. Weak: a kind that no view holds is no longer counted.
         self._kinds: WeakValueDictionary[tuple[tuple[PodMatch, ...], bool], PodsMatching] = (

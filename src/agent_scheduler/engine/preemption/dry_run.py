@@ -72,24 +72,28 @@ def select_candidate(candidates: Sequence[Candidate]) -> Candidate:
 NO_VICTIMS: Final = "No preemption victims found for incoming pod"
 
 
+class DryRunState(NamedTuple):
+    """The state that dry runs read. Columns are changed, and restored afterwards."""
+
+    ledger: Ledger
+    columns: Columns
+    pdbs: PDBs
+    nominations: Nominations
+
+
 class DryRun:
     """The dry run for one pod, on columns that are restored afterwards."""
 
     def __init__(
         self,
-        ledger: Ledger,
-        columns: Columns,
-        pdbs: PDBs,
-        nominations: Nominations,
+        state: DryRunState,
         *,
         pod: PodInfo,
         view: ClassView,
         against: Mapping[int, NominatedPods],
         victims: VictimsBelow,
     ) -> None:
-        self._ledger = ledger
-        self._columns = columns
-        self._pdbs = pdbs
+        self._ledger, self._columns, self._pdbs, nominations = state
         self._nominations = nominations
         self._pod = pod
         self._view = view

@@ -26,7 +26,7 @@ from ..decide.refusals import Diagnosis, fit_error
 from ..state.columns import NOBODY, Columns
 from ..state.ledger import Ledger
 from ..state.podinfo import PodInfo
-from .dry_run import Candidate, DryRun, select_candidate
+from .dry_run import Candidate, DryRun, DryRunState, select_candidate
 from .nominated import NO_NOMINATED, NominatedPods, Nominations
 from .pdbs import PDBs
 from .victims import PotentialVictims
@@ -96,10 +96,7 @@ class Evaluator:
         counts: dict[str, int] = {}
         if rows.size:
             search = DryRun(
-                self._ledger,
-                columns,
-                self._pdbs,
-                self._nominations,
+                DryRunState(self._ledger, columns, self._pdbs, self._nominations),
                 pod=pod,
                 view=view,
                 against=against,

@@ -15,7 +15,7 @@ from .entry import PodT
 class Nominator(Generic[PodT]):
     """Owns the nominations. Invariant: a pod is nominated to at most one node, and both maps agree."""
 
-    def __init__(self, *, is_pending: Callable[[str], bool] = lambda uid: True) -> None:
+    def __init__(self, *, is_pending: Callable[[str], bool]) -> None:
         """Create an empty nominator.
 
         `is_pending` returns whether a UID belongs to a pod that exists without a node, according to the watch.

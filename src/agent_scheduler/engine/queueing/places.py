@@ -140,24 +140,22 @@ class Places(Generic[PodT]):
         pre_enqueue: Mapping[str, Sequence[PreEnqueuePlugin]],
         settings: QueueSettings,
         recorder: QueueRecorder,
-        max_inflight_events: int,
         on_deadline: Callable[[], None],
-        pre_hints: bool,
     ) -> None:
         """Create empty places; arguments as for `SchedulingQueue`. Raises ValueError."""
         self._pre_enqueue = PreEnqueuePlugins(hint_maps=hint_maps, pre_enqueue=pre_enqueue, recorder=recorder)
         self._recorder = recorder
-        self._pre_hints = pre_hints
+        self._pre_hints = settings.pre_queueing_hints
         self.settings = settings
         self._on_deadline = on_deadline
         self.active: ActiveQueue[PodT] = ActiveQueue()
         self.backoff: BackoffQueue[PodT] = BackoffQueue(settings)
         self.unschedulable: UnschedulablePods[PodT] = UnschedulablePods(
-            hint_maps=hint_maps if pre_hints else {},
+            hint_maps=hint_maps if self._pre_hints else {},
             raised=lambda plugin, error: recorder.plugin_raised(plugin, PRE_HINT, error),
         )
         self.in_flight: InFlight[PodT] = InFlight(
-            max_events=max_inflight_events, forgotten=recorder.events_forgotten
+            max_events=settings.max_inflight_events, forgotten=recorder.events_forgotten
         )
         # Checked for every pod event of the watch, so the dicts are read without the classes around them.
         self._uids = (

@@ -1,7 +1,8 @@
 """The scheduling queue, after kube-scheduler's `PriorityQueue`: every pod that waits for a node.
 
-Synchronous and without locks, owned by one thread. It never waits: `pop` returns immediately, `on_ready` reports that
-another call may succeed, and `next_deadline` returns when a flush or the rest of a backlog (`go_on`) is due.
+Synchronous and without locks, owned by one thread. It never waits: `pop` returns immediately, the signal `ready`
+reports that another call may succeed, and `next_deadline` returns when a flush or the rest of a backlog (`go_on`) is
+due.
 
 Guarantees:
 - a pod is in exactly one of active, backoff, unschedulable (including gated) and in flight, by UID;
@@ -17,20 +18,30 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import Generic
+from typing import Generic, NamedTuple
 
 from ..events import events as ev
 from ..events.events import ClusterEvent
 from ..events.hints import HintMap
+from ..events.signals import Signal
 from .entry import PodT, QueuedPodInfo, pod_change_events
 from .nominator import Nominator
 from .places import ACTIVE, PendingCounts, Place, Places, PreEnqueuePlugin
-from .record import NullRecorder, QueueRecorder
+from .record import QueueRecorder
 from .requeue import IMMEDIATELY
 from .subqueues import QueueSettings
 from .waking import Waker
 
 _NONE: frozenset[str] = frozenset()
+
+
+class QueueSignals(NamedTuple):
+    """Calls by which the queue wakes the owner of the loop."""
+
+    #: Called once at the end of each call that made a pod poppable, and by `close`.
+    ready: Callable[[], None]
+    #: Called when `next_deadline` becomes earlier than its last answer.
+    deadline_moved: Callable[[], None]
 
 
 class QueueError(ValueError):
@@ -45,37 +56,28 @@ class SchedulingQueue(Generic[PodT]):
         *,
         clock: Callable[[], float],
         hint_maps: Mapping[str, HintMap],
-        pre_enqueue: Mapping[str, Sequence[PreEnqueuePlugin]] | None = None,
-        settings: QueueSettings | None = None,
-        max_inflight_events: int = 10_000,
-        pre_queueing_hints: bool = True,
-        on_ready: Callable[[], None] = lambda: None,
-        on_deadline: Callable[[], None] = lambda: None,
-        recorder: QueueRecorder | None = None,
-        is_pending: Callable[[str], bool] = lambda uid: True,
+        pre_enqueue: Mapping[str, Sequence[PreEnqueuePlugin]],
+        settings: QueueSettings,
+        signals: QueueSignals,
+        recorder: QueueRecorder,
+        is_pending: Callable[[str], bool],
     ) -> None:
         """Create a queue for the profiles in `hint_maps`; `pre_enqueue` is by profile, too.
 
-        `clock` returns seconds and never decreases. `max_inflight_events`: see `InFlight`. `pre_queueing_hints` is
-        whether plugins' pre-hints are asked; without them every event reaches all pods that its plugins refused, which
-        costs more and wakes the same pods. `on_ready` is called once at the end of each call that made a pod poppable,
-        and by `close`; `on_deadline` when `next_deadline` becomes earlier than its last answer. `is_pending` returns
-        whether the pod of a UID exists without a node, according to the watch. Raises ValueError for an unknown
-        profile.
+        `clock` returns seconds and never decreases. `is_pending` returns whether the pod of a UID exists without a
+        node, according to the watch. Raises ValueError for an unknown profile.
         """
         self._clock = clock
         self.hint_maps = dict(hint_maps)
-        self._on_ready = on_ready
-        self._recorder: QueueRecorder = NullRecorder() if recorder is None else recorder
+        self._on_ready = signals.ready
+        self._recorder = recorder
         self._is_pending = is_pending
         self.places: Places[PodT] = Places(
             hint_maps=self.hint_maps,
-            pre_enqueue=pre_enqueue or {},
-            settings=QueueSettings() if settings is None else settings,
-            recorder=self._recorder,
-            max_inflight_events=max_inflight_events,
-            on_deadline=on_deadline,
-            pre_hints=pre_queueing_hints,
+            pre_enqueue=pre_enqueue,
+            settings=settings,
+            recorder=recorder,
+            on_deadline=signals.deadline_moved,
         )
         # Read in every turn of the loop, so the dict is read without the class around it.
         self._active = self.places.active.uids()
@@ -84,14 +86,14 @@ class SchedulingQueue(Generic[PodT]):
             places=self.places,
             hint_maps=self.hint_maps,
             clock=clock,
-            recorder=self._recorder,
-            pre_hints=pre_queueing_hints,
-            on_ready=on_ready,
-            on_backlog=on_deadline,
+            recorder=recorder,
+            pre_hints=settings.pre_queueing_hints,
+            on_ready=signals.ready,
+            on_backlog=signals.deadline_moved,
         )
         self.nominator: Nominator[PodT] = Nominator(is_pending=is_pending)
-        #: Called with a pod whose nomination ended, in addition to waking the pods of this queue.
-        self.given_up: Callable[[PodT], object] = lambda pod: None
+        #: The nomination of this pod ended, and the pods of this queue are woken.
+        self.given_up: Signal[[PodT]] = Signal()
         self.closed = False
 
     def reconfigure(
@@ -183,7 +185,7 @@ class SchedulingQueue(Generic[PodT]):
     def burst(self) -> AbstractContextManager[None]:
         """Return a context in which events are collected, then applied to the pool together at its end.
 
-        `on_ready` is called once, and repeated equal changes are evaluated once. The same pods are woken as without it;
+        `ready` is called once, and repeated equal changes are evaluated once. The same pods are woken as without it;
         `move_all` returns 0 meanwhile. Bursts may be nested.
         """
         return self.waker
@@ -307,7 +309,7 @@ class SchedulingQueue(Generic[PodT]):
         self._recorder.scheduled(entry.attempts, waited, entry.was_flushed)
 
     def close(self) -> None:
-        """Make `pop` return None from now on; calls `on_ready` to wake a waiting caller."""
+        """Make `pop` return None from now on; calls `ready` to wake a waiting caller."""
         self.closed = True
         self._on_ready()
 

@@ -132,7 +132,7 @@ class ActiveQueue(EntryHeap[PodT]):
 
 
 class QueueSettings(Struct, frozen=True, kw_only=True):
-    """Settings of the queue in seconds, except `max_urgent_retries`. Raises ValueError for an invalid setting."""
+    """Settings of the queue; durations are in seconds. Raises ValueError for an invalid setting."""
 
     initial_backoff: float = 1.0
     #: 0 disables backoff.
@@ -144,6 +144,11 @@ class QueueSettings(Struct, frozen=True, kw_only=True):
     max_in_unschedulable: float = 300.0
     #: See `SchedulingQueue.requeue_urgent`.
     max_urgent_retries: int = 5
+    #: The limit of kept events; see `InFlight`. A queue reads this and the next setting only once, when it is made.
+    max_inflight_events: int = 10_000
+    #: Whether plugins' pre-hints are asked. Without them every event reaches all pods that its plugins refused, which
+    #: costs more and wakes the same pods.
+    pre_queueing_hints: bool = True
 
     def __post_init__(self) -> None:
         for name in ("initial_backoff", "backoff_window", "max_in_unschedulable"):

@@ -42,13 +42,11 @@ def wanted_next(session: Session, job: JobInfo) -> Sequence[TaskInfo]:
     """Return the pending tasks that the job can only use together.
 
     They are the tasks missing for the minimums of the job or of its next sub-group, otherwise the next single task.
-    Tasks with other gates than the queue's, and tasks without requests, are left out.
+    Tasks with gates that the scheduler does not remove, and tasks without requests, are left out.
     """
     tiers = session.tiers
     may_be_lent = [
-        task
-        for task in job.by_status[TaskStatus.PENDING].values()
-        if not task.best_effort and (not task.gated or task.only_queue_gate)
+        task for task in job.by_status[TaskStatus.PENDING].values() if not task.best_effort and task.gets_free
     ]
     # Members without a gate come before members with the gate of their queue, and in both sets those with room kept in
     # the queue come first, since the queue may refuse the others.

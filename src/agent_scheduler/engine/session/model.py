@@ -126,6 +126,11 @@ class TaskInfo:
         return self.pod.batch is not None and self.pod.batch.gate_managed
 
     @property
+    def gets_free(self) -> bool:
+        """Whether it has no gate, or only that of its queue, and the scheduler may remove it."""
+        return not self.gated or (self.only_queue_gate and self.gate_managed)
+
+    @property
     def preemptable(self) -> bool:
         """Whether it may be evicted for other jobs."""
         return self.pod.batch is None or self.pod.batch.preemptable

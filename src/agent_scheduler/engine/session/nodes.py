@@ -58,7 +58,7 @@ class SessionNodes:
         trial: Trial,
         shared: Shared | None = None,
         *,
-        nominations: Nominations | None = None,
+        nominations: Nominations,
         scheduler_name: str = "",
     ) -> None:
         """Evaluate the nodes of `snapshot`, on `trial`, which belongs to it and has been reset.

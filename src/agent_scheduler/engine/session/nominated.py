@@ -21,8 +21,8 @@ from .fit import FitErrors, fit_message
 class Nominated:
     """The nominated pods at the opening of the session, by row. Owner: the session's nodes."""
 
-    def __init__(self, nominations: Nominations | None, rows: Mapping[str, int], scheduler_name: str) -> None:
-        """Read `nominations`; without them no room is left. `rows` maps nodes to rows.
+    def __init__(self, nominations: Nominations, rows: Mapping[str, int], scheduler_name: str) -> None:
+        """Read `nominations`; `rows` maps nodes to rows.
 
         `scheduler_name` is that of the session's own pods.
         """
@@ -30,10 +30,9 @@ class Nominated:
         #: The UIDs of nominated pods that the session has placed itself.
         self.placed: set[str] = set()
         self._by_row: dict[int, NominatedPods] = {}
-        if nominations is not None:
-            for node_name, pods in nominations.beside(scheduler_name).items():
-                if node_name in rows:
-                    self._by_row[rows[node_name]] = pods
+        for node_name, pods in nominations.beside(scheduler_name).items():
+            if node_name in rows:
+                self._by_row[rows[node_name]] = pods
 
     def on(self, row: int, pod: PodInfo) -> NominatedPods:
         """Return the nominated pods on a row to which `pod` has to leave room."""
@@ -52,11 +51,11 @@ class Nominated:
     def taken(self, pod: PodInfo, view: ClassView, columns: Columns) -> Sequence[int]:
         """Return the rows that all filters accept, but that have no room beside the nominated pods."""
         against = self._against(pod)
-        return self._nominations.taken(pod, view, columns, against) if against and self._nominations else ()
+        return self._nominations.taken(pod, view, columns, against) if against else ()
 
     def why_not(self, pod: PodInfo, view: ClassView, columns: Columns) -> FitErrors | None:
         """Return why no node is feasible beside the nominated pods; None if they are not the reason."""
-        if self._nominations is None or view.rejection is not None or not self.taken(pod, view, columns):
+        if view.rejection is not None or not self.taken(pod, view, columns):
             return None
         found = self._nominations.refused(pod, view, columns, self._against(pod))
         nodes = int(np.count_nonzero(columns.present[: columns.size]))

@@ -105,8 +105,8 @@ class Session:
         evictor: Evictor,
         uid: str,
         now: str = "",
-        book: QuotaBook | None = None,
-        promises: Promises | None = None,
+        book: QuotaBook | None,
+        promises: Promises | None,
     ) -> None:
         """Create a session; `run` opens it.
 

@@ -11,7 +11,7 @@ Upstream design: `docs/design/scheduling-gates-queue-admission.md` of Volcano.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -63,11 +63,22 @@ class GateStatus(NamedTuple):
     before: tuple[str, ...]
 
 
-#: Receives a gang, its gated members and the UIDs of admitted pods. Returns None if the gang lacks members.
-Choose = Callable[[GroupKey, Collection[PodInfo], Collection[str]], GatedMembers | None]
+#: Receives a gang, its gated members and the UIDs of pods that are admitted or placed. Returns None if the gang lacks
+#: members.
+Choose = Callable[[GroupKey, Collection[PodInfo], Container[str]], GatedMembers | None]
 
 
-def _alone(_key: GroupKey, members: Collection[PodInfo], _has: Collection[str]) -> GatedMembers:
+class PodsWithRoom:
+    """The UIDs of pods that are admitted or placed."""
+
+    def __init__(self, *books: Container[str]) -> None:
+        self._books = books
+
+    def __contains__(self, uid: object) -> bool:
+        return any(uid in book for book in self._books)
+
+
+def each_alone(_key: GroupKey, members: Collection[PodInfo], _has: Container[str]) -> GatedMembers:
     """Return a choice by which each pod is admitted by itself, if gangs are unknown."""
     return GatedMembers((), sorted(members, key=turn_of_pod))
 
@@ -80,26 +91,20 @@ class GatedPods:
     gang is a choice of members that are all held.
     """
 
-    def __init__(self, usage: QueueUsage) -> None:
+    def __init__(self, usage: QueueUsage, choose: Choose, *, asks_queues: bool) -> None:
         self._usage = usage
+        self.events = usage.events
         #: Returns the members of a gang to admit together.
-        self.choose: Choose = _alone
-        #: Called when `admit` has something to do.
-        self.on_due: Callable[[], object] = lambda: None
-        #: Called with pods whose gate must be removed now.
-        self.on_admitted: Callable[[Sequence[PodInfo]], object] = lambda pods: None
-        #: Called, if this process admits pods, with pods that begin to wait for room in their queue, and the reason.
-        self.on_held: Callable[[Sequence[PodInfo], str], object] = lambda pods, why: None
-        #: Called with each pod whose reservation has ended, for any reason.
-        self.on_reservation_ended: Callable[[PodInfo], object] = lambda pod: None
+        self.choose = choose
         #: Whether this process admits pods; at most one process of a cluster does.
         self.admits = False
         #: Whether queues are checked. If not, the gate is removed from every pod at once, and none is reserved.
-        self.asks_queues = True
+        self.asks_queues = asks_queues
         #: UID -> pod whose only gate is that of its queue.
         self.held: dict[str, PodInfo] = {}
         #: UID -> admitted pod that is not known to be on a node; assumed pods are among them.
         self.reserved: dict[str, PodInfo] = {}
+        self._with_room = PodsWithRoom(self.reserved, usage.placements)
         #: UID -> the message to report, for pods without a node whose reservation was released. Such a pod competes for
         #: the queue like a pod that never had the gate, and is no reason to add nodes.
         self.given_back: dict[str, str] = {}
@@ -113,7 +118,7 @@ class GatedPods:
         self._chosen: dict[str, _Chosen] = {}
         #: Gang -> names under which its members wait, in the order of their addition.
         self._waits_as: dict[GroupKey, dict[str, None]] = {}
-        #: UID of a held pod -> the queue for which `on_held` was called last.
+        #: UID of a held pod -> the queue for which `events.held` was called last.
         self._told: dict[str, str] = {}
 
     # ---- pods
@@ -161,7 +166,7 @@ class GatedPods:
         # counted for the minimum.
         self.group_changed(_gang_of(pod))
         self._usage.unreserve(uid)
-        self.on_reservation_ended(pod)
+        self.events.reservation_ended(pod)
 
     def _unhold(self, uid: str) -> None:
         pod = self.held.pop(uid, None)
@@ -208,7 +213,7 @@ class GatedPods:
 
     def _decide_anew(self, key: GroupKey) -> None:
         if not self._due:
-            self.on_due()
+            self.events.gates_due()
         self._due.add(key)
 
     def _forget_choices(self, key: GroupKey) -> None:
@@ -240,7 +245,7 @@ class GatedPods:
                 self._tell(key)
 
     def _tell(self, key: GroupKey) -> None:
-        """Call `on_held` for waiting pods of a gang, once per pod and queue.
+        """Call `events.held` for waiting pods of a gang, once per pod and queue.
 
         Otherwise a queue that stays full would cause repeated reports for all of its waiting pods.
         """
@@ -263,14 +268,14 @@ class GatedPods:
     def _tell_of(self, new: Sequence[PodInfo], queue: str, why: str, together: int) -> None:
         """Report new waiting pods; `together` is the number of pods that wait together, with those reported before."""
         self._told.update((pod.uid, queue) for pod in new)
-        self.on_held(new, f"{why}, for {together} pods together" if together > 1 else why)
+        self.events.held(new, f"{why}, for {together} pods together" if together > 1 else why)
 
     def _put(self, key: GroupKey, members: Mapping[str, PodInfo]) -> None:
         """Let members of a gang wait for their queue, or admit them if they need not wait."""
         if self.asks_queues:
-            choice = self.choose(key, members.values(), self.reserved.keys())
+            choice = self.choose(key, members.values(), self._with_room)
         else:
-            choice = _alone(key, members.values(), ())
+            choice = each_alone(key, members.values(), ())
         usage = self._usage
         if choice is None:
             if self.asks_queues and key.name not in members and usage.promises.is_unseen(key):
@@ -357,7 +362,7 @@ class GatedPods:
                 del self._waits_as[key]
             if others_follow:
                 self._decide_anew(key)
-        self.on_admitted(admitted)
+        self.events.admitted(admitted)
 
     # ---- questions
 
@@ -410,7 +415,7 @@ class GatedPods:
             return "this process does not remove gates"
         if self._waits_as.get(key):
             return "its gang's minimum comes first"
-        if self.choose(key, self._gangs[key].values(), self.reserved.keys()) is None:
+        if self.choose(key, self._gangs[key].values(), self._with_room) is None:
             if key.name in self._gangs[key]:
                 return "its workload's group is about to be made"
             return f"group {key.text} does not exist, or has not its minimum of members"

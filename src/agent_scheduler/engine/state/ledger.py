@@ -19,10 +19,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 from operator import add, sub
+from typing import Final
 
 import numpy as np
 
 from .columns import CPU, MEMORY, NO_PORTS, Amounts, Columns, Ints
+from .gatedpods import Choose, each_alone
 from .gpus import ANNOTATION as GPU_INDEX
 from .gpus import NO_GPUS, Indices, choose, text_of, without
 from .gpus import RESOURCE as GPU
@@ -31,7 +33,7 @@ from .nodeinfo import Largest, NodeInfo, same_for_scheduling
 from .podclass import PodClass
 from .podcounts import PodsMatching, TermIndex
 from .podinfo import Placement, PodInfo
-from .queueusage import QueueUsage
+from .queueusage import QueueUsage, UsageSettings
 from .rowlog import RowLog
 from .volumeusage import VolumeUse
 
@@ -42,10 +44,14 @@ _LOG_LIMIT = 1 << 16
 _CHANGES_KEPT = 1024
 
 
+_QUEUES_ALONE: Final = UsageSettings()
+
+
 class Ledger:
     """Owns placements, nodes and their columns. Single-threaded: call it only between awaits of one event loop."""
 
-    def __init__(self) -> None:
+    def __init__(self, usage: UsageSettings = _QUEUES_ALONE, choose: Choose = each_alone) -> None:
+        """Create an empty ledger; `usage` and `choose` are for its account of queues."""
         self.columns = Columns(Interns())
         #: UID -> placement, including pods on nodes that are unknown so far, which have no row.
         self.placements: dict[str, Placement] = {}
@@ -76,7 +82,7 @@ class Ledger:
         #: The volumes of the pods in `placements`.
         self.volume_use = VolumeUse()
         #: The usage of queues by the pods in `placements`.
-        self.usage = QueueUsage(self.placements)
+        self.usage = QueueUsage(self.placements, usage, choose)
 
     # ---- nodes
 

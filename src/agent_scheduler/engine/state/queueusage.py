@@ -8,7 +8,8 @@ nothing is counted.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Final, NamedTuple
 
 from agent_scheduler.objects.batch import DEFAULT_QUEUE, Queue
 
@@ -21,15 +22,30 @@ from ..quotas.vector import Total, Vector, add_to, of_requests, take_from
 from ..quotas.waiting import QuotaWaitingPods, Wanted
 from .asks import turn_of_pod
 from .batchinfo import GroupKey
-from .gatedpods import GatedPods
+from .gatedpods import Choose, GatedPods, each_alone
 from .keptroom import KeptRoom
 from .podclass import PodClass
 from .podinfo import Placement, PodInfo
 from .promises import Promises
+from .queueevents import QueueEvents
 from .wantingpods import WantingGang, WantingPods
 
 #: The maximum number of classes whose vector is cached.
 _KEPT = 1024
+
+
+class UsageSettings(NamedTuple):
+    """The settings of the account of queues."""
+
+    #: The names of the batch scheduler.
+    batch_schedulers: Collection[str] = ()
+    #: The queue of its pods that name none.
+    default_queue: str = DEFAULT_QUEUE
+    #: Whether queues are checked. If not, the gate is removed from every pod at once, and none is reserved.
+    asks_queues: bool = True
+
+
+_DEFAULTS: Final = UsageSettings()
 
 
 class QueueUsage:
@@ -40,26 +56,24 @@ class QueueUsage:
     queue, and those for which an earlier process or an eviction keeps room. Promises to groups have entries too.
     """
 
-    def __init__(self, placements: Mapping[str, Placement]) -> None:
-        """Count the placements in `placements`, a live map by UID."""
-        self._placements = placements
-        #: Called with pods that may try again because their queues have room: as many as fit together.
-        self.on_room: Callable[[Sequence[str]], object] = lambda uids: None
-        #: Called with pods of sessions that report `Unschedulable` and whose queue no longer has room for them.
-        self.on_not_taken: Callable[[Collection[str]], object] = lambda uids: None
-        #: Called when queues have room that no event of a pod reports: a pod's reservation was released, the rest of a
-        #: group's promise ended, or pods changed their queue with their group or namespace.
-        self.on_unreserved: Callable[[], object] = lambda: None
-        #: Called when the usage of queues by placed pods may have changed.
-        self.on_held: Callable[[], object] = lambda: None
-        #: Called when `active` has changed.
-        self.on_active: Callable[[], object] = lambda: None
+    def __init__(
+        self,
+        placements: Mapping[str, Placement],
+        settings: UsageSettings = _DEFAULTS,
+        choose: Choose = each_alone,
+    ) -> None:
+        """Count the placements in `placements`, a live map by UID.
+
+        `choose` returns the members of a gang to admit together.
+        """
+        self.placements = placements
+        self.events = QueueEvents()
         #: The names of the batch scheduler, and the queue of its pods that name none.
-        self.batch_schedulers: Collection[str] = ()
-        self.default_queue = DEFAULT_QUEUE
+        self.batch_schedulers = settings.batch_schedulers
+        self.default_queue = settings.default_queue
         self.book = QuotaBook()
         self.waiting = QuotaWaitingPods()
-        self.gated = GatedPods(self)
+        self.gated = GatedPods(self, choose, asks_queues=settings.asks_queues)
         self.promises = Promises(self)
         self.kept = KeptRoom(self)
         #: Namespace -> the queue of its pods that name none.
@@ -117,14 +131,14 @@ class QueueUsage:
         for uid in told:
             self.waiting.remove(uid)
         if told:
-            self.on_room(told)
+            self.events.room(told)
 
     def _queues_changed(self, *, recount: bool) -> None:
         """Update all state that depends on queues; `recount` if a queue may have begun or stopped to accept pods."""
         was_active, self.active = self.active, bool(self.book)
         if self.active and not was_active:
             self.wanting.look_at_all_again()
-            for placement in self._placements.values():
+            for placement in self.placements.values():
                 self._count(placement)
             self._reserve_all()
         elif not self.active:
@@ -134,7 +148,7 @@ class QueueUsage:
             self._others.clear()
             self._held_by_others.clear()
         if self.active != was_active:
-            self.on_active()
+            self.events.active_changed()
         elif recount:
             self._reserve_all()
             self.gated.decide_all_anew()
@@ -151,7 +165,7 @@ class QueueUsage:
             self._namespaces[name] = queue
         else:
             del self._namespaces[name]
-        self._recount(each for each in self._placements.values() if each.pod.namespace == name)
+        self._recount(each for each in self.placements.values() if each.pod.namespace == name)
         return True
 
     def set_group(self, key: GroupKey, queue: str | None, members: Collection[str]) -> None:
@@ -166,10 +180,12 @@ class QueueUsage:
         else:
             self._groups[key] = queue
             self._expected.discard(key)
-        self._recount(self._placements[uid] for uid in members if uid in self._placements)
+        self._recount(self.placements[uid] for uid in members if uid in self.placements)
 
     def set_native_group(self, key: GroupKey, *, exists: bool) -> None:
-        """Set whether a Kubernetes PodGroup exists."""
+        """Handle a Kubernetes PodGroup that was added or changed, or that no longer `exists`."""
+        # Do this before members release their room, since gated ones would be admitted to it.
+        self.gated.group_changed(key)
         if exists == (key in self._native):
             return
         if exists:
@@ -181,7 +197,7 @@ class QueueUsage:
             self.reserve(pod)
         if members:
             self.call()
-            self.on_unreserved()
+            self.events.unreserved()
 
     def _recount(self, placements: Iterable[Placement]) -> None:
         """Count these placements and all waiting pods again, since their queues may have changed."""
@@ -192,7 +208,7 @@ class QueueUsage:
             self._reserve_all()
             self._ask_again()
             self.call()
-            self.on_unreserved()
+            self.events.unreserved()
             self._ask_who_wants_nodes()
 
     def wants_node(self, pod: PodInfo, *, nominated: bool, together: WantingGang | None = None) -> None:
@@ -217,18 +233,18 @@ class QueueUsage:
         of_sessions = [uid for uid in told if self.wanting.scheduler_of(uid) in self.batch_schedulers]
         others = [uid for uid in told if uid not in of_sessions] if of_sessions else [*told]
         if others:
-            self.on_room(others)
+            self.events.room(others)
         if of_sessions:
-            self.on_not_taken(of_sessions)
+            self.events.not_taken(of_sessions)
 
     def _ask_again(self) -> None:
         over, self._over = self._over, {}
         if over:
-            self.on_room([*over])
+            self.events.room([*over])
         self.gated.decide_all_anew()
         asks = self.promises.step_aside()
         if self.waiting:
-            self.on_room(self.waiting.all())
+            self.events.room(self.waiting.all())
         self.promises.come_again(asks)
 
     def _reserve_all(self) -> None:
@@ -273,7 +289,7 @@ class QueueUsage:
         ):
             self.holds_more(queue)
         if not is_counted_so or before is None or before.standing is not Standing.BOUND:
-            self.on_held()
+            self.events.usage_changed()
         return frees or (before is not None and not is_counted_so)
 
     def _no_more_called(self, uid: str, queue: str) -> bool:
@@ -325,7 +341,7 @@ class QueueUsage:
         waits_for = self.waiting.queue_of(pod.uid)
         if waits_for and waits_for != queue:
             self.waiting.remove(pod.uid)
-            self.on_room([pod.uid])
+            self.events.room([pod.uid])
 
     def _expect_group(self, pod: PodInfo) -> None:
         """Keep the room of a pod that has come to name a group until the group is observed, or other pods take it."""
@@ -345,7 +361,7 @@ class QueueUsage:
             self.reserve(pod)
         self._set_other(uid, None)
         self.call()
-        self.on_held()
+        self.events.usage_changed()
 
     def uncount(self, uid: str) -> None:
         """Remove the entry of a pod, and return its part to the promise of its group.
@@ -361,29 +377,29 @@ class QueueUsage:
 
     def stand_by(self, pod: PodInfo) -> None:
         """Count a pod of a reserved stage while its status nominates a node, until it is placed."""
-        if self.kept.see(pod, is_placed=pod.uid in self._placements):
+        if self.kept.see(pod, is_placed=pod.uid in self.placements):
             self._not_kept([pod.uid])
 
     def claim(self, pods: Iterable[PodInfo]) -> None:
         """Set the pods of the batch scheduler for which victims are leaving nodes."""
-        over = self.kept.claim(pods, self._placements)
+        over = self.kept.claim(pods, self.placements)
         if over:
             self._not_kept(over)
 
     def _not_kept(self, uids: Iterable[str]) -> None:
         """Stop counting pods whose room is no longer kept, unless they are reserved or placed."""
         for uid in uids:
-            if uid not in self.gated.keeping and uid not in self._placements:
+            if uid not in self.gated.keeping and uid not in self.placements:
                 self.uncount(uid)
         self.call()
-        self.on_unreserved()
+        self.events.unreserved()
 
     # ---- gates
 
     def reserve(self, pod: PodInfo) -> None:
         """Count a pod that was admitted past the gate of its queue, if it is not placed."""
         queue = self.keeping_queue(pod)
-        if not (self.active and self.gated.asks_queues) or pod.uid in self._placements:
+        if not (self.active and self.gated.asks_queues) or pod.uid in self.placements:
             return
         before = self.book.entry(pod.uid)
         if queue:
@@ -401,12 +417,12 @@ class QueueUsage:
 
     def unreserve(self, uid: str) -> None:
         """Stop counting a pod, unless it is placed or its room is kept for another reason."""
-        if uid not in self._placements:
+        if uid not in self.placements:
             if not self.kept.count(uid):
                 self.uncount(uid)
             self.wanting.look_again(uid)
             self.call()
-            self.on_unreserved()
+            self.events.unreserved()
 
     def wait_for(self, name: str, wanted: Wanted, first: PodInfo) -> None:
         """Let the pods under this name wait for `wanted` in their queues, with the turn of the pod `first`."""
@@ -418,7 +434,7 @@ class QueueUsage:
     def state_of(self, pod: PodInfo) -> QuotaState:
         """Return the state of the pod in the account of queues."""
         uid = pod.uid
-        if uid in self._placements or uid in self.kept.pods:
+        if uid in self.placements or uid in self.kept.pods:
             return QuotaState.STANDS_BY if pod.stands_by else QuotaState.PLACED
         if uid in self.gated.held:
             return QuotaState.GATED
@@ -481,7 +497,7 @@ class QueueUsage:
     def full(self, pod: PodInfo) -> Shortfall | None:
         """Return why the pod's queue, or an ancestor, has no room for it; None if all have.
 
-        Without room, the pod waits until `on_room` is called with it.
+        Without room, the pod waits until `events.room` is called with it.
         """
         queue = self.queue_of(pod)
         vector = self._vector(pod.cls)
@@ -586,7 +602,7 @@ class QueueUsage:
             self.gated.room_came()
             over, self._over = self._over, {}
             if over:
-                self.on_room([*over])
+                self.events.room([*over])
             groups = {name for name, _ in found if self.promises.waits_as(name)}
             again = self.promises.let_in([name for name, _ in found if name in groups])
             gated = [name for name, _ in found if self.gated.waits_as(name)]
@@ -595,7 +611,7 @@ class QueueUsage:
             called = {uid: queue for uid, queue in found if uid not in groups and uid not in gated}
             if called:
                 self._called.update(called)
-                self.on_room([*called])
+                self.events.room([*called])
             if again:
                 fallen.update(again)
                 self.call()
@@ -612,7 +628,7 @@ class QueueUsage:
         self._over.pop(uid, None)
         self.wanting.drop(uid)
         self.gated.drop(uid)
-        if self.kept.drop(uid) and uid not in self._placements:
+        if self.kept.drop(uid) and uid not in self.placements:
             self.uncount(uid)
         self.waiting.remove(uid)
         self.unplaced(uid)

@@ -23,6 +23,7 @@ from agent_scheduler.engine.framework.plugin import (
 from agent_scheduler.engine.state.columns import Bools, Columns, Rows
 from agent_scheduler.engine.state.podclass import PodClass
 from tests.support.engine import PACK, SPREAD, World, node
+from tests.support.handles import handle_of
 from tests.support.terms import beside, pod_term, preferring, spread, term
 
 IN_ZONE = term("zone", "a")
@@ -54,7 +55,7 @@ class WithoutAmounts:
 def test_plugins_read_amounts_just_if_they_say_so(profile: Profile) -> None:
     world = World(node("n", labels={"zone": "a"}))
     world.place("n", **SPECS[4])
-    handle = Handle(world.ledger)
+    handle = handle_of(world.ledger)
     read = set()
     plugins: list[Filter | Score] = [*every_filter(profile), *(each.plugin for each in profile.scores)]
     for spec in SPECS:

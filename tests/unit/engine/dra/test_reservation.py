@@ -30,7 +30,6 @@ from agent_scheduler.engine.dra.reservation import (
     reserve,
     to_deallocate,
 )
-from agent_scheduler.engine.framework.handle import Handle
 from agent_scheduler.engine.state.batchinfo import GroupKey
 from agent_scheduler.engine.state.extended import ContainerNeed, ExtendedNeeds, needs_of
 from agent_scheduler.engine.state.ledger import Ledger
@@ -51,6 +50,7 @@ from tests.support.devices import (
     wanted,
 )
 from tests.support.engine import node, pod_json, read_pod
+from tests.support.handles import handle_of
 
 POD = PodRef("default", "p", "uid-p")
 
@@ -354,17 +354,17 @@ def test_an_annotation_of_another_value_is_none() -> None:
 
 def test_pods_that_ask_for_the_same_are_one_class_and_plain_ones_stay_what_they_are() -> None:
     devices = gpus("a")
-    handle = Handle(Ledger(), devices=devices)
+    handle = handle_of(Ledger(), devices=devices)
     one, two, more = asking("one"), asking("two"), asking("more", 2)
     plain = read_pod(pod_json("plain", requests={"cpu": "1"}), CLASSES)
     assert one.cls is not handle.class_of(one) is handle.class_of(two) is not handle.class_of(more)
     assert plain.extended is None and handle.class_of(plain) is plain.cls
-    unnamed = Handle(Ledger(), devices=books(class_of("gpu")))
+    unnamed = handle_of(Ledger(), devices=books(class_of("gpu")))
     assert unnamed.class_of(one) is one.cls
 
 
 def test_pods_whose_containers_ask_otherwise_for_the_same_are_two_classes() -> None:
-    handle = Handle(Ledger(), devices=gpus("a"))
+    handle = handle_of(Ledger(), devices=gpus("a"))
     resources = {"resources": {"requests": {GPU: "1"}}}
     together = asking("together", 2, initContainers=[])
     apart = read_pod(

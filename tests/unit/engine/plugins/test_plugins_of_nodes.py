@@ -30,6 +30,7 @@ from agent_scheduler.engine.state.nodeinfo import node_change_events, same_for_s
 from agent_scheduler.engine.state.podinfo import PodInfo
 from agent_scheduler.objects.wire import Taint, Toleration
 from tests.support.engine import PACK, SPREAD, World, node, wakes
+from tests.support.handles import handle_of
 
 TAINT = {"key": "k", "effect": "NoSchedule"}
 OTHER = {"key": "other", "effect": "NoExecute"}
@@ -227,7 +228,7 @@ def test_a_node_that_joins_or_leaves_is_seen_as_one_that_has_changed() -> None:
     ledger = Ledger()
     for name in ("n0", "n1"):
         ledger.set_node(node(name))
-    snapshot = Snapshot(ledger)
+    snapshot = Snapshot(ledger, handle_of(ledger))
     before, respecified = list(ledger.columns.version), snapshot.respecified.end
     joined, left, other = membership.set(frozenset({"n1"}))
     assert (joined, left) == ({"n1"}, {"n0"}) and not other

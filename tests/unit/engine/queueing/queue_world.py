@@ -11,8 +11,9 @@ from agent_scheduler.engine.events import events as ev
 from agent_scheduler.engine.events.hints import ClusterEventWithHint, HintMap, QueueingHint
 from agent_scheduler.engine.queueing.entry import QueuedPodInfo
 from agent_scheduler.engine.queueing.places import Place
-from agent_scheduler.engine.queueing.queue import SchedulingQueue
+from agent_scheduler.engine.queueing.queue import QueueSignals, SchedulingQueue
 from agent_scheduler.engine.queueing.views import PodView, page
+from tests.support.queues import scheduling_queue
 
 PROFILE = "agent-scheduler"
 
@@ -173,12 +174,11 @@ class World:
         self.when_ready: Callable[[], None] = lambda: None
         self.not_pending: set[str] = set()
         registered = {"foo": [on(ev.NODE_ADD)]} if plugins is None else plugins
-        self.queue: SchedulingQueue[Pod] = SchedulingQueue(
+        self.queue: SchedulingQueue[Pod] = scheduling_queue(
+            {PROFILE: HintMap(registered)},
             clock=self.clock,
-            hint_maps={PROFILE: HintMap(registered)},
             pre_enqueue={PROFILE: gates},
-            on_ready=self._on_ready,
-            on_deadline=self._on_deadline,
+            signals=QueueSignals(ready=self._on_ready, deadline_moved=self._on_deadline),
             recorder=self.recorder,
             is_pending=lambda uid: uid not in self.not_pending,
             **settings,

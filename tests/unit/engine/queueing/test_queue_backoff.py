@@ -10,6 +10,7 @@ import pytest
 from agent_scheduler.engine.events import events as ev
 from agent_scheduler.engine.queueing.queue import SchedulingQueue
 from agent_scheduler.engine.queueing.subqueues import QueueSettings
+from tests.support.queues import scheduling_queue
 
 from .queue_world import Gate, World, gated_world, on, pod
 
@@ -218,7 +219,7 @@ def test_a_sleeper_is_told_of_an_earlier_deadline_and_only_of_that():
 
 
 def queue_with(**arguments: Any) -> SchedulingQueue[Any]:
-    return SchedulingQueue(clock=lambda: 0.0, hint_maps={}, **arguments)
+    return scheduling_queue({}, **arguments)
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from agent_scheduler.engine.events.events import ActionType, ClusterEvent, Resou
 from agent_scheduler.engine.events.hints import ClusterEventWithHint, HintMap, QueueingHint
 from agent_scheduler.engine.queueing.queue import SchedulingQueue
 from agent_scheduler.engine.queueing.views import find
+from tests.support.queues import scheduling_queue
 
 from .queue_world import PROFILE, QUEUE, SKIP, Clock, Gate, Hint, Pod, World, on, pod
 
@@ -273,12 +274,12 @@ def test_case_42_waiters_are_told_once_and_after_all_pods_have_moved():
 def test_an_event_is_put_only_to_pods_of_profiles_whose_plugins_registered_it():
     """Two profiles with a plugin of one name: what one registered says nothing about the other."""
     hint = Hint(QUEUE)
-    queue: SchedulingQueue[Pod] = SchedulingQueue(
-        clock=Clock(),
-        hint_maps={
+    queue: SchedulingQueue[Pod] = scheduling_queue(
+        {
             PROFILE: HintMap({"fit": [ClusterEventWithHint(ev.NODE_ADD, hint)]}),
             "batch": HintMap({"fit": []}),
         },
+        clock=Clock(),
     )
     for one in (pod("a"), pod("b", scheduler_name="batch")):
         queue.add(one)

@@ -37,7 +37,7 @@ def test_the_end_of_a_nomination_wakes_who_had_to_leave_the_room_and_nobody_else
         world.refuse(each, "fit")
     world.queue.nominate(first, "node-1")
     given_up: list[str] = []
-    world.queue.given_up = lambda one: given_up.append(one.name)
+    world.queue.given_up.connect(lambda one: given_up.append(one.name))
     end(world.queue, first)
     assert given_up == (["first"] if woken else [])
     assert world.where(other) == ("backoff" if woken else "unschedulable")

@@ -25,6 +25,7 @@ from agent_scheduler.engine.state.namespaces import NamespaceInfo
 from agent_scheduler.engine.state.nodeinfo import NodeInfo, node_change_events
 from agent_scheduler.engine.state.podinfo import PodInfo
 from tests.support.engine import put
+from tests.support.queues import scheduling_queue
 
 from .queue_world import Clock, Recorder
 from .waking_objects import NAMESPACES, NODES, Json, Objects
@@ -82,9 +83,9 @@ class History:
         self.events = 0
 
     def _queue(self, pre_hints: bool, recorder: Recorder) -> Queue:
-        return SchedulingQueue(
+        return scheduling_queue(
+            {"agent-scheduler": self.profile.hint_map()},
             clock=self.clock,
-            hint_maps={"agent-scheduler": self.profile.hint_map()},
             pre_enqueue={"agent-scheduler": self.profile.pre_enqueue},
             pre_queueing_hints=pre_hints,
             recorder=recorder,

@@ -14,6 +14,7 @@ from agent_scheduler.engine.queueing.queue import SchedulingQueue
 from agent_scheduler.engine.state.podinfo import PodInfo
 from agent_scheduler.engine.state.recount import contradictions
 from tests.support.engine import SPREAD, World, node
+from tests.support.queues import scheduling_queue
 from tests.support.terms import ZONE, beside, pod_term, spread
 
 
@@ -23,9 +24,7 @@ class Scene(World):
     def __init__(self, *nodes: Any) -> None:
         super().__init__(*nodes)
         self.profile = SPREAD.seeing(self.ledger, self.devices, NativeGroups())
-        self.queue: SchedulingQueue[PodInfo] = SchedulingQueue(
-            clock=lambda: 0.0, hint_maps={"agent-scheduler": self.profile.hint_map()}
-        )
+        self.queue: SchedulingQueue[PodInfo] = scheduling_queue({"agent-scheduler": self.profile.hint_map()})
 
     def refusing(self, pod: PodInfo) -> frozenset[str]:
         """The plugins that refuse it; empty for one that has a node, or could have others evicted for one."""

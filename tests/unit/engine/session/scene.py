@@ -30,6 +30,7 @@ from agent_scheduler.fastpath.shard import within
 from agent_scheduler.objects import batch
 from tests.support import objects
 from tests.support.engine import World, node, pod_json, queue_of, read_pod
+from tests.support.handles import handle_of
 
 T = TypeVar("T")
 
@@ -90,7 +91,7 @@ class Scene(World):
         self.queues = [queue_of("root"), queue_of("default", "root")]
         self.cluster = Everything()
         self.more: dict[str, Any] = {}
-        self.nominator: Nominator[PodInfo] = Nominator()
+        self.nominator: Nominator[PodInfo] = Nominator(is_pending=lambda _uid: True)
         self.shared: Shard | None = None
 
     def nominate(self, name: str, node: str, *, cpu: str = "1", priority: int = 0, **spec: Any) -> PodInfo:
@@ -173,7 +174,7 @@ class Scene(World):
         self, how: SessionConf | None = None, *, now: str = "", book: QuotaBook | None = None
     ) -> Session:
         how = how or conf()
-        snapshot = Snapshot(self.ledger)
+        snapshot = Snapshot(self.ledger, handle_of(self.ledger))
         profile = profile_of(how, SCHEDULER)
         if self.shared is not None and self.shared.mode is ShardingMode.HARD:
             profile = within(self.shared.membership, {SCHEDULER: profile})[SCHEDULER]
@@ -195,6 +196,7 @@ class Scene(World):
             uid="this",
             now=now,
             book=book,
+            promises=None,
         )
 
     def run(

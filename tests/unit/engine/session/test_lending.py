@@ -27,6 +27,8 @@ from tests.unit.engine.session.scene import (
 
 NEVER: dict[str, Any] = {"preemptionPolicy": "Never"}
 STAYS: dict[str, Any] = {"annotations": {PREEMPTABLE: "false"}}
+GATED: dict[str, Any] = {"schedulingGates": [{"name": QUEUE_ALLOCATION_GATE}]}
+OPTS_IN: dict[str, Any] = {"annotations": {QUEUE_ALLOCATION_GATE: "true"}}
 KEPT = (
     "0/2 nodes are unavailable: 1 Insufficient cpu, 1 node(s) kept for pods within the share of their queue."
 )
@@ -62,6 +64,10 @@ LARGE = {"cpu": "5"}
         (waits("large", 1, queue="a", **LARGE), "enqueue allocate reclaim", {}, True),
         (waits("large", 1, queue="a", **LARGE), "enqueue allocate reclaim", STAYS, False),
         (has("large", {**LARGE, **NEVER}, queue="a"), "enqueue allocate reclaim", {}, False),
+        (has("large", {**LARGE, **GATED, **OPTS_IN}, queue="a"), "enqueue allocate", {}, False),
+        # Nobody removes the gate of a pod that does not opt in.
+        (has("large", {**LARGE, **GATED}, queue="a"), "enqueue allocate", {}, True),
+        (has("large", {"cpu": "2"}, {"cpu": "2", **GATED}, queue="a", minMember=2), "allocate", {}, True),
     ],
 )
 def test_nodes_are_kept_for_jobs_within_their_queues_share_that_cannot_take_them_back(
@@ -165,7 +171,7 @@ def test_a_gang_that_was_lent_room_goes_whole_for_a_job_within_its_queues_share_
     assert len(evicted(session)) == gone
 
 
-@pytest.mark.parametrize("of_older", [{"schedulingGates": [{"name": QUEUE_ALLOCATION_GATE}]}, {}])
+@pytest.mark.parametrize("of_older", [{**GATED, **OPTS_IN}, {}])
 def test_room_is_lent_to_the_member_for_which_room_in_its_queue_is_kept(of_older: dict[str, Any]) -> None:
     """Its queue has room for it alone, which the older one would wait for for ever, behind its gate or without one."""
     made = scene(waits("other", 1, cpu="9", queue="a"), cpus=(4,))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Container
 from typing import Any
 
 import pytest
@@ -45,8 +45,8 @@ class Gates(World):
         self.gated = self.usage.gated
         self.let: list[str] = []
         self.due = 0
-        self.gated.on_admitted = lambda pods: self.let.extend(each.name for each in pods)
-        self.gated.on_due = self._is_due
+        self.gated.events.admitted.connect(lambda pods: self.let.extend(each.name for each in pods))
+        self.gated.events.gates_due.connect(self._is_due)
         self.gated.admits = True
 
     def _is_due(self) -> None:
@@ -98,6 +98,22 @@ def test_a_pod_whose_gate_is_gone_before_anybody_let_it_past_is_reserved_from_th
     assert world.let == [] and world.standing("a") is Standing.RESERVED
     world.see(gated("b"))
     assert world.let == []
+
+
+def test_room_of_a_member_whose_group_is_deleted_admits_no_other_member() -> None:
+    world, key = Gates(queue("q", "1")), GroupKey("team", "g", native=True)
+    exists = [key]
+    world.gated.choose = lambda found, members, _has: (
+        GatedMembers((), [*members]) if found in exists else None
+    )
+    world.usage.set_native_group(key, exists=True)
+    in_group = {"schedulingGroup": {"podGroupName": "g"}}
+    world.see(gated("a", gates=(), **in_group), gated("b", **in_group))
+    assert world.standing("a") is Standing.RESERVED and world.let == []
+    exists.clear()
+    world.usage.set_native_group(key, exists=False)
+    world.gated.admit()
+    assert world.standing("a") is None and world.let == []
 
 
 def test_a_pod_with_another_gate_is_not_let_past() -> None:
@@ -160,7 +176,7 @@ def test_whoever_is_let_past_as_room_is_given_back_finds_that_it_was() -> None:
     world = Gates(queue("q", "1"))
     world.see(gated("a", gates=()), gated("b"))
     known: list[bool] = []
-    world.gated.on_admitted = lambda pods: known.append("a" in world.gated.given_back)
+    world.gated.events.admitted.connect(lambda pods: known.append("a" in world.gated.given_back))
     world.gated.give_back("a", "it took too long")
     assert known == [True] and world.standing("a") is None
 
@@ -169,7 +185,7 @@ def test_of_a_gang_that_has_changed_it_is_decided_anew_who_is_let_past_when_room
     world = Gates(queue("q", "2"))
     needed: list[PodInfo] = []
 
-    def choose(key: GroupKey, members: Collection[PodInfo], _has: Collection[str]) -> GatedMembers | None:
+    def choose(key: GroupKey, members: Collection[PodInfo], _has: Container[str]) -> GatedMembers | None:
         first = sorted(members, key=turn_of_pod)
         if not key.name.endswith("g"):
             return GatedMembers((), first)
@@ -194,9 +210,7 @@ def test_room_of_a_member_that_is_reserved_no_more_is_not_for_those_above_the_mi
 ):
     world = Gates(queue("q", "1"))
 
-    def choose(
-        _key: GroupKey, members: Collection[PodInfo], reserved: Collection[str]
-    ) -> GatedMembers | None:
+    def choose(_key: GroupKey, members: Collection[PodInfo], reserved: Container[str]) -> GatedMembers | None:
         return GatedMembers((), sorted(members, key=turn_of_pod)) if "first" in reserved else None
 
     world.gated.choose = choose
@@ -261,9 +275,9 @@ def test_without_queues_a_pod_has_nothing_to_wait_for_and_a_queue_that_comes_cou
 def in_a_gang(needed: int) -> Choose:
     """Members of the group `g` are let past with `needed` of them, or beside others of theirs; other pods alone."""
 
-    def choose(key: GroupKey, members: Collection[PodInfo], reserved: Collection[str]) -> GatedMembers | None:
+    def choose(key: GroupKey, members: Collection[PodInfo], with_room: Container[str]) -> GatedMembers | None:
         found = sorted(members, key=turn_of_pod)
-        if reserved or not key.name.endswith("g"):
+        if any(name in with_room for name in "abcdef") or not key.name.endswith("g"):
             return GatedMembers((), found)
         return GatedMembers(found[:needed], found[needed:]) if len(found) >= needed else None
 
@@ -324,7 +338,7 @@ def test_those_that_come_to_wait_for_a_queue_are_named_once_with_the_reason_and_
 ):
     world = Gates(queue("q", "1"), queue("r", "1"))
     heard: list[tuple[list[str], str]] = []
-    world.gated.on_held = lambda pods, why: heard.append(([each.name for each in pods], why))
+    world.gated.events.held.connect(lambda pods, why: heard.append(([each.name for each in pods], why)))
     world.gated.choose = in_a_gang(2)
     world.see(*(gated(name, group="g") for name in "ab"), gated("z", cpu="2"))
     missing = "has too little capability left: 1 of cpu missing"
@@ -471,7 +485,7 @@ def test_where_no_queue_is_asked_gates_of_others_hold_their_pods_all_the_same() 
 def test_the_end_of_a_reservation_is_called_once() -> None:
     world = Gates(queue("q", "1"))
     ended: list[str] = []
-    world.gated.on_reservation_ended = lambda each: ended.append(each.name)
+    world.gated.events.reservation_ended.connect(lambda each: ended.append(each.name))
     world.see(gated("a"))
     world.gated.give_back("a", "it took too long")
     world.usage.left("a")

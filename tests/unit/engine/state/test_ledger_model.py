@@ -32,6 +32,7 @@ from agent_scheduler.engine.state.podinfo import PodInfo
 from agent_scheduler.engine.state.recount import contradictions
 from agent_scheduler.objects import wire
 from tests.support.engine import PACK, SPREAD, contents, read_pod
+from tests.support.handles import handle_of
 from tests.support.ledger_model import (
     NODE_SHAPES,
     POD_SHAPES,
@@ -93,7 +94,7 @@ class Watched:
     """A snapshot, its views, and what the picture was when it was last refreshed."""
 
     def __init__(self, ledger: Ledger, profile: int) -> None:
-        self.snapshot = Snapshot(ledger)
+        self.snapshot = Snapshot(ledger, handle_of(ledger))
         self.views = ClassViews(PROFILES[profile], self.snapshot)
         self.picture = Picture()
         self.frozen = contents(self.snapshot.columns)

@@ -42,7 +42,7 @@ class World:
         self.ledger.set_node(node("n", cpu="1000", pods="1000"))
         self.usage = self.ledger.usage
         self.called: list[str] = []
-        self.usage.on_room = self.called.extend
+        self.usage.events.room.connect(self.called.extend)
         for each in (queue("root"), *queues):
             assert self.usage.set_queue(each) == []
 
@@ -198,7 +198,7 @@ def test_a_pod_that_wants_a_node_is_tried_again_when_its_namespace_or_group_puts
 def test_when_the_last_queue_goes_and_when_the_first_comes_all_is_asked_again() -> None:
     world = World(queue("a", "1"))
     changes: list[bool] = []
-    world.usage.on_active = lambda: changes.append(world.usage.active)
+    world.usage.events.active_changed.connect(lambda: changes.append(world.usage.active))
     world.ledger.set_pod(pod("first", "a"), "n")
     assert world.usage.full(pod("second", "a")) is not None
     world.usage.delete_queue("root")

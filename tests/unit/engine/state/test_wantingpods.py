@@ -74,7 +74,7 @@ class Wanting(RuleBasedStateMachine):
     def begin(self) -> None:
         self.world = World(queue("a", "4"), queue("b", "3"))
         self.due: list[str] = []
-        self.world.usage.on_room = self.due.extend
+        self.world.usage.events.room.connect(self.due.extend)
         self.pods: dict[str, PodInfo] = {}
 
     def settle(self) -> None:

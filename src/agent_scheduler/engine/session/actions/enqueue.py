@@ -118,7 +118,7 @@ def _ask(session: Session, job: JobInfo) -> Ask:
 def _may_have_minimum(job: JobInfo) -> bool:
     """Return whether enough members for the minimum have room, or have no gate that other components remove."""
     pending = job.by_status[TaskStatus.PENDING].values()
-    free = [task for task in pending if not task.gated or (task.only_queue_gate and task.gate_managed)]
+    free = [task for task in pending if task.gets_free]
     roles = Counter(task.role for task in free)
     return job.in_statuses(READY) + len(free) >= job.minimum and all(
         job.in_role(role, READY) + roles[role] >= least for role, least in job.role_minimums.items()

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from agent_scheduler.fastpath.scheduler import Receivers
 from tests.features.fastpath.test_runtime import ALONE, ELECT, HEAD, running
 from tests.support.collector import Collector, Span, collector, tracing
 from tests.support.command_line import Command, kubeconfig
@@ -217,9 +218,11 @@ async def test_nothing_is_traced_and_nobody_listens_without_the_section_and_at_a
     for number, text in enumerate(("", section(into.url, 0))):
         async with running(cluster, text) as process:
             reports = process.runtime._reports
-            parts = [type(each).__name__ for each in (reports, reports.observer, reports.recorder)]
+            parts = [type(each).__name__ for each in (reports, reports.observer, reports.receivers.recorder)]
             assert parts == ["ProcessReports", "MetricsObserver", "MetricsQueueRecorder"]
-            assert reports.left is None
+            assert reports.receivers == Receivers(reports.observer, reports.receivers.recorder), (
+                "no trace ends"
+            )
             await cluster.add_node(f"n{number}")
             await cluster.add_pod(f"p{number}")
             await until(functools.partial(cluster.all_placed, number + 1))

@@ -14,12 +14,13 @@ import asyncio
 import os
 from collections.abc import Callable
 from contextlib import AsyncExitStack, suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from agent_scheduler import __version__
-from agent_scheduler.batch.scheduler import BatchScheduler
+from agent_scheduler.batch.scheduler import BatchScheduler, FastPathParts
 from agent_scheduler.batch.settings import batch_settings_of
+from agent_scheduler.binding.queue_admission import ALWAYS, Election
 from agent_scheduler.config.load import ConfigurationSource, to_dict
 from agent_scheduler.config.reload import Reloader
 from agent_scheduler.config.schema import Configuration
@@ -35,10 +36,11 @@ from agent_scheduler.process.base import Process, run_to_end
 from agent_scheduler.process.console import ConsolePicture
 from agent_scheduler.process.debugging import DebugPages
 from agent_scheduler.process.leading import (
+    GATES_LEASE,
     CannotLead,
     after_lease_duration,
     coordinator_of,
-    gates_turn,
+    elector_of,
     lead,
     leases_of,
     schedule_within,
@@ -46,7 +48,7 @@ from agent_scheduler.process.leading import (
 from agent_scheduler.process.reports import reports_of
 from agent_scheduler.serving.health import SILENT, Check, named
 from agent_scheduler.serving.http import HttpServer, server_of
-from agent_scheduler.serving.sources import Sources, logged_check
+from agent_scheduler.serving.sources import DebugSources, Sources, logged_check
 from agent_scheduler.telemetry.batch import BatchMetrics, BatchReports
 from agent_scheduler.telemetry.logs import set_level
 from agent_scheduler.telemetry.metrics import Metrics
@@ -67,7 +69,52 @@ _SERVING_SECONDS = 1.0
 _BIND_SHARE = 0.7
 
 
-class Runtime(Process):
+def gates_turn(
+    configuration: Configuration, transport: Transport, *, identity: str, timing: Timing
+) -> Election:
+    """Return the turn of the process that removes queue gates: of one at a time, if others share the nodes.
+
+    `timing` is as for `leases_of`.
+    """
+    sharding = configuration.sharding
+    if sharding.mode == "none":
+        return ALWAYS
+    return elector_of(
+        configuration.leader_election,
+        transport,
+        namespace=sharding.lease_namespace,
+        name=GATES_LEASE,
+        identity=identity,
+        namespace_from="",
+        timing=timing,
+        on_new_leader=lambda _identity: None,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SchedulerParts:
+    """The parts of a running scheduler process."""
+
+    #: For lists, leases and reviews; and for everything else, which is sent only while the leases are held.
+    transport: Transport
+    writing: Transport
+    #: None if other processes share the interpreter.
+    gc_policy: GcPolicy | None
+    #: Those that are required for writing; none if the process has no peers.
+    leases: Leases
+    fast_path: FastPath
+    #: The scheduler beside the fast path, if configured.
+    batch: BatchScheduler | None
+    #: None unless nodes are shared by shards.
+    coordinator: Coordinator | None
+
+    @property
+    def schedulers(self) -> tuple[BatchScheduler | FastPath, ...]:
+        """Batch comes first, so that at the end it stops giving pods to the binder."""
+        return (self.fast_path,) if self.batch is None else (self.batch, self.fast_path)
+
+
+class SchedulerProcess(Process):
     """A process that runs a scheduler."""
 
     metrics: Metrics
@@ -76,7 +123,7 @@ class Runtime(Process):
         self,
         configuration: Configuration,
         *,
-        source: ConfigurationSource | None = None,
+        source: ConfigurationSource | None,
         endpoint: Endpoint | None = None,
         abort: Callable[[int], object] = os._exit,
         transport: Transport | None = None,
@@ -104,14 +151,21 @@ class Runtime(Process):
         self._settings = self._settings_of(configuration)
         self._reports = reports_of(configuration, self.metrics, timing=self._timing, identity=self._identity)
         self._observer = self._reports.observer
-        self._reloader: Reloader | None = None
-        #: Set while `run` runs; the coordinator only if nodes are shared by shards.
-        self.fast_path: FastPath | None = None
-        #: The scheduler beside the fast path, if configured.
-        self.batch: BatchScheduler | None = None
-        #: Both. Batch comes first, so that at the end it stops giving pods to the binder.
-        self._schedulers: tuple[BatchScheduler | FastPath, ...] = ()
-        self.coordinator: Coordinator | None = None
+        self._reloader = self._make_reloader()
+        #: None until `run` has made them.
+        self._parts: SchedulerParts | None = None
+
+    @property
+    def fast_path(self) -> FastPath | None:
+        return None if self._parts is None else self._parts.fast_path
+
+    @property
+    def batch(self) -> BatchScheduler | None:
+        return None if self._parts is None else self._parts.batch
+
+    @property
+    def coordinator(self) -> Coordinator | None:
+        return None if self._parts is None else self._parts.coordinator
 
     def reload(self) -> None:
         """Load the configuration file again immediately, changed or not."""
@@ -120,8 +174,8 @@ class Runtime(Process):
 
     async def log_check(self) -> None:
         """Compare the state with the cluster, and log the differences."""
-        check = self.sources().check if self.fast_path is not None else None
-        await logged_check(check, self._log)
+        debug = self.sources().debug if self._parts is not None else None
+        await logged_check(None if debug is None else debug.check, self._log)
 
     async def run(self, *, signals: bool = True) -> int:
         """Schedule until stopped. Return the exit code.
@@ -140,23 +194,94 @@ class Runtime(Process):
             log=self._log,
         )
 
+    def _assemble(self, stack: AsyncExitStack) -> SchedulerParts:
+        """Make the parts of the process, each after those it needs. `stack` ends them."""
+        configuration, batch_settings = self._configuration, self._batch_settings
+
+        # The connection to the API server.
+        requests = self._settings.requests_at_a_time + _OTHER_CONNECTIONS
+        if batch_settings is not None:
+            requests += batch_settings.requests_at_a_time
+        transport, gc_policy = self._connect(stack, connections=requests)
+
+        # Leases: without them nothing is written.
+        leases = leases_of(
+            configuration,
+            transport,
+            identity=self._identity,
+            timing=self._lease_timing,
+            on_new_leader=lambda lease, identity: self._log.info("leader", identity=identity, lease=lease),
+            source=self._source,
+        )
+        writing: Transport = FencedTransport(transport, lambda: leases.held) if leases.names else transport
+
+        # The fast path, with the watches, the ledger and the binder that all schedulers of the process share.
+        waiting = None if batch_settings is None else self._reports.waiting(batch_settings.scheduler_name)
+        fast_path = FastPath(
+            self._settings,
+            transport=writing,
+            receivers=self._reports.receivers,
+            timing=self._timing,
+            groups=None if waiting is None else waiting.groups,
+            turn=gates_turn(configuration, writing, identity=self._identity, timing=self._lease_timing),
+        )
+
+        # The batch scheduler beside it.
+        batch: BatchScheduler | None = None
+        if batch_settings is not None and waiting is not None:
+            metrics = BatchMetrics(self.metrics.families)
+            batch = BatchScheduler(
+                batch_settings,
+                profile=fast_path.profile(batch_settings.scheduler_name),
+                waiting=waiting,
+                parts=FastPathParts(
+                    cluster=fast_path.cluster,
+                    binder=fast_path.binder,
+                    writes=fast_path.writes,
+                    evict=fast_path.evict,
+                    pdbs=fast_path.pdbs,
+                    shard=fast_path.shard,
+                    shard_full=None if fast_path.outside is None else fast_path.outside.full,
+                ),
+                transport=writing,
+                observer=BatchReports(metrics, self._observer, now=self._timing.now),
+                timing=self._timing,
+            )
+
+        # Once all families of metrics are made, they are read from their owner.
+        self.metrics.families.read_from(fast_path)
+
+        # The shard of nodes, if they are shared with other schedulers.
+        coordinator: Coordinator | None = None
+        if fast_path.shard is not None:
+            coordinator = coordinator_of(
+                configuration,
+                writing,
+                side=fast_path.shard,
+                observer=ShardReports(self.metrics),
+                timing=self._timing,
+                lease_timing=self._lease_timing,
+                times=self._settings.watch_times,
+            )
+        return SchedulerParts(
+            transport=transport,
+            writing=writing,
+            gc_policy=gc_policy,
+            leases=leases,
+            fast_path=fast_path,
+            batch=batch,
+            coordinator=coordinator,
+        )
+
     async def _run(self) -> None:
         configuration = self._configuration
         async with AsyncExitStack() as stack:
             stack.push_async_callback(self._reports.close)
-            requests = self._settings.requests_at_a_time + _OTHER_CONNECTIONS
-            if self._batch_settings is not None:
-                requests += self._batch_settings.requests_at_a_time
-            transport, gc_policy = self._connect(stack, connections=requests)
-            leases = self.leases = self._make_leases(transport)
-            writing: Transport = (
-                FencedTransport(transport, lambda: leases.held) if leases.names else transport
-            )
-            fast_path = self.fast_path = self._fast_path(writing)
-            coordinator = self.coordinator = self._make_coordinator(fast_path, writing)
+            parts = self._parts = self._assemble(stack)
+            self.leases, fast_path = parts.leases, parts.fast_path
             server: HttpServer | None = None
             if configuration.serving.port:
-                server = server_of(configuration.serving, self.sources(), transport)
+                server = server_of(configuration.serving, self.sources(), parts.transport)
                 server.listen()
                 stack.push_async_callback(server.stop)
             self._log.info(
@@ -168,18 +293,15 @@ class Runtime(Process):
                 conflict_policy=configuration.conflict_policy,
             )
             self.metrics.config_loaded(self._timing.now().timestamp())
-            self._reloader = self._make_reloader()
             async with asyncio.TaskGroup() as tasks:
                 serving = None if server is None else tasks.create_task(self._serve(server, fast_path))
                 reloading = None if self._reloader is None else tasks.create_task(self._reloader.run())
                 watching = tasks.create_task(fast_path.watch())
-                leading = tasks.create_task(
-                    self._lead_when_synced(fast_path, coordinator, gc_policy, writing)
-                )
+                leading = tasks.create_task(self._lead_when_synced(parts))
                 stopping = tasks.create_task(self._stopping.wait())
                 await asyncio.wait((leading, stopping), return_when=asyncio.FIRST_COMPLETED)
                 if not leading.done():
-                    await self._wind_down(fast_path, leading)
+                    await self._wind_down(parts, leading)
                 for task in (stopping, watching, reloading, serving):
                     if task is not None:
                         task.cancel()
@@ -193,11 +315,11 @@ class Runtime(Process):
         await asyncio.to_thread(self.metrics.load)
         await server.serve()
 
-    async def _wind_down(self, fast_path: FastPath, leading: asyncio.Task[None]) -> None:
+    async def _wind_down(self, parts: SchedulerParts, leading: asyncio.Task[None]) -> None:
         """Let work in progress end within the grace period; then stop the rest."""
-        grace = self._configuration.shutdown_grace_period
+        grace, fast_path = self._configuration.shutdown_grace_period, parts.fast_path
         self._log.info("stopping", grace_seconds=grace, binds_in_flight=fast_path.binder.in_flight)
-        for scheduler in self._schedulers:
+        for scheduler in parts.schedulers:
             scheduler.stop(grace=grace * (1 - _BIND_SHARE))
         if not self._scheduling:
             leading.cancel()
@@ -211,15 +333,10 @@ class Runtime(Process):
     #: Whether this process decides and writes now. Owned by `_lead_when_synced`.
     _scheduling = False
 
-    async def _lead_when_synced(
-        self,
-        fast_path: FastPath,
-        coordinator: Coordinator | None,
-        gc_policy: GcPolicy | None,
-        writing: Transport,
-    ) -> None:
+    async def _lead_when_synced(self, parts: SchedulerParts) -> None:
+        fast_path = parts.fast_path
         await fast_path.synced()
-        frozen = gc_policy.freeze() if gc_policy is not None else 0
+        frozen = parts.gc_policy.freeze() if parts.gc_policy is not None else 0
         self._log.info(
             "synced", nodes=len(fast_path.ledger.rows), pods=len(fast_path.cluster.pods), frozen=frozen
         )
@@ -229,17 +346,22 @@ class Runtime(Process):
             tell = self._log.warning if kind.resource.endswith(".volcano.sh") else self._log.info
             tell("input not served", plugins=kind.readers, kind=kind.name, lacking=kind.resource)
 
+        async def schedule_all() -> None:
+            async with asyncio.TaskGroup() as tasks:
+                for scheduler in parts.schedulers:
+                    tasks.create_task(scheduler.schedule())
+
         async def schedule() -> None:
             self._scheduling = True
             try:
-                if coordinator is None:
-                    await self._schedule()
+                if parts.coordinator is None:
+                    await schedule_all()
                 else:
-                    await schedule_within(coordinator, self._schedule, self._stopping, self._log)
+                    await schedule_within(parts.coordinator, schedule_all, self._stopping, self._log)
             finally:
                 self._scheduling = False
 
-        if not self.leases.names:
+        if not parts.leases.names:
             await schedule()
             return
 
@@ -257,9 +379,9 @@ class Runtime(Process):
         events: EventRecorder | None = None
         if self._settings.events is not None:
             name, count = self._settings.name, self._observer.event_write
-            events = self._recorder(writing, controller=name, count=count)
+            events = self._recorder(parts.writing, controller=name, count=count)
         await lead(
-            self.leases,
+            parts.leases,
             take_over,
             status=self.metrics.leader_election_master_status.labels,
             overrun=self._overrun,
@@ -268,51 +390,14 @@ class Runtime(Process):
             back_off=after_lease_duration(self._configuration, self._lease_timing),
         )
 
-    async def _schedule(self) -> None:
-        async with asyncio.TaskGroup() as tasks:
-            for scheduler in self._schedulers:
-                tasks.create_task(scheduler.schedule())
-
     # ---- parts
-
-    def _fast_path(self, transport: Transport) -> FastPath:
-        metrics, settings, identity = self.metrics, self._batch_settings, self._identity
-        waiting = None if settings is None else self._reports.waiting(settings.scheduler_name)
-        fast_path = FastPath(
-            self._settings,
-            transport=transport,
-            observer=self._observer,
-            recorder=self._reports.recorder,
-            timing=self._timing,
-            groups=None if waiting is None else waiting.groups,
-            gates=gates_turn(self._configuration, transport, identity=identity, timing=self._lease_timing),
-            left=self._reports.left,
-        )
-        self._schedulers = (fast_path,)
-        if settings is not None and waiting is not None:
-            self.batch = BatchScheduler(
-                settings,
-                profile=fast_path.profile(settings.scheduler_name),
-                waiting=waiting,
-                cluster=fast_path.cluster,
-                binder=fast_path.binder,
-                writes=fast_path.writes,
-                evict=fast_path.evict,
-                pdbs=fast_path.pdbs,
-                transport=transport,
-                observer=BatchReports(BatchMetrics(metrics.families), self._observer, now=self._timing.now),
-                shared=fast_path.shard,
-                shard_full=None if fast_path.outside is None else fast_path.outside.full,
-                timing=self._timing,
-            )
-            self._schedulers = (self.batch, fast_path)
-        metrics.families.read_from(fast_path)
-        return fast_path
 
     def _settings_of(self, configuration: Configuration) -> FastPathSettings:
         batch = batch_settings_of(configuration, identity=self._identity)
-        beside = () if batch is None else (batch.profile,)
-        return replace(settings_of(configuration, identity=self._identity), beside=beside)
+        settings = settings_of(configuration, identity=self._identity)
+        if batch is None:
+            return settings
+        return replace(settings, beside=(batch.profile,), default_queue=batch.default_queue)
 
     def _make_reloader(self) -> Reloader | None:
         if self._source is None or self._source.file is None:
@@ -337,29 +422,6 @@ class Runtime(Process):
         if configuration.logging.level != self._configuration.logging.level:
             set_level(configuration.logging.level)
         self._configuration, self._settings = configuration, settings
-
-    def _make_leases(self, transport: Transport) -> Leases:
-        return leases_of(
-            self._configuration,
-            transport,
-            identity=self._identity,
-            timing=self._lease_timing,
-            on_new_leader=lambda lease, identity: self._log.info("leader", identity=identity, lease=lease),
-            source=self._source,
-        )
-
-    def _make_coordinator(self, fast_path: FastPath, transport: Transport) -> Coordinator | None:
-        if fast_path.shard is None:
-            return None
-        return coordinator_of(
-            self._configuration,
-            transport,
-            side=fast_path.shard,
-            observer=ShardReports(self.metrics),
-            timing=self._timing,
-            lease_timing=self._lease_timing,
-            times=self._settings.watch_times,
-        )
 
     def _console(self, fast_path: FastPath) -> ConsolePicture:
         return ConsolePicture(
@@ -386,11 +448,14 @@ class Runtime(Process):
         return Sources(
             metrics=self.metrics.exposition,
             configuration=lambda: to_dict(self._configuration),
-            queue=pages.queue,
-            cache=pages.cache,
-            explain=pages.explain,
-            explain_group=None if self.batch is None else pages.explain_group,
-            check=pages.check,
+            debug=DebugSources(
+                queue=pages.queue,
+                places=PLACES,
+                cache=pages.cache,
+                explain=pages.explain,
+                explain_group=None if self.batch is None else pages.explain_group,
+                check=pages.check,
+            ),
             figures=console.figures,
             console=console if self._configuration.serving.console else None,
             ready=(
@@ -402,5 +467,4 @@ class Runtime(Process):
                 Check("shutdown", lambda: "shutting down" if self._stopping.is_set() else None),
             ),
             live=(Check("leaderElection", self.leases.problem),),
-            places=PLACES,
         )

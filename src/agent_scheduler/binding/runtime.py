@@ -1,0 +1,24 @@
+"""The collaborators of every part of a scheduler that reads or writes the cluster, waits, or reports."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from agent_scheduler.kube.retry import Timing
+from agent_scheduler.kube.transport import Transport
+
+from .messenger import KubeMessenger
+from .observer import Observer
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Runtime:
+    """The ways in and out of a scheduler, the same for all its parts."""
+
+    #: For all requests except watches, which have connections of their own in it.
+    transport: Transport
+    timing: Timing
+    #: Receives reports for metrics, logs and traces.
+    observer: Observer
+    #: Reports to users: conditions and events.
+    messenger: KubeMessenger
