@@ -1,1 +1,1 @@
-"""Decisions that a real kube-scheduler made, replayed: by a plain reading of its rules, and by ours."""
+"""Replays of decisions of a real kube-scheduler: by a plain implementation of its rules, and by the engine."""

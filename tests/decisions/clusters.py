@@ -1,8 +1,8 @@
 """Random clusters with a pod that waits, as the API server would have them.
 
-What there is to choose from is small, so that things meet: a taint its toleration, a term a pod with that label, a
-port the same port. A case is about a few subjects (`SUBJECTS`), for a pod that is bound by everything at once fits
-nowhere; some cases are about all of them. `test_random.py` counts that every rule comes to decide.
+There are few values to choose from, so that they often match: a taint and its toleration, a term and a pod with that
+label, two equal ports. A case concerns few subjects (`SUBJECTS`), because a pod with all constraints fits nowhere; some
+cases concern all of them. `test_random.py` counts that every rule decides some case.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tests.decisions.podparts import HOST, ZONE
 MOST_NODES, MOST_PODS = 12, 25
 
 SUBJECTS = ("room", "ports", "nodes", "taints", "pods", "spread", "images", "priority")
-#: Together in one case. The first is the simplest.
+#: #: Subjects of one case. The first is the simplest.
 ABOUT = (
     *((subject,) for subject in SUBJECTS),
     ("room", "priority"),
@@ -43,7 +43,7 @@ class Drawn(NamedTuple):
 
 
 def cluster(draw: Draw) -> Drawn:
-    """What the bytes that `draw` gives stand for; whatever they are, they are a case.
+    """Return the case of the bytes that `draw` returns; any bytes are a case.
 
     Each part begins with bytes of its own, so that one that shrinks leaves the others as they are.
     """
@@ -52,8 +52,8 @@ def cluster(draw: Draw) -> Drawn:
 
 
 def drawn_about(about: frozenset[str], choices: Choices, draw: Draw) -> Drawn:
-    """The same for some subjects; `choices` are for the cluster as a whole."""
-    # Few nodes more often than many.
+    """Return a case about some subjects; `choices` are for the cluster as a whole."""
+    # # Few nodes are more frequent than many.
     count = 1 + choices.below(7 if choices.below(2) else MOST_NODES)
     most = choices.pick((0, 2, 4, 6, 8, 10, 12, MOST_PODS))
     if "priority" in about or "spread" in about:  # which take a crowd
@@ -103,7 +103,7 @@ def node(choices: Choices, called: str, about: frozenset[str]) -> dict[str, Any]
     spec: dict[str, Any] = {}
     if "taints" in about:
         taints = [choices.pick(TAINTS) for _ in range(choices.pick((0, 0, 1, 1, 2, 3)))]
-        # One taint a key and effect, as the API server demands.
+        # # The API server demands one taint for each key and effect.
         spec["taints"] = list({(taint["key"], taint["effect"]): taint for taint in taints}.values())
     if choices.once_in(6 if "taints" in about else 20):
         spec["unschedulable"] = True
@@ -121,7 +121,7 @@ def _allocatable(choices: Choices, about: frozenset[str]) -> dict[str, str]:
     among = {"cpu": _CPU, "memory": _MEMORY, "pods": _PODS}
     if "room" not in about:
         among |= {"cpu": ("4", "8"), "memory": ("8Gi", "16Gi")}
-        if "priority" in about:  # little, so that somebody has to go
+        if "priority" in about:  # little room, so that pods must be evicted
             among = {"cpu": ("1", "1500m"), "memory": ("1Gi", "2Gi"), "pods": ("3", "2", "110", "1")}
     offers = {resource: choices.pick(amounts) for resource, amounts in among.items()}
     if "room" not in about:

@@ -1,4 +1,4 @@
-"""What becomes of a pod, in one form for the engine, the plain reading and recordings, and how two of these differ."""
+"""Results for a pod in one form for the engine, the plain rules and recordings, and the difference of two results."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Outcome:
     #: Without zeros, as to score 0 and to be left out is the same; empty where fewer than two nodes are feasible.
     scores: Scores = field(default_factory=dict)
     final: Mapping[str, int] = field(default_factory=dict)
-    #: By each node that preemption may choose: who would have to go, the most important first.
+    #: Victims by each node that preemption may choose, the most important first.
     victims: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 
@@ -46,7 +46,7 @@ def of_plain(pending: Obj, world: World, budgets: Sequence[Obj] = ()) -> Outcome
 def of_engine(
     engine: Engine, pending: Obj, budgets: Sequence[Obj] = (), *, beginnings: int | None = None
 ) -> tuple[Outcome, EngineDecision]:
-    """`beginnings`: from how many nodes preemption begins; by default from each, so that all that tie are chosen."""
+    """Return the engine's result; `beginnings` are the first nodes of preemption, by default each of them."""
     decision = engine.decide(pending)
     feasible = frozenset(decision.feasible)
     if len(feasible) == 1:
@@ -61,7 +61,7 @@ def of_engine(
 
 
 def between(expected: Outcome, found: Outcome, *, but_for: str = "") -> list[str]:
-    """A line for each field that differs, `but_for` one."""
+    """Return a line for each field that differs, without the field `but_for`."""
     return [
         f"{name}: expected {one}, found {other}"
         for name in sorted({each.name for each in fields(Outcome)} - {but_for})
@@ -70,14 +70,14 @@ def between(expected: Outcome, found: Outcome, *, but_for: str = "") -> list[str
 
 
 def differences(drawn: Drawn) -> list[str]:
-    """Between the plain reading and the engine."""
+    """Return the differences between the plain rules and the engine."""
     plain = of_plain(drawn.pending, drawn.world, drawn.budgets)
     found, decision = of_engine(Engine(drawn.world), drawn.pending, drawn.budgets)
     return between(plain, found) + of_order(decision, plain.final)
 
 
 def of_order(decision: EngineDecision, final: Mapping[str, int]) -> list[str]:
-    """Whether what the engine keeps to choose by says the same as the scores that it gives when asked for them."""
+    """Return differences between the engine's cached order of nodes and the scores that it reports."""
     found = []
     apart = {total - final.get(node, 0) for node, total in decision.ranked.items()}
     if len(decision.feasible) > 1 and len(apart) != 1:
@@ -89,7 +89,7 @@ def of_order(decision: EngineDecision, final: Mapping[str, int]) -> list[str]:
 
 
 def between_engines(kept: EngineDecision, new: EngineDecision) -> list[str]:
-    """The order of their nodes may be another."""
+    """Return differences except of the order of nodes."""
 
     def said(each: EngineDecision) -> Any:
         return sorted(each.feasible), each.message, sorted(each.plugins), nonzero(each.scores)

@@ -1,4 +1,4 @@
-"""The recordings, read once."""
+"""The recordings, which are read once."""
 
 from __future__ import annotations
 

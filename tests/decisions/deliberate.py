@@ -1,4 +1,4 @@
-"""Where the engine differs from kube-scheduler on purpose: which recorded cases that is true of, and why."""
+"""Intended differences from kube-scheduler: the recorded cases of each, and its reason."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.decisions.recording import Case
 
 @dataclass(frozen=True)
 class Difference:
-    """`applies`: whether a case is one where kube-scheduler itself may decide otherwise, asked again."""
+    """A difference; `applies` returns whether kube-scheduler itself may decide a case differently another time."""
 
     applies: Callable[[Case], bool]
     reason: str
@@ -50,5 +50,5 @@ DELIBERATE = (
 
 
 def why_different(case: Case) -> str:
-    """Empty for a case that has to be decided as it was recorded."""
+    """Return the reason of an intended difference; empty for a case that must be decided as it was recorded."""
     return next((each.reason for each in DELIBERATE if each.applies(case)), "")

@@ -1,8 +1,8 @@
-"""Choices read off a string of bytes: a cheap source of large random values for Hypothesis.
+"""Choices that are read from a string of bytes: a cheap source of large random values for Hypothesis.
 
-A cluster takes some five hundred choices. Drawn one by one they would take Hypothesis longer than both deciders take
-to decide; drawn as strings of a few bytes they take little, and a string still shrinks: to zeros, and a zero is always
-the first, simplest choice.
+A cluster takes about five hundred choices. Drawn one by one they would take Hypothesis longer than both deciders take
+to decide. Strings of a few bytes are cheap, and still shrink: to zeros, and a zero is always the first, simplest
+choice.
 """
 
 from __future__ import annotations
@@ -13,20 +13,20 @@ from typing import TypeVar
 T = TypeVar("T")
 
 
-#: What gives so many random bytes.
+#: #: A function that returns this number of random bytes.
 Draw = Callable[[int], bytes]
 _AT_ONCE = 32
 
 
 class Choices:
-    """One after the other, read off strings that are drawn as they are needed."""
+    """Choices in order, from strings that are drawn as they are needed."""
 
     def __init__(self, draw: Draw) -> None:
         self._draw = draw
         self._left: Iterator[int] = iter(())
 
     def below(self, limit: int) -> int:
-        """A number from 0 on, `limit` not among them; at most 256."""
+        """Return a number from 0 to `limit` - 1; `limit` is at most 256."""
         value = next(self._left, None)
         if value is None:
             self._left = iter(self._draw(_AT_ONCE))

@@ -1,4 +1,4 @@
-"""The engine under test, on a cluster as the recordings and the plain reading have it."""
+"""The engine under test, on a cluster in the form of the recordings and the plain rules."""
 
 from __future__ import annotations
 
@@ -29,21 +29,21 @@ AGENT = build_profile(ProfileSpec(scheduler_name="agent-scheduler", base="agent"
 
 @dataclass(frozen=True)
 class EngineDecision:
-    """As `plain.Decision`, without what preemption does. Plugins that score 0 everywhere may be missing."""
+    """A decision like `plain.Decision`, without preemption. Plugins that score 0 everywhere may be missing."""
 
     feasible: tuple[str, ...]
     message: str | None = None
     plugins: frozenset[str] = frozenset()
     scores: dict[str, dict[str, int]] = field(default_factory=dict)
     final: dict[str, int] = field(default_factory=dict)
-    #: What nodes are chosen by, kept from decision to decision: `final` up to a constant that all nodes share.
+    #: #: The cached order of nodes: `final` up to a constant that all nodes share.
     ranked: dict[str, int] = field(default_factory=dict)
-    #: In the order in which the engine would try them.
+    #: #: Nodes in the order in which the engine would try them.
     candidates: tuple[str, ...] = ()
 
     @property
     def best(self) -> frozenset[str]:
-        """The nodes that any choice is as good as."""
+        """Return the nodes with the best score, between which any choice is right."""
         most = max(self.final.values(), default=0)
         return frozenset(node for node, total in self.final.items() if total == most)
 
@@ -74,7 +74,7 @@ class Engine:
         return PodReader(self.classes)(msgspec.json.encode({**pod, "metadata": metadata}))
 
     def waiting(self, pod: Obj) -> PodInfo:
-        """As it waits; one that names its node asks for it, where the product takes such a pod to be there."""
+        """Return the pod as it waits; one that names its node requests it, although the product counts it as placed."""
         info, called = self.read(pod, "pending"), pod["spec"].get("nodeName")
         if not called:
             return info

@@ -1,4 +1,4 @@
-"""A cluster that changes under one engine, which keeps what it knows from step to step."""
+"""A cluster that changes, with one engine that keeps its caches from step to step."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from tests.decisions.engine import Engine
 from tests.decisions.plain import Obj, World
 from tests.decisions.plain.world import name
 
-#: Labels that a namespace may get.
+#: #: Labels that a namespace may get.
 _TEAMS: tuple[dict[str, str], ...] = ({"team": "x"}, {"team": "y"}, {})
 
 
 class Living:
-    """The engine, and the objects that it has been told of so far."""
+    """The engine, and the objects that it has received so far."""
 
     def __init__(self, drawn: Drawn, about: frozenset[str], profile: Profile) -> None:
         self.engine = Engine(World((), (), drawn.world.namespaces), profile)
@@ -34,11 +34,11 @@ class Living:
 
     @property
     def world(self) -> World:
-        """As it is now."""
+        """Return the current world."""
         return World(tuple(self._nodes.values()), tuple(self._pods.values()), dict(self._namespaces))
 
     def step(self, choices: Choices, pending: Obj) -> str:
-        """Something happens; says what."""
+        """Make a change and return its name."""
         happening: Callable[[Choices, Obj], None] = choices.pick(
             (
                 *(self._bind,) * 4,
@@ -51,7 +51,7 @@ class Living:
         return happening.__name__
 
     def _bind(self, _choices: Choices, pending: Obj) -> None:
-        """The pod goes to where the engine would have it, as far as anything fits."""
+        """Bind the pod to the engine's choice, if any node fits."""
         if uid := self._assume(pending):
             self.engine.ledger.confirm(uid)
 
@@ -71,12 +71,12 @@ class Living:
         return uid
 
     def _run(self, choices: Choices, _pending: Obj) -> None:
-        """Somebody else's pod is bound; its node may be one that is not there (yet)."""
+        """Bind another scheduler's pod; its node may not exist (yet)."""
         uid = f"u{next(self._numbers)}"
         self._set_pod(uid, podparts.placed(choices, uid, MOST_NODES, self._about))
 
     def _change_pod(self, choices: Choices, _pending: Obj) -> None:
-        """Another pod altogether under the same UID, on the same node or, after a bind that was lost, on another."""
+        """Replace a pod by a different one with the same UID, on the same node or, after a lost bind, on another."""
         if uid := self._some(choices, self._pods):
             pod = podparts.placed(choices, uid, MOST_NODES, self._about)
             if choices.below(4):
@@ -88,7 +88,7 @@ class Living:
             self._mark_pod(uid, labels=choices.pick(podparts.LABELS))
 
     def _end_pod(self, choices: Choices, _pending: Obj) -> None:
-        """It is being deleted, and still there."""
+        """Mark a pod as being deleted; it still exists."""
         if uid := self._some(choices, self._pods):
             self._mark_pod(uid, deletionTimestamp="2026-01-01T00:00:00Z")
 

@@ -21,7 +21,7 @@ _OF_WHOLE_PODS = ({"cpu": "2"}, {"memory": "2Gi"}, {"cpu": "1", "memory": "1e9"}
 _IMAGES = ("small", "a:v1", "registry:5000/b", "c@sha256:0f", "unknown")
 _APPS = ("a", "b", "a", "c", "")
 _VERSIONS = ("", "1", "2")
-#: Of pods.
+#: Values for pods.
 LABELS: tuple[dict[str, str], ...] = ({}, {"app": "a"}, {"app": "b", "version": "1"}, {"version": "2"})
 _NAMESPACES = ("default", "default", "default", "default", "blue", "red")
 
@@ -29,7 +29,7 @@ About = frozenset[str]
 
 
 def placed(choices: Choices, called: str, nodes: int, about: About) -> dict[str, Any]:
-    """A pod on one of `nodes` nodes, or, seldom, on one that is gone."""
+    """Return a pod on one of `nodes` nodes, or, rarely, on a deleted one."""
     where = choices.below(nodes)
     metadata = _metadata(choices, called)
     if choices.once_in(12):
@@ -85,7 +85,7 @@ def _metadata(choices: Choices, called: str) -> dict[str, Any]:
 
 
 def _runs(choices: Choices, about: About) -> dict[str, Any]:
-    """Containers, and what they take in all."""
+    """Return containers and their requests."""
     spec: dict[str, Any] = {"containers": [_container(choices, about)]}
     if choices.once_in(6):
         spec["containers"].append(_container(choices, about))
@@ -181,7 +181,7 @@ _VALUES = tuple(
 
 
 def _pod_affinity(choices: Choices, *, once_in: int) -> dict[str, Any]:
-    """Each of the four lists seldom, so that mostly there is one."""
+    """Return terms, with each of the four lists rare, so that mostly there is one."""
     affinity: dict[str, Any] = {}
     for kind in ("podAffinity", "podAntiAffinity"):
         if choices.once_in(once_in):
@@ -232,7 +232,7 @@ def _select(choices: Choices, into: dict[str, Any]) -> None:
 
 
 def _constraints(choices: Choices) -> list[dict[str, Any]]:
-    """No two with the same key and mode, as the API server demands."""
+    """Return constraints with no two of the same key and mode, as the API server demands."""
     found: dict[tuple[str, str], dict[str, Any]] = {}
     for _ in range(1 + choices.below(3)):
         key, when = choices.pick((ZONE, HOST, "disk")), choices.pick(("ScheduleAnyway", "DoNotSchedule"))

@@ -1,4 +1,4 @@
-"""What the engine's preemption makes of a pod that fits nowhere, on a cluster as the recordings have it."""
+"""The engine's preemption for a pod that fits nowhere, on a cluster in the form of the recordings."""
 
 from __future__ import annotations
 
@@ -25,15 +25,17 @@ from tests.decisions.plain import Obj
 
 
 class Attempt(NamedTuple):
-    """The whole message, with the sentence about preemption if that found nobody; and whom it would evict."""
+    """The whole message, with the sentence about preemption if that found no victims; and its victims."""
 
     message: str
     candidate: Candidate | None
 
 
 def attempts(engine: Engine, pending: Obj, budgets: Sequence[Obj] = ()) -> Iterator[Attempt]:
-    """What preemption comes to from each node that it may begin at; nothing where the pod fits. Of a pod whose nodes
-    cannot be ranked, why."""
+    """Yield the result of preemption from each node at which it may begin; none if the pod fits.
+
+    If the nodes of a pod cannot be ranked, the result has the reason.
+    """
     pod = engine.waiting(pending)
     engine.snapshot.refresh()
     view = engine.views.of(engine.snapshot.handle.class_of(pod))
@@ -56,7 +58,7 @@ def attempts(engine: Engine, pending: Obj, budgets: Sequence[Obj] = ()) -> Itera
 
 
 def message(engine: Engine, pending: Obj) -> str | None:
-    """The whole message about a pod, None where it fits."""
+    """Return the whole message about a pod, None if it fits."""
     first = next(attempts(engine, pending), None)
     return None if first is None else first.message
 

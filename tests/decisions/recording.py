@@ -1,7 +1,7 @@
-"""Cases that a real kube-scheduler decided, as its recordings have them.
+"""Cases that a real kube-scheduler decided, as recorded.
 
-A case is a cluster and one pending pod, with what became of the pod. What each file holds says the README beside
-it; another file of the same form is read by naming it in the environment.
+A case is a cluster and one pending pod, with its result. The README beside each file states its content; the
+environment may name another file of the same form.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from tests.support.needed import recorded_cases
 
 @dataclass(frozen=True)
 class Storage:
-    """The storage objects of a case, as the API server had them, and what became of the pod's claims."""
+    """The storage objects of a case, as the API server had them, and the result for the pod's claims."""
 
     classes: tuple[Obj, ...] = ()
     claims: tuple[Obj, ...] = ()
     volumes: tuple[Obj, ...] = ()
-    #: Claim -> the volume that it was given.
+    #: #: Claim -> its volume.
     bound: dict[str, str] = field(default_factory=dict)
-    #: Claims for which a volume was to be made.
+    #: #: Claims for which a volume was to be created.
     provisioning: frozenset[str] = frozenset()
 
     def __bool__(self) -> bool:
@@ -32,7 +32,7 @@ class Storage:
 
 @dataclass(frozen=True)
 class Case:
-    """One decision with its scores: `node` where the pod went, or `message` where it could not go."""
+    """One decision with its scores: the pod's `node`, or the `message` of its refusal."""
 
     id: int
     #: Name of the file.
@@ -47,18 +47,18 @@ class Case:
     storage: Storage = Storage()
 
     def world(self, *others: Obj) -> World:
-        """The cluster of the case, with pods that the case does not list."""
+        """Return the cluster of the case, with pods that the case does not list."""
         return _world(self.nodes, (*self.pods, *others), self.pending)
 
 
 def _world(nodes: tuple[Obj, ...], pods: tuple[Obj, ...], pending: Obj) -> World:
-    """With the namespaces that there are pods in, which the recordings do not list."""
+    """Return the world with the namespaces of its pods, which the recordings do not list."""
     return World(nodes, pods, {namespace(pod): {} for pod in (*pods, pending)})
 
 
 @dataclass(frozen=True)
 class PreemptionCase:
-    """One decision in a full cluster: `node` where the pod fitted, else what preemption did for it."""
+    """One decision in a full cluster: `node` if the pod fitted, else the result of preemption."""
 
     id: int
     world: World
@@ -75,7 +75,7 @@ SECOND = "kube-scheduler-1.36.2-decisions-2.jsonl"
 
 
 def decisions() -> list[Case]:
-    """The recorded decisions of the file that the environment names, else of both recordings."""
+    """Return the recorded decisions of the file that the environment names, else of both recordings."""
     return [
         Case(
             line["id"],
@@ -94,7 +94,7 @@ def decisions() -> list[Case]:
 
 
 def _storage(line: dict[str, Any]) -> Storage:
-    """With what the recording leaves out: namespaces, and the marks of what is fully bound."""
+    """Return the storage with the parts that the recording lacks: namespaces, and the marks of bound volumes."""
     claims = [_stored(claim, "default") for claim in line.get("pvcs") or ()]
     uids = {claim["metadata"]["name"]: claim["metadata"]["uid"] for claim in claims}
     bound = set()
@@ -144,7 +144,7 @@ def preemptions() -> list[PreemptionCase]:
 
 
 def _admitted(pod: dict[str, Any]) -> Obj:
-    """The pod as the API server kept it: the priority of its class written out, its start in its status."""
+    """Return the pod as the API server stored it: with the priority of its class, and its start in its status."""
     priority_class = pod["spec"].get("priorityClassName", "p0")
     never, number = priority_class == "pnever", priority_class.removeprefix("p")
     if not never and not number.isdecimal():
@@ -156,7 +156,7 @@ def _admitted(pod: dict[str, Any]) -> Obj:
 
 
 def _with_requests(pod: dict[str, Any]) -> dict[str, Any]:
-    """The pod as the API server kept it: what is limited and not requested is requested up to the limit."""
+    """Return the pod as the API server stored it: missing requests equal the limits."""
     spec = pod["spec"]
     filled = {
         part: [_requesting(container) for container in spec[part]]

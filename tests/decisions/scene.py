@@ -1,14 +1,13 @@
-"""Recorded cases with what the recording leaves out: pods that were left over, and the order in which nodes arrived.
+"""Recorded cases with the parts that the recording lacks: pods that were left over, and the order of new nodes.
 
-On five node names of the first recording the scores and refusals are those of a node with more on it than the case
+On five node names of the first recording, the scores and refusals are those of a node with more pods than the case
 lists, by the same amounts in every case from some point on: pods of another namespace that were not deleted, since each
-case makes its nodes again under the same names (`LEFT_OVER`). The two scores and the verdict of each case agree with
-these few numbers, so that a wrong rule cannot hide behind them.
+case creates its nodes again under the same names (`LEFT_OVER`). The two scores and the result of each case agree with
+these few numbers, so that they cannot hide a wrong rule.
 
-An image has one size in kube-scheduler's cache: that which the first node to arrive reported (`image_locality`). The
-nodes of a case report different sizes and arrived in an order that was not recorded. It is taken to be the order of
-the case, unless ImageLocality's scores contradict that; then one with other nodes first, for each of the pod's images
-one that reports it.
+An image has one size in kube-scheduler's cache: that of the first node that reported it (`image_locality`). The nodes
+of a case report different sizes and were added in an order that was not recorded. The order of the case is used, unless
+ImageLocality's scores contradict it; then one with other nodes first, for each of the pod's images one that reports it.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from tests.decisions.plain.world import name
 from tests.decisions.recording import FIRST, Case
 from tests.support import objects
 
-#: By node: the id of the first case that they were there in, and what each of the left-over pods requests.
+#: Node -> the id of the first case with left-over pods, and the requests of each of these.
 LEFT_OVER: dict[str, tuple[int, list[dict[str, str]]]] = {
     "n1": (2, [{"cpu": "1200m", "memory": "1152Mi"}, *[{"cpu": "0", "memory": "0"}] * 2]),
     "n3": (230, [{"cpu": "100m", "memory": "64Mi"}]),
@@ -35,7 +34,7 @@ LEFT_OVER: dict[str, tuple[int, list[dict[str, str]]]] = {
 
 
 class Scene(NamedTuple):
-    """A case, and the whole cluster that it was decided in."""
+    """A case, and the whole cluster in which it was decided."""
 
     case: Case
     world: World
@@ -56,13 +55,13 @@ def left_over(case: Case) -> list[Obj]:
 
 
 def in_order_of_arrival(case: Case) -> Case:
-    """The case with its nodes in an order that explains ImageLocality's scores, if one does."""
+    """Return the case with its nodes in an order that explains ImageLocality's scores, if there is one."""
     arrived = (replace(case, nodes=nodes) for nodes in _orders(case))
     return next(filter(explains, arrived), case)
 
 
 def explains(case: Case) -> bool:
-    """Whether ImageLocality's scores are what they would be if the nodes had arrived in the case's order."""
+    """Return whether ImageLocality's scores are those of nodes that were added in the case's order."""
     feasible = [node for node in case.nodes if name(node) in case.scores]
     recorded = {node: scores["ImageLocality"] for node, scores in case.scores.items()}
     return image_locality.score(case.pending, feasible, case.world()) == recorded

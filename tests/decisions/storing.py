@@ -1,4 +1,4 @@
-"""The engine's storage of a recorded case, and what it would give a pod's claims on a node."""
+"""The engine's storage of a recorded case, and its volumes for a pod's claims on a node."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.decisions.recording import Storage
 
 
 class Given(NamedTuple):
-    """Claim -> its volume, and the claims for which one is to be made."""
+    """Claim -> its volume, and the claims for which one is to be created."""
 
     bound: dict[str, str]
     provisioning: frozenset[str]
@@ -38,7 +38,7 @@ def _read(body: Obj, kind: type[Any]) -> Any:
 
 
 def given(engine: Engine, storage: Storage, pending: Obj, node_name: str) -> Given:
-    """What is reserved for the pod's claims as the binder does it."""
+    """Return the reservations for the pod's claims, as the binder makes them."""
     node = engine.ledger.node(node_name)
     volumes = engine.waiting(pending).cls.volumes
     assert node is not None and volumes is not None

@@ -1,8 +1,7 @@
-"""Pods with resource claims go where a real kube-scheduler puts them, get devices that they may have, and are refused
-in its words where it refuses them.
+"""Pods with resource claims get the recorded nodes, valid devices, and the recorded refusals.
 
-Where several nodes or devices would do, the recorded one is only one of them, so an allocation is judged by a plain
-reading of what the claim asks for.
+If several nodes or devices are equally good, the recorded one is only one of them, so an allocation is validated by a
+plain implementation of the claim's requirements.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ from tests.decisions.plain.world import name
 
 
 class Cases(list[DeviceCase]):
-    """With the engine on the cluster of each, which nobody changes: large ones take long to read."""
+    """Cases with an unchanged engine on the cluster of each: large clusters take long to read."""
 
     @cached_property
     def _engines(self) -> dict[int, DeviceEngine]:
@@ -40,25 +39,25 @@ class Cases(list[DeviceCase]):
         return self._engines[id(case)]
 
     def placed(self) -> Iterator[tuple[DeviceCase, DeviceEngine, str]]:
-        """Those of pods that went somewhere, and the node."""
+        """Yield the cases with a placed pod, and the node."""
         return ((case, self.engine(case), case.node) for case in self if case.node is not None)
 
 
 @pytest.fixture(scope="module", params=[6, pytest.param(1, marks=pytest.mark.wide)])
 def cases(request: pytest.FixtureRequest) -> Cases:
-    """One of so many in `make test`, all in `make verify`."""
+    """Return some of the cases in `make test`, all in `make verify`."""
     return Cases(device_cases()[:: request.param])
 
 
 def _wrong(case: DeviceCase, engine: DeviceEngine, node: str) -> list[str]:
-    """What is wrong with what the claims would get on a node."""
+    """Return the faults of the claims' allocations on a node."""
     claims = engine.claims_there(case.pending, node, case.claims)
     given = zip(engine.allocations(case.pending, node), claims, strict=True)
     return problems(case.cluster, node, claims, [each.status(name(claim)) for each, claim in given])
 
 
 def _wrong_as_recorded(case: DeviceCase, engine: DeviceEngine) -> list[str]:
-    """What the plain reading has against the recorded allocation. The recording has the results alone of it."""
+    """Return the plain rules' faults of the recorded allocation, of which the recording has only the results."""
     assert case.node is not None
     claims = engine.claims_there(case.pending, case.node, case.claims)
     given = [{"devices": {"results": case.allocations[name(claim)]}} for claim in claims]
@@ -67,13 +66,13 @@ def _wrong_as_recorded(case: DeviceCase, engine: DeviceEngine) -> list[str]:
 
 
 def _is_an_error_of_theirs(case: DeviceCase, engine: DeviceEngine) -> bool:
-    """Whether devices were allocated that are alike where they have to differ; see `devices.exceptions`."""
+    """Return whether equal devices were allocated that had to differ; see `devices.exceptions`."""
     found = _wrong_as_recorded(case, engine)
     return bool(found) and all(each.startswith(ALIKE) for each in found)
 
 
 def test_the_plain_reading_agrees_with_what_the_real_one_allocated(cases: Cases) -> None:
-    """So that what it says of ours is worth something."""
+    """The plain rules must be right to judge the engine's allocations."""
     assert any(cases.placed())
     for case, engine, _ in cases.placed():
         found = [each for each in _wrong_as_recorded(case, engine) if not each.startswith(ALIKE)]
@@ -81,7 +80,7 @@ def test_the_plain_reading_agrees_with_what_the_real_one_allocated(cases: Cases)
 
 
 def test_their_errors_are_few(cases: Cases) -> None:
-    """So that no error of ours is taken for one of theirs."""
+    """Few errors of theirs can excuse errors of the engine."""
     errors = [case.id for case, engine, _ in cases.placed() if _is_an_error_of_theirs(case, engine)]
     assert len(errors) <= max(1, len(cases) // 25), errors
 
@@ -114,7 +113,7 @@ def test_a_pod_is_refused_where_the_real_one_refuses_it_with_its_reasons_and_cou
 
 
 def test_nodes_are_scored_as_by_the_real_one(cases: Cases) -> None:
-    """By the arguments that the case gives plugins: of devices that stand for extended resources, too."""
+    """The case's arguments of plugins apply, also to devices of extended resources."""
     former = 0
     for case in (each for each in cases if each.scores):
         decided = DeviceEngine(case.cluster, case.claims, profile_of(case)).decide(dict(case.pending))
@@ -162,7 +161,7 @@ def test_what_the_real_one_cannot_judge_is_refused_with_the_place_or_had_from_an
 
 
 def test_devices_that_were_taken_are_not_given_to_another_pod_of_the_same_class(cases: Cases) -> None:
-    """Pods like the pending one, each with claims of its own, until no node has devices left."""
+    """Pods like the pending one, each with claims of its own, are placed until no node has devices left."""
     placed = 0
     for case, shared, _ in cases.placed():
         if not case.claims or _is_an_error_of_theirs(case, shared):
@@ -191,7 +190,7 @@ def test_devices_that_were_taken_are_not_given_to_another_pod_of_the_same_class(
 
 
 def test_selectors_mean_what_the_plain_reading_says(cases: Cases) -> None:
-    """Every expression of the recording, asked of every device of its case."""
+    """Every expression of the recording is evaluated for every device of its case."""
     asked = 0
     for case in cases:
         requests = [each for claim in case.claims for each in claim["spec"]["devices"]["requests"]]

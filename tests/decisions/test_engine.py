@@ -1,4 +1,4 @@
-"""The plain reading and the engine, with kube-scheduler's profile, decide recorded cases as kube-scheduler did."""
+"""The plain rules and the engine, with kube-scheduler's profile, decide recorded cases like kube-scheduler."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from tests.decisions.recording import Case, PreemptionCase
 from tests.decisions.scene import explains, in_order_of_arrival, scenes
 from tests.decisions.storing import Given, catalogue, given
 
-#: One of so many cases is decided in `make test`, all in `make verify`.
+#: #: `make test` decides one of this number of cases, `make verify` all.
 steps = pytest.mark.parametrize("step", [3, pytest.param(1, marks=pytest.mark.wide)])
 
 
 def recorded(case: Case) -> Outcome:
-    """Where nodes were scored these are the feasible ones, else there was one or none."""
+    """Return the result: the scored nodes are the feasible ones; without scores there was one or none."""
     feasible = frozenset(case.scores or filter(None, [case.node]))
     return Outcome(feasible, case.message, nonzero(case.scores), case.final)
 
 
 @steps
 def test_the_plain_reading_decides_every_case_as_recorded(cases: list[Case], step: int) -> None:
-    """It knows nothing of storage."""
+    """The plain rules have none for storage."""
     chosen = [case for case in cases if not case.storage][::step]
     differ = {
         (case.recording, case.id): found
@@ -57,7 +57,7 @@ def test_the_engine_decides_every_case_as_recorded(cases: list[Case], step: int)
 def test_the_order_of_arrival_cannot_explain_scores_of_another_rule(
     cases: list[Case], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A share of the nodes that is a little off, say: no order makes up for it in more than a few cases."""
+    """A share of the nodes that is slightly wrong cannot be corrected by the order in more than a few cases."""
     images = [case for case in cases[:300] if any(each["ImageLocality"] for each in case.scores.values())]
     monkeypatch.setattr(image_locality, "MOST_A_CONTAINER", 900 * 2**20)
     assert sum(explains(in_order_of_arrival(case)) for case in images) < len(images) / 2
@@ -66,7 +66,7 @@ def test_the_order_of_arrival_cannot_explain_scores_of_another_rule(
 @steps
 @pytest.mark.parametrize("plainly", [True, False], ids=["plainly", "by_the_engine"])
 def test_who_has_to_go_is_as_recorded(preemptions: list[PreemptionCase], plainly: bool, step: int) -> None:
-    """kube-scheduler begins at a node by chance, and what ties in every rule is decided by that."""
+    """kube-scheduler begins at a random node, which decides between equal victims."""
     for case in preemptions[::step]:
         about = case.pending, case.world if plainly else Engine(case.world), case.budgets
         found = of_plain(*about) if plainly else of_engine(about[1], about[0], about[2])[0]

@@ -1,6 +1,6 @@
 """Gangs of Kubernetes' own PodGroups, case by case as kube-scheduler 1.36.2 scheduled them (`kube_gangs`).
 
-What of a case chance decided is compared by the rules that came with the recordings, and a few cases by nothing else
+Random parts of a case are compared by the rules that came with the recordings, and a few cases only by those
 (`cases.is_by_chance`).
 """
 
@@ -25,7 +25,7 @@ def recorded() -> list[Obj]:
 @pytest.mark.promise("S27")
 @pytest.mark.parametrize("step", [5, pytest.param(1, marks=pytest.mark.wide)])
 def test_gangs_are_scheduled_as_recorded(recorded: list[Obj], step: int) -> None:
-    """One of five in `make test`, all in `make verify`."""
+    """One of five cases is run in `make test`, all in `make verify`."""
     differ, equal = {}, Counter[str]()
     for case in recorded[::step]:
         found = judged(case)

@@ -1,4 +1,4 @@
-"""An engine that lives on while its cluster changes decides as one that sees the cluster for the first time."""
+"""An engine that exists while its cluster changes decides like one that sees the cluster for the first time."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from tests.decisions.plain import Obj, World
 from tests.support.examples import examples, in_time
 
 STEPS = 16
-#: What an engine keeps most of.
+#: #: Subjects for which an engine caches most.
 KEPT = [about for about in ABOUT if {"pods", "images"} & set(about)]
 
 
 def live(draw: Draw, profile: Profile, happened: Counter[str]) -> list[str]:
-    """Lets a cluster go through some steps; what the two engines disagree on after the first that they do so after."""
+    """Change a cluster in steps; return the differences of the two engines after the first step that has any."""
     choices = Choices(draw)
     about = frozenset(choices.pick(KEPT))
     steps = 1 + choices.below(STEPS)
@@ -65,7 +65,7 @@ def test_everything_happens_that_may() -> None:
 
 
 def test_numbers_that_are_given_anew_at_every_change_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ids of taints and labels are, as it is, for as long as few nodes go."""
+    """Ids of taints and labels are kept in use as long as few nodes are deleted."""
     monkeypatch.setattr(interns, "_DROPPED_AT_LEAST", -1_000)
     chance, happened = random.Random(6), Counter[str]()
     for _ in range(25):
@@ -74,7 +74,7 @@ def test_numbers_that_are_given_anew_at_every_change_change_nothing(monkeypatch:
 
 
 def test_a_namespace_with_another_label_is_meant_by_other_terms() -> None:
-    """Few random clusters come to ask a term again after its namespaces have changed."""
+    """Few random clusters evaluate a term again after its namespaces have changed."""
     nodes = tuple(clusters.node(Choices(bytes), called, frozenset()) for called in ("n0", "n1"))
     near: Obj = {
         "topologyKey": podparts.HOST,

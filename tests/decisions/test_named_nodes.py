@@ -1,4 +1,4 @@
-"""Pods whose terms name their nodes, as a DaemonSet's do, are refused elsewhere in kube-scheduler's words for that."""
+"""Pods whose terms name their nodes, as a DaemonSet's do, are refused elsewhere with kube-scheduler's message."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ NOT_HELPFUL = "Preemption is not helpful for scheduling"
 
 
 def naming(*terms: list[tuple[str, str]], label: str = "") -> Obj:
-    """A pod with a required term for each list of (operator, node name)."""
+    """Return a pod with a required term for each list of (operator, node name)."""
     found: list[dict[str, Any]] = [
         {"matchFields": [{"key": "metadata.name", "operator": how, "values": [name]} for how, name in term]}
         for term in terms
@@ -48,7 +48,7 @@ WORLD = World((node("n0"), node("n1", pods="0"), node("n2", taints=TAINTS)), ())
             naming([("In", "n0")], label="missing"),
             refusal("1 node(s) didn't match Pod's node affinity/selector", f"2 {NOT_NAMED}"),
         ),
-        # A term that names none leaves all nodes to the filters.
+        # # A term without node names leaves all nodes to the filters.
         (
             naming([("In", "n2")], [("NotIn", "n0")]),
             refusal(

@@ -1,4 +1,4 @@
-"""How much of a real cluster's GPUs policies allocate, beside what the authors of FGD published (USENIX ATC'23)."""
+"""The share of a real cluster's GPUs that policies allocate, compared with the results of FGD (USENIX ATC'23)."""
 
 from __future__ import annotations
 

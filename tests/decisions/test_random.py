@@ -1,4 +1,4 @@
-"""The engine decides random clusters as the plain reading does, whom to evict included."""
+"""The engine decides random clusters like the plain rules, including the victims."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.support.examples import examples, in_time
 @examples(1_000)
 @given(drawn=clusters())
 def test_engine_and_plain_reading_decide_alike(part: int, drawn: Drawn) -> None:
-    """Parts draw different clusters."""
+    """The parts draw different clusters."""
     assert differences(drawn) == []
 
 
@@ -41,7 +41,7 @@ REASONS = (
 
 @pytest.fixture(scope="module")
 def decided() -> list[Decision]:
-    """What becomes of a few thousand such clusters, from a seed of their own."""
+    """Return the decisions about a few thousand such clusters, from a seed of their own."""
     chance = random.Random(4)
     drawn = (cluster(chance.randbytes) for _ in range(3500))
     return [decide(each.pending, each.world, each.budgets) for each in drawn]
@@ -72,7 +72,7 @@ def test_every_reason_refuses_nodes(decided: list[Decision]) -> None:
 
 @pytest.mark.wide
 def test_every_score_decides_between_nodes(decided: list[Decision]) -> None:
-    """Without it other nodes would be the best."""
+    """The best nodes would differ without it."""
     decides: Counter[str] = Counter()
     for each in decided:
         for plugin in SCORES:

@@ -1,4 +1,4 @@
-"""What holds in every test of a whole process: time is virtual, and no pod is rescued by the flush."""
+"""Conditions of every test of a whole process: time is virtual, and no pod is bound only because of the flush."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.support.virtual import pytest_asyncio_loop_factories as pytest_asynci
 
 @pytest.fixture(autouse=True)
 def nobody_is_rescued_by_the_flush(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """A pod that is bound after the flush of leftovers woke it slept through the event that should have."""
+    """Fail if a pod was bound after the flush of leftovers woke it: an event should have woken it before."""
     rescued: list[str] = []
     scheduled = SchedulingQueue.scheduled
 
@@ -29,15 +29,17 @@ def nobody_is_rescued_by_the_flush(monkeypatch: pytest.MonkeyPatch) -> Iterator[
     assert rescued == []
 
 
-#: Fields of objects with fields of their own, and maps of which each client owns some keys. All others are maps that
-#: whoever writes them owns.
+#: Fields of objects with fields of their own, and maps of which each client owns some keys. All others are maps
+#: that belong to the client that writes them.
 _FIELDS = frozenset({"metadata", "spec", "status", "state", "series", "annotations", "labels"})
 
 
 @pytest.fixture(autouse=True)
 def no_key_is_left_in_a_map_that_is_patched(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """A merge patch leaves alone what it does not name, so a map is written by `objects.merging.replacement`. Tests
-    patch as users do, who name no UID."""
+    """Fail if a patch leaves keys in a map: a merge patch keeps what it does not name.
+
+    Maps are therefore written by `objects.merging.replacement`. Tests patch like users, who name no UID.
+    """
     left: list[str] = []
     merged = patching.patch.merge_patch
 
@@ -58,5 +60,5 @@ def _left_alone(doc: dict[str, Any], body: dict[str, Any], at: str) -> Iterator[
             if name in _FIELDS:
                 yield from _left_alone(there, value, f"{at}.{name}")
             elif value:
-                # An empty one says no more than that there is to be a map.
+                # # An empty map only states that there is to be a map.
                 yield from (f"{at}.{name}.{key}" for key in there.keys() - value.keys())

@@ -142,10 +142,12 @@ class Waiting(Standing):
             return False
         least, queue = read.minimum(group, members), read.queue_of_group(group)
         waiting, ready = list(filter(_may_go, members)), list(filter(read.is_ready, members))
-        largest, needed = read.largest(waiting), least.members - len(ready)
+        # Its minimum includes members with other gates.
+        more = list(filter(read.waits, members))
+        largest, needed = read.largest(more), least.members - len(ready)
         # The reservations of its waiting members do not count in its queue here.
         asked = self.more(group, ready)
-        asked |= Counter({each: needed * largest[each] for each in largest} if waiting else {})
+        asked |= Counter({each: needed * largest[each] for each in largest} if more else {})
         if not asked or not read.is_open(self.queues.get(queue)):
             return False
         return not self._lacks_beside(

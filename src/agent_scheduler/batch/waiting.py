@@ -279,7 +279,7 @@ class BatchWaitingPods:
             if not number % STRIDE:
                 yield
         self._decided = decided
-        promises.lacking = lacking
+        promises.set_lacking(lacking)
 
     def queue_changed(self, name: str) -> None:
         self._queue_seen()

@@ -96,7 +96,7 @@ def of_books(
     """Yield violated invariants. Refreshes the snapshot."""
     for where, problems in (
         ("ledger", contradictions(ledger)),
-        ("catalogue", [*catalogue.check(), *devices.check()]),
+        ("catalog", [*catalogue.check(), *devices.check()]),
         ("queue", _broken(queue)),
         ("snapshot", _lagging(ledger, snapshot)),
     ):

@@ -165,7 +165,7 @@ class SelfCheck:
         elif fresh is not None and is_older(_version(known), _version(fresh)):
             yield "informer", f"has version {_version(known)}, the API server {_version(fresh)}"
         elif fresh is not None and kind.known is not None and not _alike(kind.known(fresh), fresh):
-            yield "catalogue", "has a different version of it than the watch"
+            yield "catalog", "has a different version of it than the watch"
         if kind.name == "Pod":
             yield from selfcheck.of_pod(
                 uid,

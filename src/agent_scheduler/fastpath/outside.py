@@ -182,8 +182,13 @@ class OutsideShard:
                 return False
             leaves |= not inside
             if several:
-                self._trial.place(pod, inside[0] if inside else int(elsewhere[0]))
+                # Not by rows: a restarted process may have the nodes in another order, and must find the same.
+                self._trial.place(pod, min(inside or elsewhere.tolist(), key=self._name_of))
         return leaves
+
+    def _name_of(self, row: int) -> str:
+        node = self._snapshot.columns.nodes[row]
+        return "" if node is None else node.name
 
     def _is_mine(self, row: int) -> bool:
         node = self._snapshot.columns.nodes[row]

@@ -1,1 +1,1 @@
-"""Recorded decisions about devices, and a reading of the API's documentation that judges allocations by itself."""
+"""Recorded decisions about devices, and an implementation of the API's documentation that validates allocations."""

@@ -8,46 +8,46 @@ from typing import Any
 from tests.decisions.devices.validity import Cluster, Obj
 from tests.support.needed import recorded_cases
 
-#: What an error of the real allocator, as opposed to a refusal, begins with.
+#: #: The beginning of errors of the real allocator, as opposed to refusals.
 ERROR = 'running "DynamicResources" filter plugin: '
 
-#: What recordings call the claim that was made for extended resources.
+#: #: The recordings' name of the claim that was created for extended resources.
 EXTENDED = "<extended>"
-#: What a failure begins with of a pod that had a node and waited for its devices.
+#: #: The beginning of failures of a pod that had a node and waited for its devices.
 WAITED = 'running PreBind plugin "DynamicResources": '
-#: What the event about this says before the node's name.
+#: #: The event about this, up to the node's name.
 PENDING = "waiting for binding conditions for device on node "
 
 
 @dataclass(frozen=True)
 class DeviceCase:
-    """One decision: `node` where the pod went, or `message` where it could go nowhere."""
+    """One decision: the pod's `node`, or the `message` of its refusal."""
 
     id: int
     cluster: Cluster
-    #: Those without an allocation, in the order in which the pod names them.
+    #: #: Claims without an allocation, in the order in which the pod names them.
     claims: tuple[Obj, ...]
     pending: Obj
-    #: Also where the pod then waited for devices to be made ready, or was given up because this failed.
+    #: #: Also set if the pod then waited for devices to be made ready, or failed to get them.
     node: str | None
     allocations: dict[str, list[Obj]]
     message: str
-    #: Arguments of the plugins of the pod's profile, by their names.
+    #: #: Arguments of the plugins of the pod's profile, by their names.
     profile: dict[str, Obj] = field(default_factory=dict)
-    #: What the driver reported once the claims were allocated; None where nobody waited for that.
+    #: #: The driver's report once the claims were allocated; None if the pod did not wait for it.
     reports: tuple[Obj, ...] | None = None
-    #: Whether the pod still waited for devices when the recording ended.
+    #: #: Whether the pod still waited for devices when the recording ended.
     is_waiting: bool = False
-    #: Why the pod was given up while it waited; empty if it was not.
+    #: #: The reason for which the wait ended; empty if it did not.
     failure: str = ""
     mappings: tuple[Obj, ...] = ()
-    #: Empty where fewer than two nodes would do, and in recordings that have none.
+    #: #: Empty if fewer than two nodes were feasible, and in recordings without scores.
     scores: dict[str, dict[str, int]] = field(default_factory=dict)
     final: dict[str, int] = field(default_factory=dict)
 
     @property
     def error(self) -> str:
-        """What the real allocator could not do, without the name of the claim; empty if it decided."""
+        """Error of the real allocator, without the name of the claim; empty if it decided."""
         if not self.message.startswith(ERROR):
             return ""
         text = self.message.removeprefix(ERROR)
@@ -55,7 +55,7 @@ class DeviceCase:
 
 
 def device_cases() -> list[DeviceCase]:
-    """Those of the file that the environment names, or else of both recordings."""
+    """Return the cases of the file that the environment names, or else of both recordings."""
     names = ("kube-scheduler-1.36.2-dra.jsonl", "kube-scheduler-1.36.2-dra-2.jsonl")
     return [_case(line) for line in recorded_cases("AGENT_SCHEDULER_DRA_DECISIONS", *names)]
 

@@ -29,19 +29,19 @@ from tests.decisions.plain import World
 from tests.decisions.preempting import message
 
 NAMESPACE = "default"
-#: Between what recordings say of claims that were allocated long ago and of others.
+#: The separator between the recordings' claims that were allocated long ago and others.
 NOW = 1_780_000_000.0
 
 
 class Decided(NamedTuple):
-    """Where the pod can go, or why it can go nowhere."""
+    """The node of the pod, or the reason of its refusal."""
 
     nodes: tuple[str, ...]
     message: str = ""
 
 
 def profile_of(case: DeviceCase) -> Profile:
-    """kube-scheduler's, with the arguments that the case gives plugins."""
+    """Return kube-scheduler's profile with the plugins' arguments of the case."""
     args = {name: msgspec.convert(given, REGISTRY[name].args) for name, given in case.profile.items()}
     return build_profile(ProfileSpec(scheduler_name="default-scheduler", base="default-scheduler", args=args))
 
@@ -72,13 +72,13 @@ class DeviceEngine(Engine):
         return node
 
     def _asking(self, pod: Obj) -> tuple[PodInfo, Any, PodRef]:
-        """The pod, what its claims ask for, and how these name it."""
+        """Return the pod, the requests of its claims, and its references to them."""
         info = self.waiting(dict(pod))
         ref = PodRef(info.namespace, info.name, info.uid)
         return info, self.snapshot.handle.class_of(info).claims, ref
 
     def allocations(self, pod: Obj, node_name: str) -> tuple[Allocation, ...]:
-        """What the claims of the pod get there."""
+        """Return the allocations of the pod's claims on the node."""
         _, wanted, _ = self._asking(pod)
         if wanted is None:
             return ()
@@ -87,33 +87,33 @@ class DeviceEngine(Engine):
         return found
 
     def claims_there(self, pod: Obj, node_name: str, claims: Sequence[Obj]) -> tuple[Obj, ...]:
-        """What `allocations` are for: `claims`, and the claim that is made for extended resources, if one is."""
+        """Return the claims of `allocations`: `claims`, and the one that is created for extended resources, if any."""
         made = self.made(pod, node_name)
         return (*claims, *([] if made is None else [{"metadata": {"name": EXTENDED}, "spec": made[0]}]))
 
     def made(self, pod: Obj, node_name: str) -> tuple[Obj, list[dict[str, str]]] | None:
-        """The spec of that claim, and which container has what of it."""
+        """Return the spec of that claim, and its devices by container."""
         info = self.waiting(dict(pod))
         if info.extended is None:
             return None
         return claim_for(info.extended, self.devices, self.node(node_name))
 
     def message(self, pod: Obj) -> str:
-        """What is said of a pod that fits nowhere."""
+        """Return the message of a pod that fits nowhere."""
         _, wanted, ref = self._asking(pod)
         gives_back = wanted is not None and to_deallocate(wanted, self.devices, ref) is not None
         said = message(self, dict(pod)) or ""
         return said.replace(NO_CLAIMS, DEALLOCATED if gives_back else STILL) if wanted is not None else said
 
     def reserve(self, pod: Obj, node_name: str) -> ReservedClaims | CannotAllocate:
-        """As the binder does it."""
+        """Reserve like the binder."""
         info, wanted, ref = self._asking(pod)
         assert wanted is not None, "the pod has claims"
         return reserve(info.claims, wanted, self.devices, self.node(node_name), ref)
 
 
 def stored(body: Obj, namespace: str = "") -> bytes:
-    """An object as the API server would have it: it has a UID and a version."""
+    """Return an object as the API server would have it: it has a UID and a version."""
     metadata: dict[str, Any] = {**body["metadata"], "resourceVersion": "1"}
     metadata.setdefault("uid", f"uid-{metadata['name']}")
     if namespace:

@@ -1,7 +1,7 @@
-"""Where recorded decisions differ from ours on purpose, because kube-scheduler 1.36.2 is wrong there.
+"""Intended differences of recorded decisions, because kube-scheduler 1.36.2 is wrong there.
 
-Docs: `docs/decisions/0025-devices-where-kube-scheduler-errs.md`. A recorded allocation that gives devices which are
-alike to a `distinctAttribute` needs no rule here: the plain reading says of it itself that it is none.
+Docs: `docs/decisions/0025-devices-where-kube-scheduler-errs.md`. A recorded allocation of devices with equal values of
+a `distinctAttribute` needs no rule here: the plain rules find that it is invalid.
 """
 
 from __future__ import annotations
@@ -18,14 +18,16 @@ from tests.decisions.devices.cases import DeviceCase
 from tests.decisions.devices.engine import DeviceEngine, profile_of
 from tests.decisions.plain.world import name
 
-#: What the plain reading says of two devices that had to differ.
+#: #: The plain rules' finding for two devices that had to differ.
 ALIKE: Final = "devices do not differ in "
 
 
 def counts_former_devices(case: DeviceCase) -> bool:
-    """Whether each node's recorded scores are ours with so many more of its devices counted in the resource's class.
-    kube-scheduler keeps under the names of pool and device that one was of the class, whatever its slice says later:
-    devices count that had these names in an earlier case."""
+    """Return whether each node's recorded scores are ours with more of its devices counted in the resource's class.
+
+    kube-scheduler caches by the names of pool and device that one was of the class, whatever its slice has later:
+    devices count that had these names in an earlier case.
+    """
     there = {
         name(node): sum(
             len(each["spec"].get("devices") or ())

@@ -1,6 +1,6 @@
-"""CEL for devices, read plainly: enough of the language for the selectors that recordings and random cases use.
+"""A plain implementation of CEL for devices, with the part of the language that recordings and random cases use.
 
-It shares nothing with the product. What it does not know is an error of the test, never an answer.
+It shares nothing with the product. An unknown construct is an error of the test, never an answer.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _token = re.compile(
 
 
 class SelectorError(Exception):
-    """What the expression asks cannot be answered, as the API says it: `no such key: k`."""
+    """An expression cannot be evaluated; the text is the API's: `no such key: k`."""
 
 
 class Quantity(NamedTuple):
@@ -40,7 +40,7 @@ class Version(NamedTuple):
 
 
 class Nothing(NamedTuple):
-    """An optional value that is not there."""
+    """An optional value that is missing."""
 
 
 class Something(NamedTuple):
@@ -60,7 +60,7 @@ def version(text: str) -> Version:
 
 
 def matches(expression: str, driver: str, device: Mapping[str, Any]) -> bool:
-    """Raises `SelectorError`."""
+    """Return whether the device matches. Raise `SelectorError`."""
     found = _compiled(expression)({"device": _variables(driver, device)})
     if not isinstance(found, bool):
         raise SelectorError(f"{expression} is no yes or no")
@@ -68,7 +68,7 @@ def matches(expression: str, driver: str, device: Mapping[str, Any]) -> bool:
 
 
 class _Domains(dict[str, dict[str, Any]]):
-    """A domain that the device says nothing about is empty, and not among its domains."""
+    """Attributes by domain. A domain without attributes is empty, and not among its domains."""
 
     def __missing__(self, key: str) -> dict[str, Any]:
         return {}
@@ -113,7 +113,7 @@ class _Parser:
             at = match.end()
 
     def _takes(self, *signs: str) -> str:
-        """What comes next, taken, if it is one of these; else nothing."""
+        """Consume and return the next token if it is one of these; else return an empty text."""
         is_next = bool(self.left) and self.left[0][0] != "text" and self.left[0][1] in signs
         return self.left.pop(0)[1] if is_next else ""
 
@@ -206,7 +206,7 @@ def _always(value: Any) -> Eval:
 
 
 def _either(left: Eval, right: Eval, decides: bool) -> Eval:
-    """`||` where True decides, `&&` where False does: an error counts only if the other side does not decide."""
+    """Evaluate `||` if True decides, `&&` if False does: an error counts only if the other side does not decide."""
 
     def ask(env: Env) -> bool:
         problem = None
@@ -250,7 +250,7 @@ def _has(inner: Eval, env: Env) -> bool:
 def _compare(one: Any, other: Any) -> int:
     assert type(one) is type(other), (one, other)
     if isinstance(one, Version):
-        assert not one.before and not other.before, "nobody compares versions that come before a release here"
+        assert not one.before and not other.before, "versions before a release are not compared here"
     return int(one > other) - int(one < other)
 
 

@@ -1,6 +1,6 @@
-"""Whether an allocation is one that the API's documentation allows: a plain reading of claims, classes and slices.
+"""Validates allocations by the API's documentation: a plain implementation for claims, classes and slices.
 
-It looks at JSON, and at what is written to the claims' status; it shares nothing with the allocator.
+It reads JSON, and the written status of claims; it shares nothing with the allocator.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Cluster:
         return expressions_of(found["spec"])
 
     def selects(self, option: Obj, driver: str, device: Obj) -> bool:
-        """Whether the device is of the class of an option of a request, and one that its selectors match."""
+        """Return whether the device is of the class of a request's option, and matches its selectors."""
         expressions = [*self.selectors(option["deviceClassName"]), *expressions_of(option)]
         try:
             return all(matches(expression, driver, device) for expression in expressions)
@@ -44,12 +44,12 @@ class Cluster:
             return False
 
     def had(self) -> list[Obj]:
-        """The results of all allocations that there are."""
+        """Return the results of all existing allocations."""
         return [result for claim in self.allocated for result in results_of(claim["status"]["allocation"])]
 
     @cached_property
     def newest(self) -> dict[tuple[str, str], list[Obj]]:
-        """The slices of each pool that has all of its newest generation."""
+        """Return the slices of each pool that has all of its newest generation."""
         pools: dict[tuple[str, str], list[Obj]] = {}
         for each in self.slices:
             pools.setdefault((each["spec"]["driver"], each["spec"]["pool"]["name"]), []).append(each["spec"])
@@ -62,7 +62,7 @@ class Cluster:
         return found
 
     def devices(self, node: Obj) -> dict[DeviceId, Obj]:
-        """What the node can have of complete pools, by name; the names are unique in each."""
+        """Return the node's devices of complete pools, by name; the names are unique in each."""
         found = self._devices.get(node["metadata"]["name"])
         if found is None:
             found = self._devices[node["metadata"]["name"]] = {}
@@ -78,7 +78,7 @@ class Cluster:
 
 
 def expressions_of(place: Obj) -> list[str]:
-    """The selectors of a class or of an option."""
+    """Return the selectors of a class or of an option."""
     return [each["cel"]["expression"] for each in place.get("selectors") or ()]
 
 
@@ -91,20 +91,20 @@ def device_of(result: Obj) -> DeviceId:
 
 
 def options_of(request: Obj) -> dict[str, Obj]:
-    """By the name under which each is given devices."""
+    """Return the options by the name under which each is allocated."""
     if request.get("exactly"):
         return {request["name"]: request["exactly"]}
     return {f"{request['name']}/{each['name']}": each for each in request["firstAvailable"]}
 
 
 def usable(allocation: Obj, node: Obj) -> bool:
-    """Whether what was allocated may be used on the node."""
+    """Return whether the allocation may be used on the node."""
     selector = allocation.get("nodeSelector")
     return selector is None or any_term_matches(selector["nodeSelectorTerms"], node)
 
 
 def _of_slice(spec: Obj, node: Obj) -> Sequence[Obj]:
-    """Its devices that the node can have."""
+    """Return its devices for the node."""
     devices: Sequence[Obj] = spec.get("devices") or ()
     if spec.get("perDeviceNodeSelection"):
         return [device for device in devices if _is_on(device, node)]
@@ -123,7 +123,7 @@ def _is_on(place: Obj, node: Obj) -> bool:
 def problems(
     cluster: Cluster, node_name: str, claims: Sequence[Obj], allocations: Sequence[Obj]
 ) -> list[str]:
-    """What is wrong with giving each of `claims` the allocation at its place, on this node."""
+    """Return the faults of the allocations, in the order of `claims`, on this node."""
     node = cluster.node(node_name)
     found: list[str] = []
     for claim, allocation in zip(claims, allocations, strict=True):
@@ -150,7 +150,7 @@ def _of_claim(cluster: Cluster, node: Obj, claim: Obj, allocation: Obj) -> Itera
             yield f"request {request['name']}: {len(used)} of its alternatives were given devices"
             continue
         yield from _of_option(cluster, node, used[0], options[used[0]], given.pop(used[0]))
-    yield from (f"{name} was given devices, and nobody asked for any" for name in given)
+    yield from (f"{name} has devices without a request" for name in given)
     here = cluster.devices(node)
     for constraint in spec.get("constraints") or ():
         yield from _of_constraint(constraint, results, here)
@@ -185,7 +185,7 @@ def _of_option(cluster: Cluster, node: Obj, name: str, option: Obj, results: Seq
             if (result.get(kind) or []) != (device.get(kind) or []):
                 yield f"{name}: other {kind} than {device_of(result)} has"
         if (result.get("tolerations") or []) != (option.get("tolerations") or []):
-            yield f"{name}: other tolerations than were asked for"
+            yield f"{name}: tolerations differ from the request"
     if option.get("allocationMode", "ExactCount") == "All":
         wanted = {
             key
@@ -201,7 +201,7 @@ def _of_option(cluster: Cluster, node: Obj, name: str, option: Obj, results: Seq
 
 
 def _gives(cluster: Cluster, key: DeviceId, device: Obj, option: Obj) -> bool:
-    """Whether the device has what is asked of its capacities, and, where it is shared, has that left."""
+    """Return whether the device has the requested capacities, and, if it is shared, has them left."""
     published = device.get("capacity") or {}
     asked = (option.get("capacity") or {}).get("requests") or {}
     if asked.keys() - published.keys():
@@ -219,7 +219,7 @@ def _gives(cluster: Cluster, key: DeviceId, device: Obj, option: Obj) -> bool:
 
 
 def consumed_of(capacity: Obj, asked: object | None) -> Fraction | None:
-    """What a request for so much of a capacity takes of it (`requestPolicy`); None if it allows no such request."""
+    """Return the consumption of a request for a capacity (`requestPolicy`); None if it allows no such request."""
     policy = capacity.get("requestPolicy") or {}
     if asked is None:
         return quantity(policy.get("default", capacity["value"])).value
@@ -238,7 +238,7 @@ def consumed_of(capacity: Obj, asked: object | None) -> Fraction | None:
 
 
 def _unfinished(cluster: Cluster, node: Obj) -> bool:
-    """Whether the node sees a slice of a pool of which not all slices are there."""
+    """Return whether the node sees a slice of a pool that is incomplete."""
     specs = [each["spec"] for each in cluster.slices]
     return any(
         bool(_of_slice(spec, node)) if spec.get("perDeviceNodeSelection") else _is_on(spec, node)
@@ -290,13 +290,13 @@ def _of_constraint(constraint: Obj, results: Sequence[Obj], here: Mapping[Device
 
 
 def _consumed(results: Iterable[Obj], name: str) -> Fraction:
-    """What these take of a capacity, together."""
+    """Return the sum that the results consume of a capacity."""
     amounts = ((result.get("consumedCapacity") or {}).get(name, "0") for result in results)
     return sum((quantity(amount).value for amount in amounts), Fraction(0))
 
 
 def too_much(cluster: Cluster, node: Obj, allocations: Sequence[Obj]) -> Iterator[str]:
-    """No device twice, no capacity and no counter more than there is."""
+    """Yield devices that are used twice, and exceeded capacities and counters."""
     new = [result for allocation in allocations for result in results_of(allocation)]
     for allocation in allocations:
         own = [device_of(result) for result in results_of(allocation) if "shareID" not in result]
@@ -322,8 +322,10 @@ def too_much(cluster: Cluster, node: Obj, allocations: Sequence[Obj]) -> Iterato
 def overdrawn(
     cluster: Cluster, used: set[DeviceId], new: set[DeviceId], admin: Sequence[DeviceId] = ()
 ) -> Iterator[str]:
-    """Counters of which the devices in use take more than there is, of pools that `new` devices are of. `admin`: those
-    of them that admin access is given to, for which as much has to be left, though it takes nothing from others."""
+    """Yield the counters that the devices in use exceed, in pools of `new` devices.
+
+    `admin` has the new devices with admin access, which need as much to be left, but take nothing from others.
+    """
     for key, specs in cluster.newest.items():
         if not any(each[:2] == key for each in new):
             continue

@@ -1,4 +1,4 @@
-"""The recorded cases, and each lived through and compared."""
+"""The recorded cases, and the run and comparison of each."""
 
 from __future__ import annotations
 
@@ -26,20 +26,20 @@ _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 
 
 class Lived(NamedTuple):
-    #: Where it was otherwise than recorded: the step, and in what. Empty if nowhere.
+    #: #: The step and the differences of the first state unlike the recorded one; empty if there is none.
     differences: list[str]
-    #: Rules of gangs that were broken, whatever was recorded.
+    #: #: Violated rules of gangs, whatever was recorded.
     broken: list[str]
 
 
 def cases() -> list[Obj]:
-    """Those of the file that the environment names, or of those beside the checkout."""
+    """Return the cases of the file that the environment names, or of those beside the checkout."""
     names = ("kube-gangs/cases.jsonl.gz", "kube-gangs/cases-2.jsonl.gz")
     return recorded_cases("AGENT_SCHEDULER_KUBE_GANGS", *names)
 
 
 def judged(case: Obj) -> Lived:
-    """As it went with the pause and the moment with which it went as recorded, or else with the first."""
+    """Return the run with the pause and the moment with which it equals the recording, or else the first."""
     tries = []
     for moment, pause in product(MOMENTS, PAUSES):
         loop = SimLoop(0)
@@ -56,12 +56,11 @@ def judged(case: Obj) -> Lived:
 
 
 def is_by_chance(case: Obj) -> bool:
-    """Whether moments decide more of a case than which of equal members is which, so that only the rules hold.
+    """Return whether timing decides more than which of equal members waits, so that only the rules are checked.
 
-    Where several gangs want the same nodes, it may be either that comes first: it depends on when their backoffs end.
-    And where others have to be evicted for a gang that needs fewer members than are being made, it depends on how many
-    of them were there at the first attempt whom each of them had evicted, and how often it was tried until its victims
-    were gone.
+    If several gangs want the same nodes, the first one depends on the ends of their backoffs. If pods are evicted for a
+    gang that needs fewer members than are created, it depends on the number of members at the first attempt, on the
+    victims of each, and on the attempts until its victims were gone.
     """
     if case["kind"] == "competing" or "queue-order" in case["features"]:
         return True
@@ -84,14 +83,14 @@ def _begins_early(objects: list[Obj]) -> bool:
 
 
 async def live_through(case: Obj, pause: float | None) -> Lived:
-    """As far as it is as recorded. From the first step on that is not, only the rules are looked at."""
+    """Run a case as far as it equals the recording. From the first different step on, only the rules are checked."""
     pods = [each for step in case["steps"] for each in step.get("objects", ()) if each["kind"] == "Pod"]
     classes = {each["metadata"]["name"]: class_of(each) for each in pods}
     found: list[str] = []
     wrong: list[str] = []
     async with living(pause=pause) as there:
         told: set[Kind] = set()
-        #: Recorded name of a pod -> the name of one that is in the same state here.
+        #: #: Recorded name of a pod -> the name of one that is in the same state here.
         names = {name: name for name in classes}
         for index, step in enumerate(case["steps"]):
             there.told()
@@ -109,10 +108,10 @@ async def live_through(case: Obj, pause: float | None) -> Lived:
 async def _compare(
     there: Living, recorded: Obj, classes: dict[str, str], told: set[Kind]
 ) -> tuple[Obj, list[str]]:
-    """What there is at the moment that was recorded, and what is otherwise.
+    """Return the state at the recorded time, and its differences.
 
-    The recorder waited for quiet. A retry that is due soon after a step may have come before that, or after it, so
-    states that were there a moment earlier count, and those until it would have stopped waiting.
+    The recorder waited until nothing happened. A retry that is due soon after a step may have come before or after
+    that, so earlier states count, and those until it would have stopped waiting.
     """
     loop = asyncio.get_running_loop()
     began = loop.time()
@@ -139,7 +138,7 @@ def _renamed(step: Obj, names: dict[str, str]) -> Obj:
 
 
 def _matched(recorded: Obj, lived: Obj, classes: dict[str, str], names: dict[str, str]) -> dict[str, str]:
-    """As `names`, with pods in the same state behind the names; those that are so already stay."""
+    """Return `names` with pods in the same state as values; those that are already stay."""
     pool: dict[Any, list[str]] = defaultdict(list)
     for name, pod in lived["pods"].items():
         pool[classes[name], state_of(pod)].append(name)
@@ -157,11 +156,11 @@ def _matched(recorded: Obj, lived: Obj, classes: dict[str, str], names: dict[str
     return found
 
 
-# ---- what holds of gangs whatever chance decides: nothing below the minimum is bound, and none waits that would fit
+# # ---- rules of gangs that timing cannot change: no pod is bound below the minimum, and no gang waits that would fit
 
 
 def broken(there: Living) -> list[str]:
-    """Of a cluster that is at rest."""
+    """Return the violated rules of a cluster in which nothing happens any more."""
     pods = there.listed("Pod")
     found = []
     room = dict(_room(there.listed("Node"), pods))
@@ -190,7 +189,7 @@ def _waits(pod: Obj) -> bool:
 
 
 def _repelled(waiting: Obj, pods: Iterable[Obj]) -> bool:
-    """Whether a pod that has a node wants none like it near, wherever that is."""
+    """Return whether a pod on a node has anti-affinity to the waiting one, wherever it is."""
     terms = (
         term
         for each in pods
@@ -201,7 +200,7 @@ def _repelled(waiting: Obj, pods: Iterable[Obj]) -> bool:
 
 
 def _room(nodes: Iterable[Obj], pods: list[Obj]) -> Iterable[tuple[str, int]]:
-    """Milli-CPUs that are free on the nodes that anybody may go to."""
+    """Return the free milli-CPUs of the nodes that are open to all pods."""
     for node in nodes:
         if not (node.get("spec", {}).get("unschedulable") or node.get("spec", {}).get("taints")):
             name = node["metadata"]["name"]
@@ -219,7 +218,7 @@ def _asks(pod: Obj) -> int:
 
 
 def _fitting(waiting: list[Obj], room: dict[str, int]) -> int:
-    """How many fit at least, small ones first. Pods with affinities are left out."""
+    """Return how many pods fit at least, the small ones first. Pods with affinities are left out."""
     left = dict(room)
     found = 0
     for asks in sorted(_asks(each) for each in waiting if not each["spec"].get("affinity")):

@@ -1,8 +1,8 @@
-"""What is compared of a recorded state and one that was lived through, by the rules that came with the recordings.
+"""Compares a recorded state with that of a run, by the rules that came with the recordings.
 
-Chance decides which node of several equal ones a pod gets, and which of equal members wait. So members that ask for the
-same are one class, and of a class it is compared how many are in which state: bound or not, nominated or not, being
-deleted or not, and the PodScheduled condition word for word. Of events the kinds are compared, by class.
+Timing decides which of several equal nodes a pod gets, and which of equal members wait. Members with equal requests are
+therefore one class, and the number of its members in each state is compared: bound, nominated or being deleted, and the
+PodScheduled condition word for word. The kinds of events are compared by class.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 Obj = dict[str, Any]
-#: Of an event: whom it is about, its type and its reason.
+#: #: The class of an event's pod, its type and its reason.
 Kind = tuple[str, str, str]
 _FAILED = "FailedScheduling"
 
 
 def class_of(pod: Obj) -> str:
-    """Pods of one class cannot be told apart."""
+    """Return the pod's class; pods of one class cannot be distinguished."""
     spec = {key: value for key, value in pod["spec"].items() if key != "schedulingGates"}
     group = spec.get("schedulingGroup", {}).get("podGroupName", "")
     return f"{group or 'alone'} {json.dumps(spec, sort_keys=True)}"
@@ -28,8 +28,11 @@ def class_of(pod: Obj) -> str:
 def differences(
     recorded: Obj, lived: Obj, classes: Mapping[str, str], told: Collection[Kind] = ()
 ) -> list[str]:
-    """`classes`: of each pod that was ever there. `told`: kinds of events of the steps before, whose repetitions may be
-    recorded late or not at all. Empty for states that are the same."""
+    """Return the differences; empty for equal states.
+
+    `classes` has all pods that ever existed. `told` has the kinds of events of the steps before, whose repetitions may
+    be recorded late or not at all.
+    """
     one, other = _pods(recorded, classes), _pods(lived, classes)
     differ = [key for key in sorted(one) if one[key] != other[key]]
     found = [f"{key[:70]}: recorded {dict(one[key])}, lived {dict(other[key])}" for key in differ]
@@ -57,10 +60,11 @@ def _pods(after: Obj, classes: Mapping[str, str]) -> dict[str, Counter[Any]]:
 
 
 def kinds_of(after: Obj, classes: Mapping[str, str]) -> set[Kind]:
-    """The kinds of events of a step.
+    """Return the kinds of events of a step.
 
-    An attempt that began while the objects of a step were being made, or before its last one was seen, says that it
-    failed of a pod that is bound in the end: it depends on moments, and is left out."""
+    An attempt that began while the objects of a step were being created, or before the last was seen, may report a
+    failure of a pod that is bound in the end. It depends on timing, and is left out.
+    """
     bound = {name for name, pod in after["pods"].items() if "node" in pod}
     return {
         (classes[name][:40] if kind == "Pod" else name, type_, reason)

@@ -1,4 +1,4 @@
-"""A recorded case, lived through by the fast path on an embedded cluster, in virtual time."""
+"""Runs a recorded case by the fast path on an embedded cluster, in virtual time."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tests.support.running import SETTINGS, Reports, scheduling
 
 Obj = dict[str, Any]
 
-#: As in the recordings.
+#: #: Settings of the recordings.
 PRIORITY_CLASSES = {"p100": (100, ""), "p1000": (1000, ""), "p2000": (2000, ""), "pnever": (1000, "Never")}
 _GROUPS = "/apis/scheduling.k8s.io/v1alpha2/namespaces/default"
 _PATHS = {
@@ -37,10 +37,10 @@ _PATHS = {
 }
 _EVENTS = "/apis/events.k8s.io/v1/namespaces/default/events"
 _MORNING = 1_790_000_000.0
-#: Seconds of quiet after which the recorder wrote down what there is, and after which it did so in any case.
+#: #: Seconds without an event after which the recorder wrote the state, and after which it did so in any case.
 QUIET, LONGEST = 0.6, 8.0
 _LOOK = 0.05
-#: Seconds from a request to its answer.
+#: #: Seconds from a request to its answer.
 LATENCY = 0.004
 
 
@@ -56,12 +56,12 @@ class Living:
     """One case's cluster and scheduler."""
 
     def __init__(self, api: Api, fast_path: FastPath, reports: Reports, *, pause: float | None) -> None:
-        """`pause`: seconds between two objects of a step; None: all are there when the first is seen."""
+        """`pause`: seconds between two objects of a step; None: all exist when the first is seen."""
         self.api = api
         self.fast_path = fast_path
         self.reports = reports
         self._pause = pause
-        #: Group -> names of its members that were ever seen bound.
+        #: #: Group -> names of its members that were ever seen bound.
         self.bound_once: dict[str, set[str]] = {}
         self._told: dict[str, str] = {}
 
@@ -100,7 +100,7 @@ class Living:
                 raise ValueError(f"a case has no step {other!r}")
 
     async def quiet(self) -> AsyncIterator[Obj]:
-        """What there is, time and again, until the recorder would have written it down."""
+        """Yield the state repeatedly, until the recorder would have written it."""
         loop = asyncio.get_running_loop()
         began = changed = loop.time()
         version = self.api.store.rv
@@ -111,7 +111,7 @@ class Living:
                 yield self.after()
 
     def after(self) -> Obj:
-        """What there is, in the form of the recordings."""
+        """Return the state in the form of the recordings."""
         return {
             "pods": {each["metadata"]["name"]: _pod(each) for each in self.listed("Pod")},
             "podGroups": {each["metadata"]["name"]: _group(each) for each in self.listed("PodGroup")},
@@ -119,7 +119,7 @@ class Living:
         }
 
     def told(self) -> None:
-        """Events so far are of the steps so far."""
+        """Count the events so far as those of the steps so far."""
         for each in self.call("GET", _EVENTS)["items"]:
             self._told[each["metadata"]["name"]] = each["metadata"]["resourceVersion"]
 
@@ -158,7 +158,7 @@ def _said(condition: Obj) -> Obj:
 async def living(
     *, pause: float | None = None, kinds: Iterable[Resource] = (*BUILTIN, *ALPHA), **changes: Any
 ) -> AsyncIterator[Living]:
-    """`changes`: settings that are otherwise than by default."""
+    """Yield a cluster and its scheduler; `changes` has settings that differ from the defaults."""
     loop = asyncio.get_running_loop()
     numbers = itertools.count(1)
     store = Store(

@@ -1,8 +1,7 @@
-"""kube-scheduler 1.36's default profile, read plainly: a file for each rule of more than a few lines, dicts in,
-nothing compiled.
+"""A plain implementation of kube-scheduler 1.36's default profile: a file for each long rule, from dicts, uncompiled.
 
-It is slow and obvious on purpose. Recordings of the real scheduler judge it, and it judges the engine's vectorised
-plugins, on clusters that nobody recorded.
+It is slow and simple on purpose. It is tested with recordings of the real scheduler, and the engine's vectorized
+plugins are tested with it, on clusters that were not recorded.
 """
 
 from tests.decisions.plain.decide import SCORES, Decision, decide

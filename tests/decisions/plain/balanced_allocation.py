@@ -1,9 +1,9 @@
-"""NodeResourcesBalancedAllocation: prefers the node whose CPU and memory the pod evens out.
+"""NodeResourcesBalancedAllocation: prefers the node whose CPU and memory the pod balances.
 
-From `plugins/noderesources/balanced_allocation.go` since kubernetes#135573 (1.36). How even a node is, is
-`int((1 - deviation) * 100)`, where the deviation of two fractions is half their difference and a fraction is at
-most 1. The score is `50 + (50 + with the pod - without it) // 2`: 75 where the pod changes nothing. Requests are
-the real ones, without NodeResourcesFit's defaults; a pod that requests neither is not scored. Weight 1.
+From `plugins/noderesources/balanced_allocation.go` since kubernetes#135573 (1.36). The balance of a node is `int((1 -
+deviation) * 100)`, where the deviation of two fractions is half their difference and a fraction is at most 1. The score
+is `50 + (50 + with the pod - without it) // 2`: 75 if the pod changes nothing. Requests are the real ones, without
+NodeResourcesFit's defaults; a pod that requests neither is not scored. Weight 1.
 """
 
 from __future__ import annotations

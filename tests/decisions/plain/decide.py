@@ -1,8 +1,8 @@
 """One decision of kube-scheduler's default profile, node by node and rule by rule.
 
-From `schedule_one.go`: every node is filtered; with none left, preemption is tried and the message says why; with
-one left, it is taken and nothing is scored; with more, preferences that have no meaning are an error, else each
-plugin's normalised score times its weight is added up and the best node is any of those with the largest sum.
+From `schedule_one.go`: every node is filtered; with none left, preemption is tried and the message has the reason; with
+one left, it is chosen and nothing is scored; with more, invalid preferences are an error, else each plugin's normalized
+score times its weight is added up and the best node is any of those with the largest sum.
 """
 
 from __future__ import annotations
@@ -23,14 +23,16 @@ from tests.decisions.plain import (
 from tests.decisions.plain.preemption import Candidate, fit_error, preempt
 from tests.decisions.plain.world import Obj, World, name
 
-#: The first half of a refusal's second sentence: DynamicResources' PostFilter runs before preemption and says so when
-#: there is no claim that it could release.
+#: The first half of a refusal's second sentence: DynamicResources' PostFilter runs before preemption and reports this
+#: if there is no claim that it could release.
 NO_CLAIMS = "no new claims to deallocate"
 
 
 def _without_claims(pod: Obj, feasible: Sequence[Obj], world: World) -> dict[str, int] | None:
-    """DynamicResources, as far as a pod without claims meets it: every node scores 0. Pods with claims are no business
-    of this reading."""
+    """Return DynamicResources' scores for a pod without claims: 0 for every node.
+
+    Pods with claims are not decided by these rules.
+    """
     if pod["spec"].get("resourceClaims"):
         raise NotImplementedError("a pod with resource claims")
     return {name(node): 0 for node in feasible}
@@ -51,7 +53,7 @@ SCORES = {
 
 @dataclass(frozen=True)
 class Decision:
-    """What became of a pod: the best nodes, or the message and the nodes that preemption would choose from."""
+    """The result for a pod: the best nodes, or the message and the nodes between which preemption would choose."""
 
     feasible: tuple[str, ...]
     best: frozenset[str] = frozenset()
@@ -86,7 +88,7 @@ def decide(pod: Obj, world: World, budgets: Sequence[Obj] = ()) -> Decision:
 
 
 def _weighted(pod: Obj, feasible: Sequence[Obj], world: World) -> dict[str, dict[str, int]]:
-    """Score by node and plugin, for the plugins that have something to say of the pod."""
+    """Return the score by node and plugin, for the plugins that score the pod."""
     scores: dict[str, dict[str, int]] = {name(node): {} for node in feasible}
     for plugin, (score, weight) in SCORES.items():
         for node, value in (score(pod, feasible, world) or {}).items():

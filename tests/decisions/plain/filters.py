@@ -1,7 +1,7 @@
-"""The filters of the default profile in their order; the first to refuse a node is the one whose reason counts.
+"""The filters of the default profile in their order; the first that refuses a node has the reason that counts.
 
-From `apis/config/v1/default_plugins.go` (1.36). The filters for volumes and claims are left out: a pod without
-either passes them. Those that are a few lines are here.
+From `apis/config/v1/default_plugins.go` (1.36). The filters for volumes and claims are left out, as a pod without
+either passes them. Filters of a few lines are here.
 """
 
 from __future__ import annotations
@@ -24,8 +24,10 @@ CORDONED = {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}
 
 
 def unschedulable(pod: Obj, node: Obj, world: World) -> Refusal | None:
-    """A cordoned node takes only pods that tolerate the taint of cordoned nodes, whether or not it has that taint. From
-    `plugins/nodeunschedulable`."""
+    """Refuse a cordoned node to pods that do not tolerate its taint, whether or not it has that taint.
+
+    From `plugins/nodeunschedulable`.
+    """
     cordoned = (node.get("spec") or {}).get("unschedulable")
     if cordoned and not tolerated(CORDONED, pod["spec"].get("tolerations") or []):
         return Refusal(("node(s) were unschedulable",), unresolvable=True)
@@ -33,15 +35,18 @@ def unschedulable(pod: Obj, node: Obj, world: World) -> Refusal | None:
 
 
 def another_name(pod: Obj, node: Obj, world: World) -> Refusal | None:
-    """A pod that names its node goes there or nowhere. From `plugins/nodename`."""
+    """Refuse all nodes but the one that the pod names. From `plugins/nodename`."""
     if pod["spec"].get("nodeName") not in (None, "", name(node)):
         return Refusal(("node(s) didn't match the requested node name",), unresolvable=True)
     return None
 
 
 def undeclared_features(pod: Obj, node: Obj, world: World) -> Refusal | None:
-    """What a pod needs of the kubelet, its node has to have declared. From `plugins/nodedeclaredfeatures` and
-    `component-helpers/nodedeclaredfeatures`. Of the features that 1.36 knows, two matter to where a pod goes."""
+    """Refuse a node that has not declared a feature of the kubelet that the pod needs.
+
+    From `plugins/nodedeclaredfeatures` and `component-helpers/nodedeclaredfeatures`. Of the features that 1.36 knows,
+    two matter to placement.
+    """
     spec, needed = pod["spec"], set()
     containers = (*spec["containers"], *(spec.get("initContainers") or ()))
     rules = [rule for each in containers for rule in each.get("restartPolicyRules") or ()]
@@ -65,18 +70,18 @@ FILTERS = {
     "PodTopologySpread": pod_topology_spread.refuse,
     "InterPodAffinity": inter_pod_affinity.refuse,
     "NodeDeclaredFeatures": undeclared_features,
-    # Not kube-scheduler's, and about pods that no recording has.
+    # # Not a filter of kube-scheduler, and about pods that no recording has.
     "GPUShare": gpu_share.refuse,
 }
 
 
 def refuse(pod: Obj, node: Obj, world: World) -> Refusal | None:
-    """Why the first filter that refuses `node` does so; None where all let it pass."""
+    """Return the refusal of the first filter that refuses `node`; None if all accept it."""
     return _first(pod, node, world)[1]
 
 
 def reasons(pod: Obj, node: Obj, placed: Iterable[Obj]) -> tuple[str, list[str]]:
-    """The plugin that refuses `node`, the only one of its cluster, and its reasons; ("", []) where none does."""
+    """Return the plugin that refuses `node`, the only one of its cluster, and its reasons; ("", []) if none does."""
     there = tuple({**each, "spec": {**each["spec"], "nodeName": name(node)}} for each in placed)
     filter_, refusal = _first(pod, node, World((node,), there))
     return filter_.partition("'")[0], [] if refusal is None else list(refusal.reasons)

@@ -1,8 +1,8 @@
-"""GPUShare: a share of a GPU must be free on one device, whole GPUs must be used by nobody.
+"""GPUShare: a share of a GPU must be free on one device, and whole GPUs must be unused.
 
-This scheduler's own, and nothing of kube-scheduler's: a node offers 1000 of `agent-scheduler.io/gpu-milli` for each of
-its devices, a pod asks for less than that of one, or for so many whole ones, and its annotation
-`agent-scheduler.io/gpu-index` names those that it was given. A pod that names none takes nothing of any device.
+This plugin is this scheduler's own. A node offers 1000 of `agent-scheduler.io/gpu-milli` for each of its devices, a pod
+asks for a part of one or for a number of whole ones, and its annotation `agent-scheduler.io/gpu-index` names its
+devices. A pod without the annotation uses no device.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def said(pod: Obj) -> str:
 
 
 def given(pod: Obj) -> tuple[int, ...]:
-    """The devices that the pod names; none where it names anything else."""
+    """Return the devices that the pod names; none if it names anything else."""
     parts = said(pod).split(",")
     if not all(part.isascii() and part.isdecimal() and len(part) < 4 for part in parts):
         return ()
@@ -38,7 +38,7 @@ def devices(node: Obj) -> int:
 
 
 def left(node: Obj, placed: Iterable[Obj]) -> list[int]:
-    """What pods leave of each device of the node."""
+    """Return the rest of each device of the node."""
     free = [WHOLE] * devices(node)
     for pod in placed:
         for index in given(pod):
@@ -48,7 +48,7 @@ def left(node: Obj, placed: Iterable[Obj]) -> list[int]:
 
 
 def choice(free: list[int], amount: int) -> tuple[int, ...]:
-    """The devices that a pod would be given; none where it does not fit."""
+    """Return the devices that a pod would be given; none if it does not fit."""
     if amount < WHOLE:
         enough = [(each, index) for index, each in enumerate(free) if each >= amount]
         return (min(enough)[1],) if enough else ()

@@ -1,8 +1,8 @@
 """ImageLocality: prefers nodes that have the pod's images already.
 
-From `plugins/imagelocality`. Each image counts its size times the share of all nodes that have it, so that one
-node does not draw every pod. The sum, init containers and image volumes included, is held between 23 MiB and 1000 MiB
-for each container and scaled to 0..100. Weight 1, and nothing is normalised.
+From `plugins/imagelocality`. Each image counts its size times the share of all nodes that have it, so that one node
+does not attract every pod. The sum, with init containers and image volumes, is limited to between 23 MiB and 1000 MiB
+for each container and scaled to 0..100. Weight 1, without normalization.
 
 An image has one size in the whole cluster: that of the node which reported it first.
 """
@@ -19,18 +19,18 @@ MOST_A_CONTAINER = 1000 * MIB
 
 
 def with_tag(image: str) -> str:
-    """The image's name with the tag that a runtime supplies where there is none."""
+    """Return the image's name with the tag that a runtime adds if there is none."""
     return image if image.rfind(":") > image.rfind("/") else f"{image}:latest"
 
 
 def reported(node: Obj) -> dict[str, int]:
-    """Size by name of the images that `node` reports."""
+    """Return size by name of the images that `node` reports."""
     images = node["status"].get("images") or []
     return {image_name: image["sizeBytes"] for image in images for image_name in image.get("names") or []}
 
 
 def counted(image: str, world: World) -> int:
-    """What an image is worth to each node that has it."""
+    """Return the amount of an image for each node that has it."""
     sizes = [reported(node)[image] for node in world.nodes if image in reported(node)]
     return int(sizes[0] * (len(sizes) / len(world.nodes)))
 

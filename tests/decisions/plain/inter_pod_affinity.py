@@ -1,20 +1,19 @@
-"""InterPodAffinity: pods that want to be near one another, or apart.
+"""InterPodAffinity: pods that are placed near one another, or apart.
 
-From `plugins/interpodaffinity` and KEPs 2249 (namespaceSelector) and 3633 (matchLabelKeys, mismatchLabelKeys).
-A term looks at pods of its namespaces, of those that its namespaceSelector selects, or, with neither, of the
-namespace of the pod that carries it. Two nodes are near when they have the same value of the topology key; a node
-without the key is near nothing.
+From `plugins/interpodaffinity` and KEPs 2249 (namespaceSelector) and 3633 (matchLabelKeys, mismatchLabelKeys). A term
+selects pods of its namespaces, of those that its namespaceSelector selects, or, with neither, of the namespace of the
+pod that has it. Two nodes are near if they have the same value of the topology key; a node without the key is near
+nothing.
 
-Refused in this order: by the pod's own affinity (for good, for who is missing does not come by removing others), by
-its own anti-affinity, by the anti-affinity of placed pods. A pod near which a node must be, is one that matches all
-the terms together. If nowhere in the cluster such a pod is counted, a pod that matches its own terms is the first
-of them and may go to any node that has the keys.
+Refusals have this order: by the pod's own affinity (unresolvable, because evictions add no pod), by its own
+anti-affinity, by the anti-affinity of placed pods. The pods of the affinity match all the terms together. If no such
+pod exists in the cluster, a pod that matches its own terms is the first of them and may use any node that has the keys.
 
-The raw score of a node adds the weights of the pod's preferred terms for each placed pod near the node that
-matches, takes off those of its preferred anti-affinity, and does the same for the preferred terms of placed pods
-that match the pod; each required affinity term of a placed pod that matches counts 1 (`hardPodAffinityWeight`).
-From least to largest, raw scores become 0 to 100 (cut, not rounded; all 0 where they are equal). Where no term
-matched anything at all, nothing is scored. Weight 2.
+The raw score of a node adds the weights of the pod's preferred terms for each placed pod near the node that matches,
+subtracts those of its preferred anti-affinity, and does the same for the preferred terms of placed pods that match the
+pod; each required affinity term of a placed pod that matches counts 1 (`hardPodAffinityWeight`). Raw scores are scaled
+from least to largest to 0 to 100 (cut, not rounded; all 0 if they are equal). If no term matched anything, nothing is
+scored. Weight 2.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ def terms(pod: Obj, kind: str, strength: str) -> list[Obj]:
 
 
 def matches(term: Obj, owner: Obj, other: Obj, world: World) -> bool:
-    """Whether `term`, which `owner` carries, means `other`."""
+    """Return whether `term` of the pod `owner` matches `other`."""
     named, selector = term.get("namespaces") or [], term.get("namespaceSelector")
     there = namespace(other)
     if not named and selector is None:
@@ -49,7 +48,7 @@ def matches(term: Obj, owner: Obj, other: Obj, world: World) -> bool:
 
 
 def _selector(term: Obj, owner: Obj) -> Obj | None:
-    """The term's selector with its label keys, whose values the API server takes from the pod when it is made."""
+    """Return the term's selector with its label keys, whose values the API server takes from the new pod."""
     selector = term.get("labelSelector")
     if selector is None:
         return None

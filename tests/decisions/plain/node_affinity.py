@@ -3,8 +3,8 @@
 From `plugins/nodeaffinity` and `component-helpers/scheduling/corev1/nodeaffinity`. The raw score is the sum of the
 weights of the preferred terms that match, 100 for the largest; a pod without preferred terms is not scored. Weight 2.
 
-Where every required term names nodes, as those of a DaemonSet's pods do, no other node is looked at: the rest is
-refused before any filter is asked (`unnamed`). Terms that all contradict themselves refuse the pod as a whole.
+If every required term names nodes, as those of a DaemonSet's pods do, all other nodes are refused before the filters
+(`unnamed`). Terms that all contradict themselves refuse the pod as a whole.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ def _affinity(pod: Obj) -> Obj:
 
 
 def matches(pod: Obj, node: Obj) -> bool:
-    """Whether `node` meets the pod's node selector and its required terms."""
+    """Return whether `node` meets the pod's node selector and its required terms."""
     selector = pod["spec"].get("nodeSelector") or {}
     if any(labels(node).get(key) != value for key, value in selector.items()):
         return False
@@ -29,7 +29,7 @@ def matches(pod: Obj, node: Obj) -> bool:
 
 
 def named(pod: Obj) -> set[str] | None:
-    """The nodes that the required terms leave by their names; None where they leave all."""
+    """Return the nodes that the required terms allow by name; None if they allow all."""
     required = _affinity(pod).get("requiredDuringSchedulingIgnoredDuringExecution")
     found: set[str] = set()
     for term in (required or {}).get("nodeSelectorTerms", ()):
@@ -48,12 +48,12 @@ def unnamed(pod: Obj, node: Obj, world: World) -> Refusal | None:
 
 
 def conflict(pod: Obj) -> str:
-    """Why the pod as a whole is refused; empty where it is not."""
+    """Return the reason to refuse the pod as a whole; empty if there is none."""
     return "pod affinity terms conflict" if named(pod) == set() else ""
 
 
 def unrankable(pod: Obj) -> str:
-    """Why PreScore fails for the pod; empty where it does not."""
+    """Return the reason of PreScore's failure for the pod; empty if it succeeds."""
     preferred = _affinity(pod).get("preferredDuringSchedulingIgnoredDuringExecution") or ()
     terms = [(index, term["preference"]) for index, term in enumerate(preferred) if term["weight"]]
     found = [fault for index, term in terms for fault in faults(term, f"[{index}]")]

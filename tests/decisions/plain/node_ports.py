@@ -1,8 +1,8 @@
-"""NodePorts: no two pods of a node hold the same host port.
+"""NodePorts: no two pods of a node use the same host port.
 
-From `plugins/nodeports` and `HostPortInfo`. Two ports conflict where number and protocol are equal and the
-addresses are equal or one of them is 0.0.0.0, which is also what a missing address means. Sidecars hold ports as
-containers do; other init containers do not.
+From `plugins/nodeports` and `HostPortInfo`. Two ports conflict if number and protocol are equal and the addresses are
+equal or one of them is 0.0.0.0, which is also the default. Sidecars use ports like containers; other init containers do
+not.
 """
 
 from __future__ import annotations

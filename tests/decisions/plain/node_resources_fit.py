@@ -1,12 +1,12 @@
-"""NodeResourcesFit: what the pod requests must be free, and the emptier a node the better (LeastAllocated).
+"""NodeResourcesFit: the pod's requests must be free, and emptier nodes are better (LeastAllocated).
 
-From `plugins/noderesources/fit.go` and `least_allocated.go`. Every resource that falls short is a reason of its
-own. A pod that asks for more than the node has at all cannot be helped by the removal of others.
+From `plugins/noderesources/fit.go` and `least_allocated.go`. Every insufficient resource is a reason of its own.
+Evictions do not help a pod that asks for more than the node's allocatable.
 
-The score takes a container that requests no CPU or memory to use 100m and 200Mi (`NON_ZERO`), those of placed pods
-too; the filter does not. Of the pod that is to be placed it looks at the containers alone, whatever is requested for
-the pod as a whole. CPU and memory each give `(allocatable - requested) * 100 // allocatable`, 0 where that
-is negative; their mean, divided downwards, is the score. Weight 1, and nothing is normalised.
+The score counts a container without requests of CPU or memory as 100m and 200Mi (`NON_ZERO`), also in placed pods; the
+filter does not. For the pod that is to be placed it counts only the containers, whatever is requested for the pod as a
+whole. CPU and memory each give `(allocatable - requested) * 100 // allocatable`, 0 if that is negative; their mean,
+rounded down, is the score. Weight 1, without normalization.
 """
 
 from __future__ import annotations

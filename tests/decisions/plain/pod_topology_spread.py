@@ -31,7 +31,7 @@ SKEWED = "node(s) didn't match pod topology spread constraints"
 
 
 def constraints(pod: Obj, when: str) -> list[Obj]:
-    """The pod's hard or soft constraints, their matchLabelKeys made part of their selectors."""
+    """Return the pod's hard or soft constraints, with their matchLabelKeys in their selectors."""
     found: list[Obj] = []
     for constraint in pod["spec"].get("topologySpreadConstraints") or []:
         if constraint["whenUnsatisfiable"] == when:
@@ -45,7 +45,7 @@ def constraints(pod: Obj, when: str) -> list[Obj]:
 
 
 def included(constraint: Obj, pod: Obj, node: Obj) -> bool:
-    """Whether the constraint's policies count `node`: by default whatever its taints, if the selector admits it."""
+    """Return whether the constraint's policies count `node`: by default whatever its taints, if its labels match."""
     if constraint.get("nodeAffinityPolicy", "Honor") == "Honor" and not node_affinity.matches(pod, node):
         return False
     is_any_taint_ignored = constraint.get("nodeTaintsPolicy", "Ignore") == "Ignore"
@@ -53,7 +53,7 @@ def included(constraint: Obj, pod: Obj, node: Obj) -> bool:
 
 
 def matching(constraint: Obj, pod: Obj, node: Obj, world: World) -> int:
-    """How many pods on `node` the constraint counts. A selector without requirements counts none."""
+    """Return the number of pods on `node` that match; a selector without requirements matches none."""
     selector = constraint["labelSelector"]
     if selector is not None and not requirements(selector):
         return 0

@@ -6,7 +6,7 @@ From `framework/preemption/preemption.go` and `plugins/defaultpreemption`.
   then still does not fit, the node's new refusal is what the sentence counts.
 - The pods taken off are put back as far as the pod still fits: first those whose removal would violate a budget,
   then the rest, each group from the most important (priority, then the longer running). What stays off are victims.
-- A budget covers the labelled pods of its namespace that its selector, which must have requirements, matches.
+- A budget covers the labeled pods of its namespace that its selector, which must have requirements, matches.
   Counted down from the most important pod taken off, those beyond `disruptionsAllowed` violate it.
 - The node chosen has the fewest violations, then the least priority of its most important victim, then the least
   sum of priorities (each raised by 2^31, so that a victim more always counts), then the fewest victims, then the
@@ -31,9 +31,11 @@ NOT_HELPFUL = Refusal(("Preemption is not helpful for scheduling",), unresolvabl
 
 
 def fit_error(nodes: int, refusals: Iterable[Refusal]) -> str:
-    """How many nodes were refused for which reason, in kube-scheduler's words (FitError of `framework/types.go`). Each
-    part is a number and a reason; parts are in the order of their text, so 10 comes before 2. A node with two reasons
-    counts in both."""
+    """Return kube-scheduler's message with the number of refused nodes by reason (FitError of `framework/types.go`).
+
+    Each part is a number and a reason; parts are in the order of their text, so 10 comes before 2. A node with two
+    reasons counts in both.
+    """
     counts = Counter(reason for refusal in refusals for reason in refusal.reasons)
     parts = sorted(f"{count} {reason}" for reason, count in counts.items())
     return f"0/{nodes} nodes are available" + (f": {', '.join(parts)}." if parts else "")
@@ -41,7 +43,7 @@ def fit_error(nodes: int, refusals: Iterable[Refusal]) -> str:
 
 @dataclass(frozen=True)
 class Candidate:
-    """A node and the pods that would have to leave it, the most important first."""
+    """A node and its victims, the most important first."""
 
     node: str
     victims: tuple[Obj, ...]
@@ -49,7 +51,7 @@ class Candidate:
 
     @property
     def rank(self) -> tuple[int, int, int, int, tuple[int, ...]]:
-        """Candidates of the least rank are chosen from."""
+        """Rank of the candidate; those of the least rank are chosen from."""
         highest = priority(self.victims[0])
         longest = min(started(victim) for victim in self.victims if priority(victim) == highest)
         return (
@@ -66,7 +68,7 @@ def priority(pod: Obj) -> int:
 
 
 def started(pod: Obj) -> str:
-    """When the pod started, in RFC 3339 with whole seconds, whose order as text is that of time."""
+    """Return the pod's start, in RFC 3339 with whole seconds, whose order as text is that of time."""
     return (pod.get("status") or {}).get("startTime") or NOT_YET
 
 
@@ -76,7 +78,7 @@ def importance(pod: Obj) -> tuple[int, str]:
 
 @dataclass(frozen=True)
 class Preemption:
-    """What preemption came to: the candidates of least rank, or the sentence that says why there are none."""
+    """The result of preemption: the candidates of least rank, or the sentence with the reason why there are none."""
 
     best: tuple[Candidate, ...] = ()
     message: str = ""
@@ -118,7 +120,7 @@ def _on_node(pod: Obj, node: Obj, world: World, budgets: Sequence[Obj]) -> Candi
 
 
 def _violating(pods: Sequence[Obj], budgets: Sequence[Obj]) -> list[Obj]:
-    """The pods whose removal some budget no longer allows, if all of `pods` go in their order."""
+    """Return the pods whose removal a budget no longer allows, if all of `pods` are removed in their order."""
     allowed = [budget["status"]["disruptionsAllowed"] for budget in budgets]
     violating = []
     for pod in pods:

@@ -1,14 +1,14 @@
-"""What a pod requests in all (`PodRequests` of component-helpers; KEPs 688, 753 and 2837).
+"""The total requests of a pod (`PodRequests` of component-helpers; KEPs 688, 753 and 2837).
 
-A pod needs the larger of two sums: what its containers and sidecars need when they run, and the highest point of
-its start, where one init container runs at a time beside the sidecars that started before it. Requests of the pod
-as a whole take the place of that result, and the overhead of its runtime class is added to either.
+A pod needs the larger of two sums: that of its running containers and sidecars, and the maximum during its start, when
+one init container runs at a time beside the sidecars that started before it. Requests of the pod as a whole replace
+that result, and the overhead of its runtime class is added to either.
 
-A request that is missing while the limit is there equals the limit: the API server writes it so.
+A missing request equals the limit, if there is one: the API server writes it so.
 
-What a kubelet has given a running container or sidecar counts beside its spec, as does what it has set aside: the most
-of the three (KEP-1287). The same holds for the pod as a whole (KEP-5419). Of a resize that the node can never grant
-the spec does not count.
+The resources that a running container or sidecar has, and those that its kubelet has allocated, count beside its spec:
+the maximum of the three (KEP-1287). The same is true of the pod as a whole (KEP-5419). The spec does not count in a
+resize that the node can never grant.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from __future__ import annotations
 from apimachinery.quantity import resource_value
 from tests.decisions.plain.world import Obj
 
-#: What a container is taken to use of a resource that it does not request, by the score of NodeResourcesFit alone.
+#: #: The assumed use of a container without a request of the resource, only for the score of NodeResourcesFit.
 NON_ZERO = {"cpu": 100, "memory": 200 * 2**20}
-#: What may be requested for the pod as a whole; hugepages too, which no case has.
+#: #: Resources that may be requested for the pod as a whole; also hugepages, which no case has.
 POD_LEVEL = ("cpu", "memory")
 
 
@@ -31,7 +31,7 @@ def _in_spec(container: Obj, resource: str) -> int | None:
 
 
 def _effective(asked: int | None, status: Obj | None, resource: str, infeasible: bool) -> int | None:
-    """With what a container or a pod has, and what is set aside for it; None where nothing names the resource."""
+    """Return the maximum with actual and allocated resources of a container or a pod; None without any."""
     if status is None or status.get("resources") is None:
         return asked
     told = (status["resources"].get("requests") or {}, status.get("allocatedResources") or {})
@@ -47,7 +47,7 @@ def is_infeasible(pod: Obj) -> bool:
 
 
 def whole_request(pod: Obj, resource: str) -> int | None:
-    """What is requested for the pod as a whole; None where nothing is."""
+    """Return the request of the pod as a whole; None if there is none."""
     asked = _in_spec(pod["spec"], resource) if resource in POD_LEVEL else None
     if asked is None:
         return None
@@ -59,7 +59,7 @@ def _overhead(pod: Obj, resource: str) -> int:
 
 
 def _named(pod: Obj, resource: str) -> bool:
-    """Whether anything of the pod names the resource."""
+    """Return whether anything of the pod names the resource."""
     spec = pod["spec"]
     containers = [*spec["containers"], *(spec.get("initContainers") or [])]
     return (
@@ -98,13 +98,16 @@ def _of_containers(pod: Obj, resource: str, missing: int) -> int:
 
 
 def containers_request(pod: Obj, resource: str) -> int:
-    """What the containers of `pod` request, with a default for each that requests none."""
+    """Return the requests of the containers of `pod`, with a default for each that has none."""
     return _of_containers(pod, resource, NON_ZERO.get(resource, 0)) + _overhead(pod, resource)
 
 
 def pod_request(pod: Obj, resource: str, *, non_zero: bool = False) -> int:
-    """What `pod` requests of `resource`; with `non_zero`, a default stands in for what a container leaves out, unless
-    there are requests of the pod as a whole and something names the resource."""
+    """Return the request of `pod` for `resource`.
+
+    With `non_zero`, a default replaces a container's missing request, unless there are requests of the pod as a whole
+    and something names the resource.
+    """
     whole = whole_request(pod, resource)
     if whole is not None:
         return whole + _overhead(pod, resource)
@@ -116,7 +119,7 @@ def pod_request(pod: Obj, resource: str, *, non_zero: bool = False) -> int:
 
 
 def requested_resources(pod: Obj) -> set[str]:
-    """The resources that some part of `pod` names."""
+    """Return the resources that some part of `pod` names."""
     spec = pod["spec"]
     asking = [*spec["containers"], *(spec.get("initContainers") or []), spec]
     resources = [one.get("resources") or {} for one in asking]
@@ -125,6 +128,6 @@ def requested_resources(pod: Obj) -> set[str]:
 
 
 def amounts(pod: Obj) -> dict[str, int]:
-    """All that `pod` requests, with its place among the pods of a node; zeros are left out."""
+    """Return all requests of `pod`, with its place among the pods of a node; zeros are left out."""
     found = {resource: pod_request(pod, resource) for resource in requested_resources(pod)}
     return {resource: amount for resource, amount in found.items() if amount} | {"pods": 1}

@@ -15,19 +15,19 @@ from tests.decisions.plain.world import Obj, labels, name
 
 
 def requirements(selector: Obj) -> list[Obj]:
-    """A label selector's requirements, those of `matchLabels` among them."""
+    """Return a label selector's requirements, including those of `matchLabels`."""
     of_labels = (selector.get("matchLabels") or {}).items()
     equal = [{"key": key, "operator": "In", "values": [value]} for key, value in of_labels]
     return [*equal, *(selector.get("matchExpressions") or [])]
 
 
 def selects(selector: Obj | None, of: Mapping[str, str]) -> bool:
-    """Whether a label selector matches these labels."""
+    """Return whether a label selector matches these labels."""
     return selector is not None and all(holds(requirement, of) for requirement in requirements(selector))
 
 
 def holds(requirement: Obj, of: Mapping[str, str]) -> bool:
-    """Whether one requirement, of a label selector or a node selector, holds for these labels."""
+    """Return whether one requirement, of a label selector or a node selector, is true of these labels."""
     key, operator, values = requirement["key"], requirement["operator"], requirement.get("values") or []
     match operator:
         case "In":
@@ -47,7 +47,7 @@ def holds(requirement: Obj, of: Mapping[str, str]) -> bool:
 
 
 def integer(text: str | None) -> int | None:
-    """A decimal of 64 bits."""
+    """Return a decimal of 64 bits, or None."""
     number = int(text) if text is not None and re.fullmatch("[+-]?[0-9]+", text) else None
     return number if number is not None and -(2**63) <= number < 2**63 else None
 
@@ -56,7 +56,7 @@ LABEL_VALUE = "(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?"
 
 
 def faults(term: Obj, place: str) -> list[str]:
-    """What is wrong with the values of a NodeSelectorTerm, in apimachinery's words."""
+    """Return the faults of the values of a NodeSelectorTerm, in apimachinery's words."""
     found = []
     for index, requirement in enumerate(term.get("matchExpressions") or []):
         for number, value in enumerate(requirement.get("values") or []):
@@ -73,7 +73,7 @@ def faults(term: Obj, place: str) -> list[str]:
 
 
 def term_matches(term: Obj, node: Obj) -> bool:
-    """Whether one NodeSelectorTerm matches `node`. The one field that may be matched is the node's name."""
+    """Return whether one NodeSelectorTerm matches `node`. Its only field is the node's name."""
     expressions, fields = term.get("matchExpressions") or [], term.get("matchFields") or []
     if (not expressions and not fields) or faults(term, ""):
         return False

@@ -41,7 +41,7 @@ def tolerated(taint: Obj, tolerations: Iterable[Obj]) -> bool:
 
 
 def untolerated(pod: Obj, node: Obj) -> bool:
-    """Whether a taint of `node` that refuses pods is not tolerated."""
+    """Return whether a taint of `node` that refuses pods is not tolerated."""
     tolerations = pod["spec"].get("tolerations") or []
     return any(taint["effect"] in REFUSING and not tolerated(taint, tolerations) for taint in taints(node))
 

@@ -1,7 +1,7 @@
-"""What a rule sees: the nodes and the placed pods, as the API has them, and what it answers when it refuses.
+"""The input of a rule, the nodes and the placed pods of the API, and its refusals.
 
-Objects are the dicts of the JSON; nothing is compiled, cached or shared between rules, for this reading is what
-the engine's compiled one is compared with.
+Objects are the dicts of the JSON; nothing is compiled, cached or shared between rules, because the engine's compiled
+rules are compared with these.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ Obj = Mapping[str, Any]
 
 
 class Refusal(NamedTuple):
-    """Why a node is refused; unresolvable when the removal of pods from that node could not help."""
+    """The reason of a node's refusal; unresolvable if the removal of pods from that node could not help."""
 
     reasons: tuple[str, ...]
     unresolvable: bool
@@ -41,15 +41,15 @@ class World:
         return {name(node): node for node in self.nodes}
 
     def on(self, node: Obj) -> list[Obj]:
-        """The pods placed on `node`."""
+        """Return the pods placed on `node`."""
         return self._by_node[name(node)]
 
     def placed(self) -> Iterable[tuple[Obj, Obj]]:
-        """Each placed pod with its node; pods of nodes that are gone are left out."""
+        """Yield each placed pod with its node; pods of deleted nodes are left out."""
         return ((pod, self._nodes[at]) for pod in self.pods if (at := pod["spec"]["nodeName"]) in self._nodes)
 
     def without(self, gone: Iterable[Obj]) -> World:
-        """The same world after the removal of these very pods."""
+        """Return the same world after the removal of these very pods."""
         removed = {id(pod) for pod in gone}
         return replace(self, pods=tuple(pod for pod in self.pods if id(pod) not in removed))
 
@@ -71,8 +71,10 @@ def taints(node: Obj) -> list[Obj]:
 
 
 def by_largest(raw: dict[str, int], *, reverse: bool = False) -> dict[str, int]:
-    """DefaultNormalizeScore of `plugins/helper`: the largest raw score becomes 100, the others in proportion, divided
-    downwards. Reversed, the result is taken from 100; where all are 0, all become 100."""
+    """Return DefaultNormalizeScore of `plugins/helper`: the largest raw score becomes 100, the others in proportion.
+
+    Scores are rounded down. Reversed, the result is subtracted from 100; if all are 0, all become 100.
+    """
     largest = max(raw.values())
     if largest == 0:
         return dict.fromkeys(raw, 100) if reverse else raw

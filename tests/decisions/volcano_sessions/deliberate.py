@@ -1,6 +1,6 @@
-"""Where a session differs from Volcano's on purpose, each by a rule with its reason.
+"""Intended differences of a session from Volcano's, each as a rule with its reason.
 
-A rule says of a path of a case whether a difference there is meant. What it is meant for stands with it.
+A rule returns whether a difference at a path of a case is intended.
 """
 
 from __future__ import annotations
@@ -24,47 +24,61 @@ Rule = Callable[[Case, str], bool]
 
 
 def _gang_kept_whole(case: Case, path: str) -> bool:
-    """A gang loses what it has above its minimum, or all of its pods, where Volcano evicts, or thinks of evicting, pods
-    without which the others are no gang. Meant is a difference that is not there when victims go one by one."""
+    """Return whether a gang lost only pods above its minimum, or all of its pods.
+
+    Volcano evicts, or considers to evict, pods without which the others are below their gang's minimum. The difference
+    is intended if it is absent when victims are taken one by one.
+    """
     return _is_recorded(case, victims_one_by_one)
 
 
 def _nobody_that_all_name(case: Case, path: str) -> bool:
-    """Where the plugins of a tier name pods, but no pod is named by all, Volcano takes the next plugin's word alone, as
-    conformance's, which lets all but critical pods go: pods of equal or higher priority, or members without which a
-    gang is none. Here the tier names nobody. Meant is a difference that is not there when votes are counted so."""
+    """Return whether no pod was named by all plugins of a tier that name pods.
+
+    Volcano then takes the next plugin's pods alone, such as conformance's, which allows all but critical pods: pods of
+    equal or higher priority, or members below their gang's minimum. Here the tier names no pod. The difference is
+    intended if it is absent when votes are counted like Volcano's.
+    """
     return _is_recorded(case, votes_forgotten) or _is_recorded(case, votes_forgotten, victims_one_by_one)
 
 
 def _nominated_in_vain(case: Case, path: str) -> bool:
-    """Volcano nominates a pod to the node that it tried in vain, and in later sessions has nobody evicted for it as it
-    takes that node for found. Here it is tried again."""
+    """Return whether Volcano nominated a pod to a node that does not fit, for which it evicts no pod in later sessions.
+
+    Volcano takes that node for found. Here the pod is tried again.
+    """
     later = re.match(r"sessions\[[1-9]", path)
     return bool(later) and bool(re.search(r"\.(nominatedNodes|podConditions)\.", path)) and _evicts(case)
 
 
 def _node_of_equals(case: Case, path: str) -> bool:
-    """Which of several equal nodes loses pods. Not explained: preempt-46 alone."""
+    """Return whether only the choice between equal nodes that lose pods differs. Not explained: preempt-46 alone."""
     return case.id == "preempt-46"
 
 
 def _minimums_come_first(case: Case, path: str) -> bool:
-    """Volcano places members by priority and number whatever their roles need, so that a role's surplus takes the room
-    of another's minimum and the gang gets none, or that of its surplus. Meant is a difference that is not there when
-    members go in Volcano's order."""
+    """Return whether the minimums of roles come first.
+
+    Volcano places members by priority and number whatever their roles need, so that a role's surplus takes the room of
+    another's minimum and the gang gets none, or the room of its surplus. The difference is intended if it is absent
+    when members are placed in Volcano's order.
+    """
     return _is_recorded(case, volcanos_order) or _is_recorded(case, volcanos_order, victims_one_by_one)
 
 
 def _budgets_are_kept(case: Case, path: str) -> bool:
-    """A disruption budget counts all that a session evicts; Volcano asks it anew for each pod that wants room, and may
-    evict as many as it allows each time. Meant is a difference that is not there when it does so."""
+    """Return whether a disruption budget is kept.
+
+    A budget counts here all evictions of a session. Volcano evaluates it again for each pod that needs room, and may
+    evict as many as it allows each time. The difference is intended if it is absent when budgets are evaluated so.
+    """
     return _is_recorded(case, budgets_asked_anew) or _is_recorded(
         case, budgets_asked_anew, victims_one_by_one
     )
 
 
 def _is_recorded(case: Case, *ways: Callable[[], AbstractContextManager[None]]) -> bool:
-    """Whether all of a case is as recorded when these are done in Volcano's way."""
+    """Return whether all of a case is as recorded when these are done in Volcano's way."""
     key = (case.id, *(way.__name__ for way in ways))
     if key not in _KNOWN:
         with ExitStack() as stack:
@@ -83,7 +97,7 @@ def _evicts(case: Case) -> bool:
 
 @contextmanager
 def volcanos_order() -> Iterator[None]:
-    """Members go by priority and number alone."""
+    """Place members by priority and number alone."""
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(tiers.Tiers, "in_pending_order", lambda self, _job, tasks: self.in_task_order(tasks))
         yield
@@ -91,7 +105,7 @@ def volcanos_order() -> Iterator[None]:
 
 @contextmanager
 def victims_one_by_one() -> Iterator[None]:
-    """As Volcano takes them."""
+    """Take victims like Volcano."""
 
     def singly(
         session: Session,
@@ -110,7 +124,7 @@ def victims_one_by_one() -> Iterator[None]:
 
 @contextmanager
 def budgets_asked_anew() -> Iterator[None]:
-    """What a session evicts does not count for whom it may evict besides."""
+    """Ignore a session's evictions when further victims are chosen."""
     opens = registry.PLUGINS["pdb"]
 
     def forgetful(session: Session, option: PluginOption) -> Hooks:
@@ -124,7 +138,7 @@ def budgets_asked_anew() -> Iterator[None]:
 
 @contextmanager
 def votes_forgotten() -> Iterator[None]:
-    """As Volcano counts them."""
+    """Count votes like Volcano."""
 
     def forgetful(
         votes: Sequence[Sequence[Victims]], preemptor: TaskInfo, tasks: Sequence[TaskInfo]
@@ -148,7 +162,7 @@ def votes_forgotten() -> Iterator[None]:
         yield
 
 
-#: By scenario, so that no rule hides what it is not about.
+#: #: Rules by scenario, so that no rule hides other differences.
 RULES: Mapping[str, tuple[Rule, ...]] = {
     "gang-roles": (_minimums_come_first,),
     "preempt": (
@@ -160,5 +174,5 @@ RULES: Mapping[str, tuple[Rule, ...]] = {
 
 
 def is_meant(case: Case, difference: str) -> bool:
-    """`difference` begins with its path."""
+    """Return whether a difference is intended; it begins with its path."""
     return any(rule(case, difference.split(":", 1)[0]) for rule in RULES.get(case.scenario, ()))

@@ -1,4 +1,4 @@
-"""Volcano's sessions as they were recorded: clusters, configurations and what its batch scheduler decided."""
+"""Volcano's recorded sessions: clusters, configurations and the decisions of its batch scheduler."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Case(msgspec.Struct, frozen=True, dict=True):
     input: Obj
     expected: Obj
     feature_gates: dict[str, bool] | None = msgspec.field(name="featureGates", default=None)
-    #: Paths of what differed between runs of Volcano's own, and is missing in `expected`.
+    #: #: Paths that differed between Volcano's own runs, and are missing in `expected`.
     unstable: list[str] | None = None
 
     @cached_property
@@ -31,13 +31,13 @@ class Case(msgspec.Struct, frozen=True, dict=True):
 
 
 def read_cases() -> list[Case]:
-    """Those of the file that the environment names, or of those beside the checkout."""
+    """Return the cases of the file that the environment names, or of those beside the checkout."""
     names = ("volcano-sessions/cases.jsonl.gz", "volcano-sessions/cases-2.jsonl.gz")
     return msgspec.convert(recorded_cases("AGENT_SCHEDULER_VOLCANO_SESSIONS", *names), list[Case])
 
 
 def conf_of(text: str, gates: dict[str, bool]) -> SessionConf:
-    """Of Volcano's own file."""
+    """Return the configuration of Volcano's own file."""
     raw = yaml.safe_load(text)
     return SessionConf(
         actions=tuple(name.strip() for name in raw["actions"].split(",")),

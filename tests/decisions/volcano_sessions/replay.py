@@ -1,4 +1,4 @@
-"""A case run through the session, and what it decided in the form of the recording."""
+"""Runs a case through the session, and returns the decisions in the form of the recording."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ from tests.decisions.volcano_sessions.recording import Case, Obj
 from tests.decisions.volcano_sessions.world import VOLCANO, World
 from tests.unit.engine.session.scene import Everything, NoWrites, finished
 
-#: Recorded shares have so many digits.
+#: #: Recorded shares have this number of digits.
 _DIGITS = 6
 
 
 def replay(case: Case) -> list[Obj]:
-    """What each session decided."""
+    """Return the decisions of each session."""
     world = World(case.input)
     between = case.input.get("between") or []
     answers = []
-    #: A gauge that a session does not set is as the one before left it.
+    #: #: A gauge that a session does not set keeps the value of the session before.
     gauges: dict[str, dict[str, float]] = {}
     for number in range(case.sessions):
         ledger, view = world.open()
@@ -90,7 +90,7 @@ def _answer(
 
 
 def _set_gauges(gauges: dict[str, float], found: Mapping[str, float]) -> None:
-    """With a vector's cpu go those of its other resources that it has no more."""
+    """Set the gauges; with a vector's cpu those of its other resources are removed that it no longer has."""
     for name in [name for name in gauges if "Scalar" in name]:
         if f"{name.split('Scalar')[0]}MilliCPU" in found:
             del gauges[name]
@@ -98,7 +98,7 @@ def _set_gauges(gauges: dict[str, float], found: Mapping[str, float]) -> None:
 
 
 def _gauges(found: Mapping[str, float]) -> Obj:
-    """Of other resources than cpu and memory only those are recorded that are allocated or deserved, if any are."""
+    """Return the gauges; those of resources other than cpu and memory are recorded only if allocated or deserved."""
     return {
         name: value
         for name, value in found.items()
@@ -138,7 +138,7 @@ def _events(result: SessionResult) -> Obj:
 
 
 def _why(each: Any) -> Obj:
-    """Any one of a group's failing pods is named."""
+    """Return the reason; any one of a group's failing pods is named."""
     message = re.sub(r"Origin reason is [^\s:]+: ", "Origin reason is <pod>: ", each.message)
     return {"reason": each.reason, "message": message}
 
@@ -147,7 +147,7 @@ def _why(each: Any) -> Obj:
 
 
 def differences(case: Case, answers: Sequence[Obj]) -> list[str]:
-    """Paths of what is stable and not equal, with both sides."""
+    """Return the paths of stable fields that differ, with both values."""
     found: list[str] = []
     for number, (ours, theirs) in enumerate(zip(answers, case.expected["sessions"], strict=True)):
         prefix = f"sessions[{number}]"

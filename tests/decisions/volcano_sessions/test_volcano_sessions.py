@@ -1,4 +1,4 @@
-"""Volcano's recorded sessions, decided again: every stable field is equal but for what is meant (`deliberate`)."""
+"""Volcano's recorded sessions, decided again: every stable field is equal except intended ones (`deliberate`)."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ SCENARIOS = (
     *("enqueue", "backfill", "drf", "node-choice", "gates", "shipped-config", "no-podgroup", "placement"),
     *("preempt", "reclaim"),
 )
-#: Of those in which pods are evicted, the share of cases that are equal in everything: rules excuse few.
+#: #: The minimum share of cases with evictions that are equal in everything: rules excuse few.
 _EQUAL = 0.85
 
 
 @pytest.fixture(scope="module", params=[6, pytest.param(1, marks=pytest.mark.wide)])
 def cases(request: pytest.FixtureRequest) -> Sequence[Case]:
-    """One of so many in `make test`, all in `make verify`."""
+    """Return some of the cases in `make test`, all in `make verify`."""
     return read_cases()[:: request.param]
 
 
@@ -45,7 +45,7 @@ def test_sessions_decide_as_volcano_did(cases: Sequence[Case], scenario: str) ->
 
 
 def broken(case: Case, answer: Obj) -> list[str]:
-    """The running gangs that keep some pods, but fewer than their minimum, as others are evicted."""
+    """Return the running gangs that keep some pods, but fewer than their minimum, after evictions."""
     groups = case.input["podGroups"]
     minimums = {each["metadata"]["name"]: each["spec"].get("minMember", 0) for each in groups}
     return [

@@ -41,7 +41,7 @@ class World:
         self.budgets = given.get("podDisruptionBudgets") or []
         self._classes = PodClasses(images_for=("", VOLCANO))
 
-    # ---- what a session sees
+    # # ---- input of a session
 
     def open(self) -> tuple[Ledger, ClusterView]:
         ledger = Ledger()
@@ -70,10 +70,10 @@ class World:
             default_priority=sum(each["value"] for each in self.priorities if each.get("globalDefault")),
         )
 
-    # ---- what becomes of it
+    # # ---- results of a session
 
     def write(self, result: SessionResult, bound: Iterable[tuple[str, str]], evicted: Iterable[str]) -> None:
-        """What the session decided: statuses, conditions and gates that were written, binds and evictions."""
+        """Apply a session's decisions: statuses, conditions and gates that were written, binds and evictions."""
         for each in result.groups:
             if each.write:
                 name = f"{each.group.key.namespace}/{each.group.key.name}"

@@ -1,12 +1,12 @@
-"""Where a review differs from Volcano's on purpose, each by a rule with its reason.
+"""Intended differences of a review from Volcano's, each as a rule with its reason.
 
-A rule says of a case and our answer to it whether that is meant, by what the case asks.
+A rule returns whether our answer to a case is intended, by the request of the case.
 
-Not here, as it is followed though it looks odd: PodGroups may be in `root` and in queues that have others below them;
-a queue may be made below one that is closed, which the queue controller then closes, too; a parent without `deserved`
-and `guarantee` has none to give; a hierarchy counts as rooted if it merely begins with `root`; errors of the state name
-`spec.state`; exit codes may be any but 0; PodPending may be without a timeout, though nothing then follows; a task's
-minimum may be changed, though what is said of changes does not name it.
+These unusual rules of Volcano are followed: PodGroups may be in `root` and in queues with children; a queue may be
+created below a closed one, and the queue controller then closes it, too; a parent without `deserved` and `guarantee`
+has none to give; a hierarchy counts as rooted if it merely begins with `root`; errors of the state name `spec.state`;
+exit codes may be any but 0; PodPending may have no timeout, although nothing then follows; a task's minimum may be
+changed, although the message about changes does not name it.
 """
 
 from __future__ import annotations
@@ -22,9 +22,12 @@ Rule = Callable[[Case, Obj, State], bool]
 
 
 def _state_that_the_change_did_not_make(case: Case, answer: Obj, state: State) -> bool:
-    """Volcano refuses every change of a queue that is Closing or Unknown, if only of its labels; and its status cannot
-    be changed with the rest. The queue controller itself has to mark such queues. Equal is what else is refused; where
-    nothing is, Volcano went no further."""
+    """Return whether the change did not set a queue's state that Volcano refuses.
+
+    Volcano refuses every change of a queue that is Closing or Unknown, even of its labels, and its status cannot be
+    changed with the rest. The queue controller itself must mark such queues. The other refusals are equal; without any,
+    Volcano stopped there.
+    """
     old, new = case.request.get("oldObject") or {}, case.object
     if case.path != "/queues/validate" or case.request["operation"] != "UPDATE":
         return False
@@ -39,7 +42,10 @@ def _state_that_the_change_did_not_make(case: Case, answer: Obj, state: State) -
 
 
 def _circle(case: Case, answer: Obj, state: State) -> bool:
-    """Volcano lets a queue be moved below itself, or root below another, whose quotas then add up for ever."""
+    """Return whether a queue would be below itself, or root below another.
+
+    Volcano allows it, and then adds up the quotas endlessly.
+    """
     name, parent = case.request.get("name"), (case.object.get("spec") or {}).get("parent")
     seen = set()
     while parent and parent != "root" and parent != name and parent not in seen:
@@ -50,7 +56,10 @@ def _circle(case: Case, answer: Obj, state: State) -> bool:
 
 
 def _gate_that_nobody_takes_off(case: Case, answer: Obj, state: State) -> bool:
-    """Volcano gates pods of every scheduler, though only its own takes the gate off. Equal is the rest of the patch."""
+    """Return whether Volcano gates a pod of another scheduler, although only its own removes the gate.
+
+    The rest of the patch is equal.
+    """
     if case.path != "/pods/mutate":
         return False
     spec = case.object.get("spec") or {}
@@ -67,7 +76,7 @@ def _gate_that_nobody_takes_off(case: Case, answer: Obj, state: State) -> bool:
 
 
 def _all_of_a_hierarchy(case: Case, answer: Obj, state: State) -> bool:
-    """Of weights, and of queues below the queue's place, Volcano tells the first alone."""
+    """Return whether Volcano reports only the first of several weights, or of queues below the queue's place."""
     if case.path != "/queues/validate" or answer["allowed"]:
         return False
     for response in case.responses:

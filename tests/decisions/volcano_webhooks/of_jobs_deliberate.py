@@ -1,4 +1,4 @@
-"""Where a review of a job differs from Volcano's on purpose (`deliberate` has those of other kinds)."""
+"""Intended differences of a Job's review from Volcano's (`deliberate` has those of other kinds)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _NO_DAG = "jobhasdependenciesbetweentasks,butdoesn'tformadirectedacyclicgraph(DA
 
 
 def _refusals(case: Case, answer: Obj) -> list[tuple[str, list[str]]]:
-    """Where both refuse, what of each of their messages ours lacks, and what it has more."""
+    """Return, if both refuse, the parts of each of their messages that ours lacks, and those that only ours has."""
     if case.path != "/jobs/validate" or answer["allowed"]:
         return []
     return [compared(answer["message"], each["message"]) for each in case.responses if not each["allowed"]]
@@ -22,13 +22,16 @@ def _tasks(case: Case) -> list[Any]:
 
 
 def _all_at_once(case: Case, answer: Obj, state: State) -> bool:
-    """Volcano stops at the first problem of a list of policies, of volumes and of any change, after a task whose name
-    there is twice, and where MPI has no master. Here what it says is said, and the rest with it."""
+    """Return whether ours contains Volcano's problem and further ones.
+
+    Volcano stops at the first problem of a list of policies, of volumes and of any change, after a task whose name is
+    used twice, and if MPI has no master.
+    """
     return any(not missing and more for missing, more in _refusals(case, answer))
 
 
 def _action_beside_an_exit_code(case: Case, answer: Obj, state: State) -> bool:
-    """Volcano does not look at the action of an exit code, and then does something else or nothing."""
+    """Return whether an exit code has an invalid action, which Volcano does not check, and then does something else."""
     if case.path != "/jobs/validate" or answer["allowed"]:
         return False
     problems = answer["message"].split("; ")
@@ -38,7 +41,7 @@ def _action_beside_an_exit_code(case: Case, answer: Obj, state: State) -> bool:
 
 
 def _named_twice(case: Case, answer: Obj, state: State) -> bool:
-    """A task that names another twice waits for it once; Volcano counts it twice, and finds a circle."""
+    """Return whether a task names another twice, which Volcano counts twice, and then reports a cycle."""
     named = [(task.get("dependsOn") or {}).get("name") or [] for task in _tasks(case)]
     if case.path != "/jobs/validate" or all(len(each) == len(set(each)) for each in named):
         return False
@@ -48,13 +51,13 @@ def _named_twice(case: Case, answer: Obj, state: State) -> bool:
 
 
 def _unreadable(case: Case, answer: Obj, state: State) -> bool:
-    """What cannot be read is told in Go's words there."""
+    """Return whether a value cannot be decoded, for which Volcano's message is Go's."""
     theirs, ours = case.response.get("message") or "", answer["message"]
     return theirs.startswith("json: cannot unmarshal") and ours.startswith("cannot read the object: ")
 
 
 def _minimum_of_the_only_task(case: Case, answer: Obj, state: State) -> bool:
-    """Volcano's design gives the only task of a job the job's minimum; its webhook all replicas."""
+    """Return whether a Job's only task gets the Job's minimum, as in Volcano's design; its webhook sets replicas."""
     if case.path != "/jobs/mutate" or [each.get("minAvailable") for each in _tasks(case)] != [None]:
         return False
     ours, theirs = made(case, answer), made(case, case.response)
@@ -65,7 +68,7 @@ def _minimum_of_the_only_task(case: Case, answer: Obj, state: State) -> bool:
 
 
 def _marked_as_dependent(case: Case, answer: Obj, state: State) -> bool:
-    """Volcano's design marks a job with tasks that wait for others; its webhook does not."""
+    """Return whether a Job with dependent tasks is marked, as in Volcano's design; its webhook does not mark it."""
     waits = any((task.get("dependsOn") or {}).get("name") for task in _tasks(case))
     if case.path != "/jobs/mutate" or not waits:
         return False

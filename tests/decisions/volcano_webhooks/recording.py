@@ -1,4 +1,4 @@
-"""Volcano's admission webhooks as they were recorded: what they were asked, and what they answered."""
+"""Volcano's recorded admission webhooks: the requests and the answers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.support.needed import recorded, recorded_cases
 
 Obj = dict[str, Any]
 
-#: Those that are ours; the others are of kinds that are not here.
+#: #: The paths of our reviews; the others are of kinds that are missing here.
 PATHS = (
     *("/pods/mutate", "/queues/mutate", "/queues/validate", "/podgroups/mutate", "/podgroups/validate"),
     *("/jobs/mutate", "/jobs/validate"),
@@ -27,9 +27,9 @@ class Case(msgspec.Struct, frozen=True):
     server: str
     request: Obj
     response: Obj
-    #: That were given to the same question at other times: the order of a Go map is another each time.
+    #: #: Other answers to the same request: the order of a Go map varies.
     other_responses: list[Obj] | None = None
-    #: What an API server with Volcano's definitions and no webhook said to the same object, where it was asked.
+    #: #: The answer of an API server with Volcano's definitions and no webhook to the same object, if it was requested.
     crd_dry_run: Obj | None = None
 
     @property
@@ -38,7 +38,7 @@ class Case(msgspec.Struct, frozen=True):
 
     @property
     def object(self) -> Obj:
-        """Empty where one is deleted."""
+        """Return the object; empty if one is deleted."""
         found: Obj = self.request.get("object") or {}
         return found
 
@@ -48,7 +48,7 @@ class Case(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True)
 class State:
-    """What Volcano's webhooks knew, and how they were started, by the name of the server."""
+    """The objects that Volcano's webhooks had, and their flags, by the name of the server."""
 
     queues: Mapping[str, Queue]
     namespaces: Mapping[str, Mapping[str, str]]
@@ -57,7 +57,7 @@ class State:
 
 
 def read_cases() -> list[Case]:
-    """The recorded cases of our paths."""
+    """Return the recorded cases of our paths."""
     names = [f"volcano-jobs/webhooks{part}.jsonl.gz" for part in ("", "-2")]
     found = recorded_cases("AGENT_SCHEDULER_VOLCANO_WEBHOOKS", *names)
     return msgspec.convert([raw for raw in found if raw["path"] in PATHS], list[Case])

@@ -1,9 +1,8 @@
-"""A recorded question put to our reviews, what they answer in the form of the recording, and when two answers say the
-same.
+"""Sends a recorded request to our reviews, and compares the answers in the form of the recording.
 
-Of answers about jobs a patch is compared by what it makes of the object: Volcano writes all tasks anew, with what Go's
-types leave empty. Problems are compared by Volcano's words, which ours have after the field and before what is allowed
-there. Volcano runs them together and puts what is allowed at the end of all.
+Patches in answers about Jobs are compared by the patched object: Volcano writes all tasks again, with the fields that
+Go's types leave empty. Problems are compared by Volcano's words, which ours have after the field and before the allowed
+values. Volcano joins them and puts the allowed values at the end of all.
 """
 
 from __future__ import annotations
@@ -27,7 +26,10 @@ GATES = "SchedulingGatesQueueAdmission"
 
 
 def replay(case: Case, state: State, *, strict: bool = False) -> Obj:
-    """`strict`: whether jobs are refused whose minimum is not the sum of their tasks', which Volcano lets be."""
+    """Return our answer.
+
+    With `strict`, Jobs are refused whose minimum is not the sum of their tasks', which Volcano accepts.
+    """
     kind = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview"}
     request = read_review(json.dumps({**kind, "request": {**case.request, "uid": case.id}}).encode())
     asked = reviewers(state, state.servers[case.server], strict=strict)[case.path]
@@ -43,7 +45,7 @@ def replay(case: Case, state: State, *, strict: bool = False) -> Obj:
 
 
 def reviewers(state: State, server: Mapping[str, Any], *, strict: bool) -> Mapping[str, Reviewer]:
-    """As a webhook with Volcano's flags has them."""
+    """Return the reviews of a webhook with Volcano's flags."""
     pod_rules = pods.PodRules(
         schedulers=frozenset(server["scheduler_names"]),
         gates=server["feature_gates"].get(GATES, False),
@@ -67,7 +69,7 @@ def reviewers(state: State, server: Mapping[str, Any], *, strict: bool) -> Mappi
 
 
 def is_equal(case: Case, answer: Obj, response: Obj) -> bool:
-    """Several errors of one message are a set, and so are names of queues. No patch is as good as an empty one."""
+    """Return whether answers are equal; errors and names of queues are sets, and no patch equals an empty one."""
     if answer["allowed"] != response["allowed"]:
         return False
     if case.path.startswith("/jobs/"):
@@ -88,12 +90,12 @@ def problems(message: str) -> list[str]:
 
 _FIELD = re.compile(r"^((?:spec|metadata)\S*(?:, spec\S*)*): ")
 _ALLOWED = re.compile(r"; allowed: [^;]*")
-#: Which task there is not, or which wait for one another.
+#: #: A missing task, or tasks that wait for one another.
 _NO_DAG = re.compile(r"(?<=\(DAG\)): [^;]*")
 _VALID = re.compile(r",? valid (?:events|actions) are \[.*?\]")
-#: Volcano takes the number of the task for that of a pod.
+#: #: Volcano uses the number of the task as that of a pod.
 _POD = re.compile(r"(create pod with name \S+-)\d+ ")
-#: What Volcano's message has between its problems.
+#: #: The separator of problems in Volcano's message.
 _BETWEEN = re.compile(
     r"[\s;.*]|\d+ errors? occurred:|spec(?:\.tasks)?\.policies: |"
     r"(?:spec\.tasks?\[\d+\]\.)?(?:template|metadata)\.[\w.\[\]]+: "
@@ -108,7 +110,7 @@ def _is_equal_of_jobs(case: Case, answer: Obj, response: Obj) -> bool:
 
 
 def made(case: Case, answer: Obj) -> Any:
-    """The object after the patch."""
+    """Return the object after the patch."""
     patch = [{**each, "op": "add"} for each in answer.get("patch") or ()]
     return _plain(json_patch(deepcopy(case.object), patch))
 
@@ -122,7 +124,7 @@ def _plain(value: Any) -> Any:
 
 
 def compared(ours: str, theirs: str) -> tuple[str, list[str]]:
-    """What of their message ours does not say, and which of our problems theirs does not have."""
+    """Return the rest of their message that ours lacks, and our problems that theirs lacks."""
     rest = _VALID.sub("", _POD.sub(r"\1N ", theirs.replace("spec.task[", "spec.tasks[")))
     ours = _POD.sub(r"\1N ", ours.replace("spec.task[", "spec.tasks["))
     for extra in (_ALLOWED, _VALID, _NO_DAG):

@@ -1,4 +1,4 @@
-"""Volcano's recorded admission reviews, asked again: every answer is equal but for what is meant (`deliberate`)."""
+"""Volcano's recorded admission reviews, repeated: every answer is equal except intended ones (`deliberate`)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.decisions.volcano_webhooks.deliberate import is_meant
 from tests.decisions.volcano_webhooks.recording import PATHS, Case, Obj, State, read_cases, read_state
 from tests.decisions.volcano_webhooks.replay import is_equal, replay
 
-#: The share of cases that are equal without a rule: rules excuse few.
+#: #: The minimum share of cases that are equal without a rule: rules excuse few.
 _EQUAL = 0.8
 
 
@@ -60,5 +60,5 @@ def test_with_strict_minimums_jobs_are_refused_for_these_and_nothing_else(
 
 
 def told(answer: Obj) -> list[str]:
-    """The problems, without what is allowed instead."""
+    """Return the problems without the allowed values."""
     return [each for each in answer["message"].split("; ") if each and not each.startswith("allowed: ")]

@@ -1,5 +1,8 @@
-"""One account of a queue's room for gates, groups that are let in, sessions and stages: whole processes with the
-shipped configuration, and with actions in each order and each plugin of queues that Volcano allows."""
+"""One account of a queue's room for gates, admitted groups, sessions and stages.
+
+Whole processes run with the shipped configuration, and with actions in each order and each plugin of queues that
+Volcano allows.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +43,7 @@ def configured(actions: str, plugin: str) -> str:
     return CONFIGURATION.replace("batch: {schedulePeriod: 50ms}", batch + tiers)
 
 
-#: What ships, and what Volcano allows besides.
+#: #: The shipped configuration, and others that Volcano allows.
 EACH_WAY = pytest.mark.parametrize(
     "configuration",
     [
@@ -66,12 +69,12 @@ class Queued(Whole):
         await self.add(PODS, objects.pod(name, **spec))
 
     async def held(self, *names: str) -> bool:
-        """Whether these pods, and no others, have the gate."""
+        """Return whether these pods, and no others, have the gate."""
         pods = (await self.pods()).items()
         return set(names) == {name for name, pod in pods if pod["spec"].get("schedulingGates")}
 
     async def says_only(self, **reasons: str) -> bool:
-        """What those say that have no node."""
+        """Return the reasons of the pods that have no node."""
         said = {
             name.replace("-", "_"): (await self.condition(name) or {}).get("reason")
             for name in (await self.pods()).keys() - (await self.placed()).keys()
@@ -86,7 +89,7 @@ def queued(configuration: str = CONFIGURATION, **more: Any) -> Any:
 @EACH_WAY
 @pytest.mark.promise("GATE-1")
 async def test_the_figure_of_the_design(configuration: str) -> None:
-    """pod-1, pod-2 and pod-3 of one `kubectl apply` in a queue that holds one of them; no node fits pod-2."""
+    """The pods pod-1, pod-2 and pod-3 of one `kubectl apply` in a queue with room for one; no node fits pod-2."""
     async with queued(configuration) as it:
         await it.add_node("n", cpu="8")
         await add_queue(it, "full", capability={"cpu": "1", "memory": "1Gi"})
@@ -231,7 +234,7 @@ async def test_members_of_one_gang_are_let_past_by_minimum_and_number() -> None:
 
 @pytest.mark.promise("GATE-11")
 async def test_members_without_a_gate_have_room_when_the_others_are_let_past() -> None:
-    """Of a group that says nothing of resources."""
+    """The group has no minResources."""
     async with queued() as it:
         await it.add_node("n", cpu="1")
         await add_queue(it, "full", capability={"cpu": "3"})

@@ -24,7 +24,7 @@ from tests.support.installation import Installation, process
 from tests.support.transports import Refusing, Through, failure
 from tests.support.volume_cluster import NOBODY, Storage, storage, using
 
-#: What members ask for beside devices. Those that ask for nothing else are placed by another action.
+#: #: Requests of members besides devices. Members without other requests are placed by another action.
 ASKS = ("1", "")
 
 
@@ -48,7 +48,7 @@ class DeviceGangs(Devices, Installation):
         await self.member(name, group, requests=requests, resourceClaims=[{"name": "gpu", **entry}], **more)
 
     async def resource_gang(self, name: str, members: int) -> None:
-        """Each member asks for a device as an extended resource."""
+        """Create a gang whose members each ask for a device as an extended resource."""
         await add_group(self, name, minMember=members, queue="q")
         amounts, limits = {"cpu": "1", EXTENDED_RESOURCE: "1"}, {EXTENDED_RESOURCE: "1"}
         containers = [objects.container(requests=amounts, limits=limits)]
@@ -60,7 +60,7 @@ class DeviceGangs(Devices, Installation):
         return "" if condition is None else condition["message"]
 
     async def has_said(self, prefix: str, text: str) -> bool:
-        """Whether any of these pods has said so."""
+        """Return whether any of these pods has reported this text."""
         return any([text in await self.said(name) for name in await self.pods() if name.startswith(prefix)])
 
 
@@ -76,7 +76,7 @@ async def device_cluster(*nodes: str, per_node: int = 2) -> AsyncIterator[Device
 async def device_gangs(
     *nodes: str, per_node: int = 2, through: Callable[[Transport], Transport] | None = None
 ) -> AsyncIterator[DeviceGangs]:
-    """`through`: makes the transport of the process from that of the cluster."""
+    """Yield gangs on a cluster; `through` makes the transport of the process from that of the cluster."""
     async with device_cluster(*nodes, per_node=per_node) as found:
         way = {} if through is None else {"transport": through(found.cluster.transport)}
         async with process(found.cluster, **way) as runtime:
@@ -99,7 +99,7 @@ async def test_a_gang_gets_a_device_for_each_member_and_is_bound_whole(cpu: str)
 async def test_the_node_of_a_member_is_judged_by_all_else_once_its_devices_are_reserved(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Its claim is about to be allocated then, which keeps it from every node: that says nothing of its room."""
+    """The member's claim is being allocated then, which keeps it from every node regardless of the room there."""
     asked: list[set[str]] = []
     filters = GroupJudge._filters
 
@@ -176,7 +176,7 @@ async def test_a_gang_whose_nodes_stay_undecided_is_tried_again_without_an_event
         await until(lambda: world.has_said("g-0", "1 timed out trying to allocate devices"))
         sessions = world.sessions
         await until(lambda: world.sessions > sessions + 2)
-        # Others go on meanwhile.
+        # # Other pods are placed meanwhile.
         await world.gang("plain", 2)
         await until(lambda: world.has_placed("plain", 2))
 
@@ -203,8 +203,10 @@ async def test_members_get_devices_for_extended_resources_that_no_node_offers() 
 async def test_members_fall_back_to_alternatives_only_as_far_as_the_gang_needs_it(
     members: str, asks: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Two divided devices, and a gang of three: one whole, and two halves. A search takes more than one step of the
-    session."""
+    """Two devices are divided, and a gang of three needs one whole device and two halves.
+
+    A search takes more than one step of the session.
+    """
     run = GangSearch.run
     monkeypatch.setattr(GangSearch, "run", lambda search: run(search, 50))
     async with device_gangs("a") as world:
@@ -244,7 +246,7 @@ async def test_members_wait_for_claims_that_are_made_after_them() -> None:
 
 
 class LateToSay(Through):
-    """Refuses the first bind, and says that the pod has no node only while the next one is under way."""
+    """Refuses the first bind, and answers that the pod has no node only while the next one is under way."""
 
     def __init__(self, inner: Transport) -> None:
         super().__init__(inner)
@@ -287,7 +289,7 @@ class VolumeGangs(Storage, Installation):
         self.cluster = cluster
 
     async def volume_gang(self, name: str, members: int) -> None:
-        """Each member with a claim that is bound when its pod has a node."""
+        """Create a gang whose members each have a claim that is bound when its pod has a node."""
         await add_group(self, name, minMember=members, queue="q")
         for number in range(members):
             own = f"{name}-{number}"
@@ -297,7 +299,7 @@ class VolumeGangs(Storage, Installation):
 
 @asynccontextmanager
 async def volume_gangs(*, provisioned: bool = True) -> AsyncIterator[VolumeGangs]:
-    """`provisioned`: whether the claim of a pod that has a node gets a volume."""
+    """Yield gangs with volumes; with `provisioned` the claim of a pod that has a node gets a volume."""
     async with storage() as found:
         await install(found.cluster)
         await found.add_class(provisioner=NOBODY if provisioned else "example.com/disks")
@@ -312,7 +314,7 @@ async def volume_gangs(*, provisioned: bool = True) -> AsyncIterator[VolumeGangs
 async def test_a_gang_with_too_few_volumes_holds_none_and_makes_no_session_due_by_what_is_tried_for_it() -> (
     None
 ):
-    """Each session has volumes reserved for the members that fit, and gives them back."""
+    """Each session reserves volumes for the members that fit, and releases them."""
     async with volume_gangs() as world:
         await world.add_nodes("a")
         for number in range(2):
@@ -321,7 +323,7 @@ async def test_a_gang_with_too_few_volumes_holds_none_and_makes_no_session_due_b
         await until(lambda: world.condition("g-2"))
         await world.rest()
         assert await world.is_left_alone()
-        # One that something else makes due makes no other due, either.
+        # # A session that has another cause does not cause one, either.
         sessions = world.sessions
         world.batch.waiting.due.set()
         await until(lambda: world.sessions > sessions)

@@ -1,4 +1,4 @@
-"""Groups are let into their queue as soon as nothing keeps them out any more, whatever it was and whoever made room."""
+"""Groups are admitted to their queue as soon as nothing prevents it, whichever change or component caused it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.support.whole import stage
 
 from .test_admission import Queued, queued
 
-#: A session each half a second, so that a group may come between two of them.
+#: #: A session each half a second, so that a group may be created between two of them.
 BY_CLUSTER = CONFIGURATION.replace("50ms}", "500ms, enqueueBy: cluster}")
 
 
@@ -41,7 +41,7 @@ async def test_a_job_without_pods_is_let_in_when_the_cluster_has_room(how: str) 
 
 
 async def test_another_session_follows_where_a_group_counts_for_less_by_then() -> None:
-    """`early` counts twice as `late` comes: it is Inqueue still, and its pod has a node."""
+    """The group `early` counts twice when `late` is created: it is still Inqueue, and its pod has a node."""
     async with queued(BY_CLUSTER) as it:
         await it.add_node("n", cpu="4")
         least = {"minMember": 1, "queue": "default", "minResources": {"cpu": "2"}}

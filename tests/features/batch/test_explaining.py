@@ -1,4 +1,4 @@
-"""What a process says of pods and groups of its batch scheduler."""
+"""The process's explanations of pods and groups of its batch scheduler."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What goes wrong between a session and its binds leaves no trace, and gangs become whole all the same."""
+"""Faults between a session and its binds have no lasting effect, and gangs become complete."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ async def test_a_member_that_is_deleted_while_a_session_goes_on_is_not_bound_and
         cluster, groups = runtime.fast_path.cluster, runtime.batch.waiting.groups
 
         def held(self: Session) -> Any:
-            """Between two steps in which a member has a node already one is deleted, and the watch shows it."""
+            """Delete a member between two steps, when another has a node already, and let the watch deliver it."""
             for step in run(self):
                 job = self.jobs.get("default/g")
                 placed = [] if job is None else [task for task in job.tasks.values() if task.row >= 0]

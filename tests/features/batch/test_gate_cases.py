@@ -1,6 +1,6 @@
-"""Gates of queues' capacity where nodes, other gates, gangs, evictions and others' requests are in the way.
+"""Gates of queues' capacity together with nodes, other gates, gangs, evictions and other clients' requests.
 
-A pod is given to nobody who binds until the watch shows it without gates, so no bind has to remove one first.
+A pod is given to no scheduler before the watch shows it without gates, so that no bind has to remove one first.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ async def test_in_a_full_queue_a_pod_never_says_that_nodes_are_missing_whatever_
         said = set()
         sessions = world.sessions
         for number in range(10):
-            # What has sessions held, and pods tried again.
+            # # Each change starts a session and retries pods.
             await world.add_node(f"n{number}", cpu="8")
             await world.pod(f"other-{number}", queue="q")
             await until(lambda number=number: world.is_bound(f"other-{number}"))
@@ -70,12 +70,12 @@ async def test_in_a_full_queue_a_pod_never_says_that_nodes_are_missing_whatever_
                 condition = await world.condition(name)
                 assert condition is not None
                 said.add(condition["reason"])
-        # The last one may still be at its end.
+        # # The last session may not have ended yet.
         await until(lambda: world.sessions >= sessions + 10)
         assert said == {"SchedulingGated"}
         await world.stays_held(*held)
         if scheduler == "volcano":
-            # Its group says what it waits for.
+            # # The pod's group reports why it waits.
             conditions = (await world.group_status("g")).get("conditions") or []
             (told,) = [each for each in conditions if each["type"] == "Unschedulable"]
             assert told["reason"] == "SchedulingGated"
@@ -84,7 +84,7 @@ async def test_in_a_full_queue_a_pod_never_says_that_nodes_are_missing_whatever_
 
 @pytest.mark.promise("GATE-12", "S34")
 async def test_a_gang_that_gives_up_its_nodes_keeps_its_room_and_nobody_else_gets_it() -> None:
-    """A node has room for one of two members: a session places that one, and takes it back."""
+    """A node has room for one of two members: a session places that one, and withdraws it."""
     async with gated(cpu="2") as world:
         await world.add_node("a", cpu="1")
         await world.gated_gang("g", 2, queue="full")
@@ -172,7 +172,7 @@ async def test_a_gang_whose_minimum_is_raised_keeps_the_room_that_it_has() -> No
         await world.patch(f"{GROUP}/namespaces/default/podgroups/g", body)
         await world.pod("late", scheduler="agent-scheduler", queue="full", cpu="4")
         await world.stays_held("late")
-        # With a third and fourth member it lacks one; with all five its queue is too small for the rest of them.
+        # # With a third and fourth member it needs one more; with all five its queue is too small for the rest of them.
         for number in range(2, 5):
             await world.pod(f"g-{number}", group="g", queue="full")
         await world.stays_held("late", "g-2", "g-3", "g-4")
@@ -252,7 +252,7 @@ async def test_a_removal_that_goes_wrong_is_sent_again_unless_it_was_carried_out
 @pytest.mark.parametrize("status", [409, 422, None])
 @pytest.mark.promise("GATE-16")
 async def test_a_removal_before_which_others_have_removed_the_gate_is_the_last(status: int | None) -> None:
-    """Refused, or carried out as nothing is left to do."""
+    """The request is refused, or carried out without effect."""
     async with faulty() as (world, transport):
 
         async def others_were_faster(send: Send) -> Response:
@@ -287,7 +287,7 @@ async def test_a_removal_for_a_pod_that_is_gone_ends_and_its_room_is_the_next_on
 
 
 async def test_no_gate_of_others_can_come_between_and_one_that_is_there_before_keeps_ours() -> None:
-    """The API server lets gates be removed alone."""
+    """The API server allows only the removal of gates."""
     async with faulty() as (world, transport):
 
         async def add_another(send: Send) -> Response:

@@ -1,4 +1,4 @@
-"""Pods behind the gate of their queue's capacity, in a whole process on an embedded cluster: who loses it, and when."""
+"""Pods with the gate of their queue's capacity, in a whole process on an embedded cluster: when each loses its gate."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from tests.support.transports import Held, Send
 @BOTH
 @pytest.mark.promise("GATE-1", "S32")
 async def test_only_one_at_a_time_is_let_past_in_a_queue_of_one(scheduler: str) -> None:
-    """Volcano's design document tells it of pod-1, pod-2 and pod-3."""
+    """The example of Volcano's design document, with pod-1, pod-2 and pod-3."""
     async with gated() as world:
         await world.add_node("a", cpu="8")
         await world.pod("pod-1", scheduler=scheduler, queue="full")
@@ -169,7 +169,7 @@ async def test_with_the_feature_off_every_gate_of_queues_is_removed(scheduler: s
 @EACH
 @pytest.mark.promise("S34", "GATE-5")
 async def test_room_that_is_reserved_in_a_queue_is_nobody_elses(scheduler: str) -> None:
-    """Nodes have room: a session that did not know of the reservation would try again and again."""
+    """Nodes have room: a session that ignored the reservation would try again and again."""
     async with gated() as world:
         await world.add_node("a", cpu="8")
         await world.pod("waits", queue="full", **NOWHERE)
@@ -272,7 +272,7 @@ async def test_room_that_is_held_for_too_long_without_a_node_is_given_back(sched
         await world.add_node("a")
         await world.pod("waits", scheduler=scheduler, queue="full", **NOWHERE)
         await until(lambda: world.says("waits", "Unschedulable"))
-        # Before any other pod asks for the room: an autoscaler would go on adding nodes for it.
+        # # Before any other pod asks for the room: an autoscaler would go on adding nodes for it.
         await until(lambda: world.says("waits", "QueueFull"), seconds=2)
         await world.pod("late", scheduler=scheduler, queue="full")
         await until(lambda: world.is_bound("late"))
@@ -318,7 +318,7 @@ async def test_a_pod_that_comes_to_be_held_is_told_once_by_which_queue_and_how_m
         await until(lambda: world.has_told("second", 1))
         missing = "queue full has too little capability left: 500m of cpu missing"
         assert await world.told("second") == [f"held by the gate of its queue: {missing}"]
-        # What others do in the queue, and what is said of the pod itself, begins nothing anew.
+        # # Changes of other pods in the queue, and reports about the pod itself, start no new attempt.
         await world.pod("third", scheduler=scheduler, queue="full", cpu="2")
         await until(lambda: world.has_told("third", 1))
         body = {"metadata": {"labels": {"any": "thing"}}}
@@ -328,12 +328,12 @@ async def test_a_pod_that_comes_to_be_held_is_told_once_by_which_queue_and_how_m
         await world.end_pod("third")
         await world.stays_held("second")
         assert await world.has_told("second", 1)
-        # Nothing is said of one that is let past at once.
+        # # A pod that is admitted at once gets no report.
         assert await world.told("first") == []
 
 
 async def test_a_held_pod_that_gets_a_group_is_not_told_again() -> None:
-    """As the controller of groups gives one to a pod that names none."""
+    """The controller of groups creates a group for a pod that names none."""
     async with gated(cpu="1") as world:
         await world.pod("p", queue="full", cpu="2")
         await until(lambda: world.has_told("p", 1))
@@ -387,7 +387,7 @@ async def test_no_removal_is_sent_again_when_it_is_another_process_s_turn(
         gated_pods = fast_path.ledger.usage.gated
         await until(lambda: not gated_pods.admits)
         goes_on.set()
-        # A request without an answer is followed by another within half a second.
+        # # A request without an answer is followed by another within half a second.
         await asyncio.sleep(1)
         await world.stays_held("p")
         assert [each for each in transport.sent if each.endswith("/pods/p")] == [f"PATCH {PODS}/p"]

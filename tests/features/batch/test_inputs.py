@@ -1,6 +1,6 @@
-"""What plugins read is there in the process as it ships, with the roles that it is installed with, and decides.
+"""The inputs of plugins reach the process, with the shipped roles, and affect its decisions.
 
-Each row of `inputs.yaml` is an input: an object, and a pod that goes elsewhere, or nowhere, for it.
+Each row of `inputs.yaml` is an input: an object, and a pod that is placed elsewhere, or not at all, because of it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tests.support.objects import Object, collection, owner, pod
 from tests.support.places import CONFIG
 from tests.support.volume_cluster import Storage
 
-#: All plugins of sessions, and a profile that spreads pods by default, as kube-scheduler's does.
+#: #: All plugins of sessions, and a profile that spreads pods by default, like kube-scheduler's.
 EVERYTHING = CONFIGURATION.replace(
     "batch: {schedulePeriod: 50ms}",
     """profiles: [{schedulerName: agent-scheduler}, {schedulerName: spread, base: default-scheduler}]
@@ -40,7 +40,7 @@ TABLES = yaml.safe_load(Path(__file__).with_name("inputs.yaml").read_text(encodi
 
 
 def _made(text: str, *, owned_by: Object | None = None) -> Object:
-    """By its name among the objects, or a pod by its own name and its parts."""
+    """Return an object by its name, or a pod by its own name and its parts."""
     name, colon, parts = text.partition(":")
     if not colon:
         version, kind, metadata, *rest = TABLES["objects"][name]
@@ -115,7 +115,7 @@ async def test_all_that_is_watched_has_a_row_and_what_a_session_may_read_is_ther
     rows = {(row.kind, row.plugin) for row in TABLE}
     assert kinds | {"NodeShard"} == {kind for kind, _ in rows}
     assert {name for readers in READERS.values() for name in readers} <= {name for _, name in rows}
-    # No group was lost, jobs that stand for themselves are none where others may be evicted, and shards are another
+    # No group was lost, there are no independent Jobs if other Jobs may be evicted, and shards are another
     # configuration.
     absent = {name for name in ClusterView.__struct_fields__ if not getattr(view, name)}
     assert absent == {"lost", "settled", "unready", "shard_full"}
@@ -133,11 +133,11 @@ async def test_a_group_is_kept_out_by_a_quota_of_its_pods_and_let_in_when_that_c
         before = await it.rest()
         await _put(it, _made("quota"))
         await asyncio.sleep(1)
-        assert it.sessions == before, "nobody waits for it"
+        assert it.sessions == before, "no group waits for it"
 
 
 async def test_a_group_that_has_waited_for_long_enough_is_let_in_though_nothing_happens() -> None:
-    # By a vote of the first tier, which keeps the second from being asked.
+    # # The first tier votes, so that the second is not called.
     tiers = "tiers: [{plugins: [{name: sla}]}, {plugins: [{name: gang}, {name: overcommit}]}]"
     async with installed(CONFIGURATION.replace("50ms}", f"50ms, enqueueBy: cluster, {tiers}}}")) as it:
         await it.add_node("n1", cpu="1")
@@ -149,7 +149,7 @@ async def test_a_group_that_has_waited_for_long_enough_is_let_in_though_nothing_
         await until(lambda: it.is_in_phase("g", "Inqueue"))
         before = await it.rest()
         await asyncio.sleep(600)
-        assert it.sessions == before, "nobody is waited for any more"
+        assert it.sessions == before, "no group waits any more"
 
 
 @pytest.mark.parametrize(

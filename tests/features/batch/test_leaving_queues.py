@@ -1,6 +1,6 @@
-"""Every way in which a pod stops counting in its queue, or counts as less there, wakes all that wait for that queue.
+"""A pod that stops counting in its queue, or counts as less, wakes all pods that wait for that queue.
 
-So does every way in which one comes to be that nobody can place.
+So does a pod that becomes impossible to place.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tests.support.batched import add_group
 from tests.support.embedded import NODES, PODS, until
 from tests.support.installation import CONFIGURATION, NOWHERE, Installation, gated
 
-#: The pod that has all 3 CPUs of the queue `full`; a group and a namespace that it may be in.
+#: #: The pod with all 3 CPUs of the queue `full`; a group and a namespace that it may be in.
 HOLDER, GROUP, NAMESPACE = f"{PODS}/holder", pod_group_path("default", "g"), "/api/v1/namespaces/default"
 MOVED: Any = {"metadata": {"annotations": objects.in_queue("q")}}
 Does = Callable[[Installation], Awaitable[Any]]
@@ -28,7 +28,7 @@ def patched(path: str, body: object) -> Does:
 
 
 def has(cpu: str) -> Does:
-    """As the kubelet says of a pod that asks for one CPU by now."""
+    """Return a step that reports, like a kubelet, that the pod is resized to `cpu`."""
     said = {"resources": {"requests": {"cpu": cpu}}, "allocatedResources": {"cpu": cpu}}
     return patched(f"{HOLDER}/status", {"status": said})
 
@@ -87,7 +87,7 @@ async def test_who_waits_for_a_queue_goes_when_a_pod_stops_counting_there(way: s
 
 
 async def test_a_pod_whose_node_is_gone_counts_until_it_is_collected() -> None:
-    """As in kube-scheduler: its node may come back under its name, and with it the pod goes on."""
+    """The node may be created again under its name, and the pod continues on it, as in kube-scheduler."""
     async with gated(cpu="1") as world:
         await world.add_node("n")
         await world.agent("holder", "full")
@@ -97,12 +97,12 @@ async def test_a_pod_whose_node_is_gone_counts_until_it_is_collected() -> None:
         await world.pod("gated", queue="full")
         await world.stays_held("gated")
         assert world.standing("holder") is Standing.BOUND
-        # As the pod garbage collector does after a while.
+        # # Delete the pod like the pod garbage collector, after a while.
         await world.end_pod("holder")
         await until(lambda: world.is_bound("gated"))
 
 
-#: Ways in which a pod past its gate comes to be that nobody can place; how that ends; and what the pod says meanwhile.
+#: #: Ways in which an admitted pod becomes impossible to place; their ends; and the pod's message meanwhile.
 STUCK: dict[str, tuple[Does, Does, str]] = {
     "its group goes": (
         lambda world: world.delete(GROUP),

@@ -1,4 +1,4 @@
-"""PodGroups of Kubernetes' own API in a whole process: scheduled, and behind the gate of their queue's capacity."""
+"""PodGroups of Kubernetes' own API in a whole process: scheduled, and with the gate of their queue's capacity."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.support.native import GROUPS, NativeGangs, native_gangs
 
 @asynccontextmanager
 async def gated(cpu: str) -> AsyncIterator[Installation]:
-    """Such a group is in its members' queue, and with the batch scheduler in the default one."""
+    """Yield an installation; such a group is in its members' queue, and with the batch scheduler in the default one."""
     async with native_gangs() as world:
         await world.set_capability("default", cpu=cpu)
         yield world

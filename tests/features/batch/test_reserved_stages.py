@@ -1,4 +1,4 @@
-"""Jobs that keep room for the tasks which come later (`agent-scheduler.io/depends-on-gang: reserve`)."""
+"""Jobs that reserve room for later tasks (`agent-scheduler.io/depends-on-gang: reserve`)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ WORKERS = ("j-worker-0", "j-worker-1")
 
 
 class Reserved(Whole):
-    """Whose pods start when they are told to."""
+    """An installation whose pods start only by the test."""
 
     async def run_job(self, *, master: str = "1", minimum: int = 3) -> None:
         tasks = [
@@ -28,7 +28,7 @@ class Reserved(Whole):
         await self.make_job("j", *tasks, minimum=minimum, annotations={DEPENDS_ON_GANG: RESERVE})
 
     async def standing_by(self) -> dict[str, str]:
-        """Pod -> the node that it is to go to."""
+        """Return pod -> its nominated node."""
         return {
             name: pod["status"].get("nominatedNodeName", "")
             for name, pod in (await self.pods()).items()
@@ -36,7 +36,7 @@ class Reserved(Whole):
         }
 
     def assumed(self) -> int:
-        """Pods whose bind was not answered."""
+        """Return the number of pods whose bind was not answered."""
         fast_path = self.runtime.fast_path
         return 0 if fast_path is None else fast_path.ledger.assumed
 
@@ -44,7 +44,7 @@ class Reserved(Whole):
         return {node["metadata"]["name"] for node in await self.items(NODES)}
 
     async def uses_nodes(self, number: int) -> bool:
-        """Whether there are so many, each with a pod, or for one that stands by."""
+        """Return whether `number` nodes are used, each by a pod or for one that stands by."""
         used = {*(await self.standing_by()).values(), *(await self.placed()).values()}
         return len(used) == number and used == await self.names_of_nodes()
 
@@ -58,7 +58,7 @@ def reserved() -> AbstractAsyncContextManager[Reserved]:
 
 @asynccontextmanager
 async def standing_by() -> AsyncIterator[Reserved]:
-    """A node just large enough for a job whose workers stand by on it."""
+    """Yield a node just large enough for a Job whose workers stand by on it."""
     async with reserved() as it:
         await it.add_node("n1", cpu="3")
         await it.run_job()
@@ -113,7 +113,7 @@ async def test_those_who_are_to_run_first_are_given_room_that_others_stand_by_wi
         await it.run_job(master="2", minimum=1)
         await until(lambda: it.stand_by_on("n1"))
         pod = (await it.pods())["j-master-0"]
-        # With what the workers have there is enough for the master alone.
+        # # With the workers' room there is enough for the master alone.
         for field in ("capacity", "allocatable"):
             await it.patch("/api/v1/nodes/n1/status", {"status": {field: {"cpu": "3"}}})
         await it.end_pod("j-master-0")
@@ -124,8 +124,10 @@ async def test_those_who_are_to_run_first_are_given_room_that_others_stand_by_wi
 
 @pytest.mark.parametrize("number", [0, 1, 2])
 async def test_an_autoscaler_adds_the_nodes_that_all_stages_need_together(number: int) -> None:
-    """With so many nodes of one pod each. A pod that stands by asks for a node until it has one, and not while it keeps
-    that for its turn."""
+    """The autoscaler adds this number of nodes for one pod each.
+
+    A pod that stands by asks for a node until it has one, and not while it keeps that for its task's turn.
+    """
     more = ["cpu=1,memory=4Gi,name=more,max=9,delay=4,idle=20"]
     async with whole(JOB, PODGROUP, QUEUE, made=Reserved, kubelets=False, autoscaler=more) as it:
         for each in range(number):

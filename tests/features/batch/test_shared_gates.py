@@ -1,4 +1,4 @@
-"""Gates of queues' capacity where several schedulers share nodes and queues, each in a process of its own."""
+"""Gates of queues' capacity with several schedulers that share nodes and queues, each in a process of its own."""
 
 from __future__ import annotations
 
@@ -15,14 +15,16 @@ from tests.support.shared import SharedCluster, batch, batch_cluster, scheduler
 
 
 def admits(runtime: Runtime) -> bool:
-    """Whether it removes gates now."""
+    """Return whether the process removes gates now."""
     return runtime.fast_path is not None and runtime.fast_path.ledger.usage.gated.admits
 
 
 @asynccontextmanager
 async def two(shared: SharedCluster) -> AsyncIterator[tuple[Installation, Installation]]:
-    """A process of the fast path alone, `a`, and one with a batch scheduler beside, `b`; each has a node of 4 CPUs, and
-    the queue `full` has one."""
+    """Yield a process of the fast path alone, `a`, and one with a batch scheduler, `b`.
+
+    Each has a node of 4 CPUs, and the queue `full` has one.
+    """
     async with scheduler(shared, "a", nodes="n0") as a, batch(shared, "b", nodes="n1") as b:
         await b.queue("full", capability={"cpu": "1"})
         await until(lambda: admits(b.runtime))

@@ -1,4 +1,4 @@
-"""The batch scheduler beside the queue and podgroup controllers: nobody plays a part of theirs."""
+"""The batch scheduler with the queue and podgroup controllers, none of which is simulated."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.support.whole import Whole, stage, whole
 
 
 async def workload(it: Whole, *, minimum: int) -> str:
-    """A ReplicaSet whose pods are scheduled so many at once; its UID."""
+    """Create a ReplicaSet whose pods are scheduled at least `minimum` together; return its UID."""
     path, body = owner("ReplicaSet", annotations={"scheduling.volcano.sh/group-min-member": str(minimum)})
     return str((await it.add(path, body))["metadata"]["uid"])
 
@@ -44,7 +44,10 @@ async def test_pods_of_a_workload_are_bound_when_its_minimum_fits_and_its_queue_
 
 
 async def test_a_pod_of_a_workload_waits_for_others_though_its_group_is_made_later() -> None:
-    """Sessions may see it before the podgroup controller does. Where there is none the pod is on its own in the end."""
+    """A session may see the pod before the podgroup controller.
+
+    Without that controller the pod is finally placed alone.
+    """
     async with whole(QUEUE) as it:
         await it.add_node("n1", cpu="4")
         uid = await workload(it, minimum=2)
@@ -75,7 +78,7 @@ async def _gated_member(it: Whole, name: str, workload: str, uid: str) -> None:
 async def test_of_two_workloads_behind_the_gate_one_is_let_past_whole_though_groups_are_made_after_pods() -> (
     None
 ):
-    """With a pod of each they would wait for one another. Where nobody makes groups each pod is on its own."""
+    """Half admitted, they would wait for each other. If no component creates groups, each pod is placed alone."""
     async with whole(PODGROUP, QUEUE) as it:
         await it.add_node("n1", cpu="8")
         await it.patch(queue_path("default"), {"spec": {"capability": {"cpu": "2"}}})
@@ -95,7 +98,7 @@ async def test_of_two_workloads_behind_the_gate_one_is_let_past_whole_though_gro
 
 
 async def _of_groups(it: Whole) -> list[dict[str, Any]]:
-    """Events of PodGroups."""
+    """Return the events of PodGroups."""
     items = await it.items("/api/v1/namespaces/default/events")
     return [each for each in items if each["involvedObject"]["kind"] == "PodGroup"]
 
@@ -168,7 +171,7 @@ async def test_tasks_of_a_job_run_one_after_another_as_gangs() -> None:
             return "Scheduled" in [each["reason"] for each in await _of_groups(it)]
 
         await until(group_is_told)
-        # Nobody waited for anything but to be made, or bound.
+        # # No pod waited for anything but its creation and its bind.
         assert [each["message"] for each in await _of_groups(it) if each["message"].startswith("0/")] == []
         await it.delete(f"{JOBS}/j")
         await until(it.only_placed)
@@ -177,7 +180,7 @@ async def test_tasks_of_a_job_run_one_after_another_as_gangs() -> None:
 @pytest.mark.promise("JOB-1", "JOB-2")
 @pytest.mark.parametrize("prefers_masters", [False, True])
 async def test_the_minimum_of_each_task_comes_before_more_of_the_first(prefers_masters: bool) -> None:
-    """volcano#1755, and the first case of #2944: all of the first task are tried, and the job never runs."""
+    """The fault of volcano#1755 and #2944 (first case): all of the first task are tried, and the Job never runs."""
     async with whole(JOB, PODGROUP, QUEUE) as it:
         await it.add_priorities(first=1000)
         await it.add_node("n1", cpu="5")
@@ -187,7 +190,7 @@ async def test_the_minimum_of_each_task_comes_before_more_of_the_first(prefers_m
         await it.make_job("j", *tasks, minimum=5)
         await until(lambda: it.only_placed("j-m-0", "j-m-1", "j-m-2", "j-w-0", "j-w-1"))
         await until(lambda: it.runs("j", 5, pending=3))
-        # What is above the minimums follows, the first task's before the other's where it is preferred.
+        # # Pods above the minimums follow, those of the first task first if it is preferred.
         await it.add_node("n2", cpu="2")
         more = {"j-m-3", "j-m-4"} if prefers_masters else None
 
@@ -204,12 +207,14 @@ async def test_the_minimum_of_each_task_comes_before_more_of_the_first(prefers_m
 async def test_stages_of_a_job_that_asks_for_all_minimums_come_one_after_another(
     room: int, gated: bool
 ) -> None:
-    """With room for both, and for the first alone until a node comes; with gates of the queue, and without. Where the
-    group counts pods that are not made yet, none of them ever is (the fourth case of volcano#2944)."""
+    """There is room for both stages, or for the first until a node is added; with gates of the queue, and without.
+
+    If the group counted pods that are not created yet, none would ever be created (the fourth case of volcano#2944).
+    """
     async with whole(JOB, PODGROUP, QUEUE) as it:
         await it.add_node("n1", cpu=str(room))
         if room < 3:
-            # So that the group is let in.
+            # # The cordoned node lets the group be admitted.
             await it.add_node("n2", cpu="2", unschedulable=True)
         tasks = [
             stage("master", 1, 1, gated=gated),
@@ -245,11 +250,13 @@ async def test_stages_of_a_job_that_asks_for_all_minimums_come_one_after_another
 
 @pytest.mark.promise("JOB-8")
 async def test_three_stages_take_what_they_need_first_and_the_rest_when_there_is_room() -> None:
-    """The figures of the design: 3 of 5 masters, then 2 of 3 workers before the masters that are left, then whoever
-    asks for nothing; what is above the minimums comes when there is room."""
+    """The figures of the design: 3 of 5 masters, 2 of 3 workers before the other masters, then pods without requests.
+
+    Pods above the minimums follow when there is room.
+    """
     async with whole(JOB, PODGROUP, QUEUE) as it:
         await it.add_node("n1", cpu="3")
-        # So that the group is let in.
+        # # The cordoned nodes let the group be admitted.
         await it.add_node("n2", cpu="2", unschedulable=True)
         await it.add_node("n3", cpu="3", unschedulable=True)
         last = stage("last", 1, 0, dependsOn={"name": ["worker"]})
@@ -337,11 +344,11 @@ def _any_of(*names: str) -> dict[str, Any]:
             ["j-a-0", "j-a-2"],
             "",
         ),
-        # No task waits for another: what is made again finds room though others have failed.
+        # # No task waits for another: a pod that is created again finds room although others have failed.
         ([stage("a", 2, 2), stage("b", 2, 2)], 4, ["j-a-0"], "j-b-1"),
         ([stage("a", 2, 1), stage("b", 2, 1)], 4, ["j-a-0"], "j-b-1"),
         ([stage("a", 4, 0, partitionPolicy=_PARTS), stage("b", 1, 1)], 3, ["j-a-0"], "j-b-0"),
-        # As it is when it has become smaller, where no webhook is asked.
+        # # A Job that was made smaller without a webhook.
         ([stage("a", 1, 2), stage("b", 1, 1)], 3, [], "j-b-0"),
     ],
     ids=["any", "some", "evicted", "in all", "partition", "small"],

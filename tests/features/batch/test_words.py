@@ -1,5 +1,7 @@
-"""What a pod that waits is said to wait for: one verdict in its condition, its events, its group, the metric and the
-explanation, by both schedulers, and nodes come for those alone whom they would help."""
+"""The reason for which a pod waits: the same in its condition, events, group, metric and explanation.
+
+Both schedulers report it, and nodes are added only for pods that they would help.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,10 @@ OF_GROUP = {"schedulingGroup": {"podGroupName": "g"}}
 
 
 class Words(NativeGangs):
-    """Of which one scheduler's pods are looked at. `given`: all reasons that p0 has ever given for waiting."""
+    """An installation in which one scheduler's pods are checked.
+
+    `given`: all reasons that p0 has given for waiting.
+    """
 
     scheduler = ""
     given: set[str]
@@ -65,12 +70,12 @@ class Words(NativeGangs):
         await self.patch("/api/v1/namespaces/default", {"metadata": {"annotations": {QUEUE_NAME: queue}}})
 
     async def conditions(self) -> dict[str, tuple[str, str]]:
-        """Of the PodGroup of Volcano's: type -> status and reason."""
+        """Return the conditions of Volcano's PodGroup: type -> status and reason."""
         found = (await self.group_status("g")).get("conditions") or ()
         return {each["type"]: (each["status"], each["reason"]) for each in found}
 
     async def notes(self) -> set[tuple[str, str]]:
-        """Of warnings, with the pod that they are about."""
+        """Return the warnings, with the pod of each."""
         found = await self.items("/apis/events.k8s.io/v1/namespaces/default/events")
         told = [each for each in found if (each["type"], each["reason"]) == ("Warning", "FailedScheduling")]
         return {(each["regarding"]["name"], each["note"]) for each in told}
@@ -95,7 +100,7 @@ Step = Callable[[Words], Awaitable[object]]
 
 
 def do(name: str, *what: Any, first: tuple[str, ...] = (), **more: Any) -> Step:
-    """`first`: another that comes before it."""
+    """Return a step that calls a method; `first` is another one before it."""
 
     async def step(it: Words) -> None:
         if first:
@@ -106,14 +111,14 @@ def do(name: str, *what: Any, first: tuple[str, ...] = (), **more: Any) -> Step:
 
 
 class Row(NamedTuple):
-    #: What is made, and what ends the wait.
+    #: #: The steps that create the objects, and end the wait.
     made: Step
     mended: Step
-    #: Of the pod p0: its reason, a part of its message, and the label.
+    #: #: The pod p0's reason, a part of its message, and the label.
     reason: str
     message: str
     label: str
-    #: The reason of the condition of Volcano's PodGroup; empty where there is none.
+    #: #: The reason of the condition of Volcano's PodGroup; empty if there is none.
     group: str = ""
 
 
@@ -137,7 +142,7 @@ def closed(state: str, name: str, *what: Any, **more: Any) -> tuple[Step, Step]:
     return do(name, *what, first=("set_state", "q", state), **more), do("set_state", "q", "Open")
 
 
-#: Of either scheduler.
+#: #: Rows for both schedulers.
 ALIKE = {
     "queue missing": Row(do("one", queue="nowhere"), do("queue", "nowhere"), *NOWHERE),
     "namespace's queue missing": Row(
@@ -153,7 +158,7 @@ ALIKE = {
     "nodes": Row(do("one"), do("node"), *WANT_NODES),
     "native nodes": Row(do("native", 2, {}, {}), do("node"), *WANT_NODES),
 }
-#: Of the batch scheduler.
+#: #: Rows for the batch scheduler.
 GANGS = {
     "group missing": Row(do("member", "p0", "g"), do("group", 1), *NO_GROUP),
     "group's queue missing": Row(
@@ -269,15 +274,15 @@ async def test_what_a_pod_said_of_nodes_is_said_no_more_when_something_else_is_m
 async def test_a_pod_whose_profile_is_not_there_is_told_unless_another_scheduler_has_it() -> None:
     async with words("agent-scheduler") as it:
         await it.node("1")
-        for name, scheduler in (("p0", "nobody"), ("served", "other"), ("own", "default-scheduler")):
+        for name, scheduler in (("p0", "unknown"), ("served", "other"), ("own", "default-scheduler")):
             await it.member(name, "", scheduler=scheduler)
         await it.member("bound", "", scheduler="other", node="a")
-        message = "its schedulerName is 'nobody', and the profiles here are agent-scheduler, volcano"
+        message = "its schedulerName is 'unknown', and the profiles here are agent-scheduler, volcano"
         await until(lambda: it.says_text("p0", "ProfileNotFound: ", message))
         await asyncio.sleep(60)
         assert await it.condition("served") is await it.condition("own") is None
         assert [name for name, note in await it.notes() if message in note] == ["p0"]
-        await it.member("later", "", scheduler="nobody")
+        await it.member("later", "", scheduler="unknown")
         await until(lambda: it.says("later", "ProfileNotFound"))
         assert len(await it.items(NODES)) == 1 and it.given == {"ProfileNotFound"}
 
@@ -288,7 +293,7 @@ async def test_a_pod_whose_profile_is_not_there_is_told_unless_another_scheduler
 async def test_members_that_want_nodes_do_so_no_more_when_others_take_what_their_queue_has_left(
     minimum: int, native: bool
 ) -> None:
-    """Pods of the fast path have that room, and no session follows by itself: they help nobody."""
+    """Pods of the fast path take that room, and no session follows by itself: new nodes would help no member."""
     async with installed(made=Words, queue="default", kinds=(*BUILTIN, *ALPHA)) as it:
         it.scheduler = "volcano"
         await it.set_capability("default", cpu="3")

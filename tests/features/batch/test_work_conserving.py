@@ -1,5 +1,7 @@
-"""Jobs that are larger than their share of a queue, in a whole process: they run where nobody else may use the room,
-and give it back to those that may."""
+"""Jobs that are larger than their share of a queue, in a whole process.
+
+They run while no other Job may use the room, and return it to those that may.
+"""
 
 from __future__ import annotations
 

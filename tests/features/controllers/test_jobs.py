@@ -1,4 +1,4 @@
-"""The job controller: what its users see, and that a process which takes over goes on where the last one was killed."""
+"""The job controller: its effects for users, and that the next process continues where the last one was killed."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from tests.support.objects import task
 from tests.support.transports import Through
 from tests.support.virtual import virtual_time
 
-#: More than any of the tests below has a process write.
+#: #: More writes than a process makes in any of the tests below.
 _WRITES = 26
 _ALL = ("j-a-0", "j-a-1", "j-b-0")
 
 
 async def _runs(it: JobsWorld, *, bound: bool = False, **spec: object) -> None:
-    """The Job of two tasks runs."""
+    """Let the Job of two tasks run."""
     await it.let_in(task("a", 2), task("b", 1), **spec)
     if bound:
         await it.bind_all(*_ALL)
@@ -33,7 +33,7 @@ async def _runs(it: JobsWorld, *, bound: bool = False, **spec: object) -> None:
 
 
 async def _dies(it: JobsWorld, at: int, *, sent: bool, while_: Callable[[], Awaitable[None]]) -> bool:
-    """A process dies at its write number `at` after `while_`. False: it had no such write to make."""
+    """Kill a process at its write number `at` after `while_`. Return False if it had no such write to make."""
     dying = it.dying(10**9, sent=sent)
     process = it.start(dying)
     await asyncio.sleep(REST)
@@ -45,7 +45,7 @@ async def _dies(it: JobsWorld, at: int, *, sent: bool, while_: Callable[[], Awai
 
 
 def _at_every_write(dies_at: Callable[[int, list[bool]], None]) -> None:
-    """Until there was no such write to make."""
+    """Repeat until there is no such write to make."""
     for at in range(_WRITES):
         found: list[bool] = []
         dies_at(at, found)
@@ -192,7 +192,7 @@ async def test_who_waits_for_whom_is_told_with_numbers() -> None:
         await it.pods_are("Succeeded", "j-a-1")
         assert "j-c-0" in await it.pods()
         assert "message" not in (await it.status())["state"]
-        # It is there, and waits for nobody any more.
+        # # The pod exists, and waits for no other any more.
         await it.pods_are("Failed", "j-a-0")
         assert "message" not in (await it.status())["state"]
 
@@ -216,14 +216,14 @@ async def test_pods_whose_turn_does_not_come_keep_no_room() -> None:
         state = (await it.status())["state"]
         assert state["phase"] == "Pending", "it is no eviction that policies answer"
         assert state["message"].startswith("b waits in vain for a (1 of 2 ready)")
-        # Whose turn may come again stand by again.
+        # # Pods whose turn may come again stand by again.
         await it.delete(f"{PODS}/j-a-1")
         await asyncio.sleep(REST)
         assert {"j-a-1", "j-b-0", "j-c-0"} <= (await it.pods()).keys()
 
 
 class Telling(Through):
-    """Knows what was written: the method, and the kind with its subresource."""
+    """A transport that records the writes: the method, and the kind with its subresource."""
 
     def __init__(self, it: JobsWorld) -> None:
         super().__init__(it.transport)
@@ -253,14 +253,16 @@ async def test_pods_that_run_at_once_are_counted_once() -> None:
         await asyncio.sleep(REST)
         await it.pods_are("Succeeded", *_ALL)
         assert await it.phase() == "Completed"
-        # It is Pending, Running and Completed.
+        # # Its phases are Pending, Running and Completed.
         assert telling.written.count("PATCH jobs/status") == 3
         assert telling.written.count("POST pods") == 3
 
 
 class Late(Through):
-    """Loses the answer when the status of the Job was written, and has a user change it before it is looked at. Watches
-    are behind, so that what the controller reads is the first that it hears of the change."""
+    """Loses the answer to the write of the Job's status, and lets a user change the Job before it is read.
+
+    Watches lag, so that the controller's read is the first to show the change.
+    """
 
     def __init__(self, it: JobsWorld) -> None:
         super().__init__(it.transport)
@@ -308,7 +310,7 @@ async def test_a_pod_that_is_one_too_many_is_no_evicted_one() -> None:
         smaller = {"spec": {"minAvailable": 2, "tasks": [task("a", 1), task("b", 1)]}}
         await it.patch(f"{JOBS}/j", smaller)
         await asyncio.sleep(REST)
-        # Whoever takes over while it goes sees a pod that is being deleted.
+        # # The process that takes over during the deletion sees a pod that is being deleted.
         await it.kill(it.processes[-1])
         it.start()
         await asyncio.sleep(REST)
@@ -350,7 +352,7 @@ async def test_a_finished_job_is_deleted_after_its_time() -> None:
     async with jobs_run() as it:
         await _runs(it, ttlSecondsAfterFinished=30)
         await it.pods_are("Succeeded", *_ALL)
-        # That it says no more when it has ended does not have it stay.
+        # # It is deleted in time although the time of its end is missing.
         await it.patch(f"{JOBS}/j/status", {"status": {"state": {"lastTransitionTime": None}}})
         await asyncio.sleep(20.0)
         assert "deletionTimestamp" not in (await it.get(f"{JOBS}/j"))["metadata"]

@@ -1,5 +1,7 @@
-"""Whatever happens to a Job, and wherever its controller dies, it comes to rest in a state that follows from what is
-there. From seeds: users, kubelets and a scheduler do something, processes die at their writes or between them."""
+"""Random events of a Job: wherever its controller dies, the Job ends in a state that follows from the existing objects.
+
+By seeds, users, kubelets and a scheduler make changes, and processes die at their writes or between them.
+"""
 
 from __future__ import annotations
 
@@ -20,12 +22,12 @@ _EVENTS = ("PodFailed", "PodEvicted", "TaskCompleted", "Unknown", "*")
 _ORDERS = ("AbortJob", "ResumeJob", "ResumeJob", "RestartJob", "CompleteJob", "TerminateJob", "Nonsense")
 _CLOSED = {"Aborting", "Aborted", "Terminating", "Terminated", "Completing", "Completed", "Failed"}
 _FINISHED = {"Aborted", "Terminated", "Completed", "Failed"}
-#: Things that happen to one Job.
+#: #: The number of events of one Job.
 _TURNS = 25
 
 
 class _Life:
-    """One Job's, and what is checked of it in the end."""
+    """The events of one Job, and the checks at the end."""
 
     def __init__(self, it: JobsWorld, seed: int) -> None:
         self._it = it
@@ -50,7 +52,7 @@ class _Life:
         await self._check()
 
     async def _takes_over(self, *, for_good: bool = False) -> None:
-        """Another process, which dies in the midst of its writes, or does not."""
+        """Start another process, which dies during its writes or does not."""
         if self._process is not None:
             await self._it.kill(self._process)
         at = 10**9 if for_good else self._rng.randint(1, 60)
@@ -58,7 +60,7 @@ class _Life:
         self._process = self._it.start(self._dying)
         await asyncio.sleep(self._rng.choice((0.05, REST)))
 
-    # ---- what happens
+    # # ---- events
 
     def _tasks(self, most: int = 3) -> list[dict[str, Any]]:
         rng = self._rng
@@ -120,7 +122,7 @@ class _Life:
                 for group in (await self._it.items(GROUPS))[:1]:
                     await self._it.call("DELETE", f"{GROUPS}/{group['metadata']['name']}")
 
-    # ---- what must hold
+    # # ---- invariants
 
     async def _check(self) -> None:
         job = await self._it.get(f"{JOBS}/j")

@@ -1,5 +1,7 @@
-"""Jobs in all phases, with the scheduler and the controllers of an installation: at rest nothing is written, and what
-others delete, edit or restore of what the job controller makes comes to be as it was, whether it runs then or not."""
+"""Jobs in all phases, with the scheduler and the controllers of an installation: at rest nothing is written.
+
+Objects of the job controller that other clients delete, edit or restore are corrected, even if it did not run then.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,7 @@ CLAIMS, POLICIES = (
 )
 PLACES = (PODS, GROUPS, JOBS, SERVICES, MAPS, SECRETS, CLAIMS, POLICIES)
 NAME, OUT_OF_SYNC = "volcano.sh/job-name", "volcano.sh/controller-out-of-sync"
-#: Of a status, what tells when.
+#: #: Fields of a status that hold times.
 TIMES = {"lastTransitionTime", "transitionID", "lastProbeTime", "runningDuration"}
 CLAIM = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
 
@@ -98,7 +100,7 @@ def _shown(place: str, each: Any) -> Any:
 
 @asynccontextmanager
 async def installed() -> AsyncIterator[tuple[Installed, Tap]]:
-    """Secrets, which the plugin ssh makes, are in none of the roles that are installed."""
+    """Yield an installation; Secrets, which the plugin ssh creates, are in none of its roles."""
     tap = Tap()
     async with batch_world(Installed, kubelets=True, disturb=tap, components=()) as it:
         for number in range(6):
@@ -169,7 +171,7 @@ HARMS: dict[str, tuple[str, Any]] = {
         GROUPS,
         {"spec": {"subGroupPolicy": [{"name": "x", "subGroupSize": 3}], "priorityClassName": "x"}},
     ),
-    "said of groups": (
+    "fields of groups": (
         GROUPS,
         {
             "metadata": {
@@ -208,7 +210,7 @@ async def test_what_others_do_to_what_a_job_has_comes_to_nothing(stopped: bool) 
         for name, (place, body) in HARMS.items():
             if stopped:
                 await it.kill(it.processes[-1])
-            # Pods that have ended are not made again, and a Job that has is what its phase says.
+            # # Ended pods are not created again, and an ended Job keeps its phase.
             kept = [f"{PODS}/{each}" for each in ("ends", "fails", "vain", "lost")]
             if name in ("phases", "statuses"):
                 kept = [f"{JOBS}/{each}" for each in ("ends", "fails", "vain", "aborted", "terminated")]
@@ -220,7 +222,7 @@ async def test_what_others_do_to_what_a_job_has_comes_to_nothing(stopped: bool) 
                     await it.call("PATCH", path, {"metadata": {"finalizers": None}}, content_type=MERGE)
                 if body == "restore":
                     old = {**first[path]["metadata"], "ownerReferences": None}
-                    await it.call("POST", place, {**first[path], "metadata": old})  # 409: it is there again
+                    await it.call("POST", place, {**first[path], "metadata": old})  # # 409: it exists again
                 if isinstance(body, dict):
                     await it.patch(f"{path}/status" if place == JOBS else path, body)
             if stopped:

@@ -1,5 +1,7 @@
-"""A whole installation: at rest it writes nothing, and what others delete, edit or restore of what it writes comes
-to be as it was, whether its processes run meanwhile or not."""
+"""A whole installation: at rest it writes nothing, and it corrects its objects that others delete, edit or restore.
+
+It does so whether its processes run meanwhile or not.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,7 @@ from tests.support.virtual import time_of_day
 from tests.support.whole import Whole, stage
 
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/agent-scheduler/leases"
-#: What differs though the same is said: of which object, of which version, and when.
+#: #: Fields that differ although the content is the same: those of identity, version and time.
 SAID_ANEW = {
     *("uid", "resourceVersion", "creationTimestamp", "managedFields", "generation"),
     *("lastTransitionTime", "lastProbeTime", "transitionID", "lastUpdateTime"),
@@ -71,7 +73,7 @@ batch: {}
         }
 
     async def all_of(self, place: str, prefix: str) -> list[tuple[str, Any]]:
-        """But for groups whose pods have ended, which nobody needs any more."""
+        """Return the objects of a place without groups whose pods have ended, which are not needed any more."""
         found = {each["metadata"]["name"]: each for each in await self.items(place)}
         return [
             (f"{place}/{name}", each)
@@ -80,7 +82,7 @@ batch: {}
         ]
 
     async def users_come(self) -> None:
-        """Pods that run, wait for nodes, others, their queue and behind its gate, and that have ended."""
+        """Create pods that run, that wait for nodes, others, their queue or its gate, and that have ended."""
         await add_queue(self, "team")
         await add_queue(self, "small", parent="team", capability={"cpu": "2"})
         await self.until_states(team="Open", small="Open")
@@ -147,7 +149,7 @@ def edited(place: str, body: object, *, prefix: str = "", below: str = "") -> Ha
 
 
 def deleted(place: str, prefix: str = "", *, restored: bool = False) -> Harm:
-    """If they are `restored` they are as they were first, by who knows nothing of owners."""
+    """Return a change that deletes objects; with `restored` they are created again without their owners."""
 
     async def harm(it: Installed, first: dict[str, Any]) -> None:
         for path, _ in await it.all_of(place, prefix):

@@ -1,4 +1,4 @@
-"""The podgroup controller: which pods get a group, which one, and what it says."""
+"""The podgroup controller: the pods that get a group, the group's fields, and its reports."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ async def add_pod(
 
 
 async def group_of(it: BatchWorld, name: str, namespace: str = "default") -> str:
-    """The group that the pod names, once it does."""
+    """Return the group that the pod names, once it names one."""
 
     async def named() -> str:
         pod = await it.get(f"/api/v1/namespaces/{namespace}/pods/{name}")
@@ -52,7 +52,7 @@ async def group_of(it: BatchWorld, name: str, namespace: str = "default") -> str
     return str(await until(named))
 
 
-# ---- who gets one
+# # ---- pods with a group
 
 
 @pytest.mark.parametrize(
@@ -102,7 +102,7 @@ async def test_a_pod_whose_workload_is_gone_or_cannot_be_read_for_now_gets_its_g
         assert refusals == []
 
 
-# ---- what comes in between
+# # ---- changes in between
 
 
 async def test_a_workload_that_is_scaled_to_nothing_loses_its_group_and_gets_another() -> None:
@@ -118,7 +118,7 @@ async def test_a_workload_that_is_scaled_to_nothing_loses_its_group_and_gets_ano
             return len(await it.groups()) == number
 
         await until(lambda: are(0))
-        # Its pod waits, and is still there.
+        # # Its pod waits, and still exists.
         await it.patch(path, {"spec": {"replicas": 1}})
         await until(lambda: are(1))
         assert list(await it.groups()) == [await group_of(it, "a")]
@@ -140,7 +140,7 @@ async def test_a_group_follows_its_workload_with_the_next_pod() -> None:
         await group_of(it, "b")
         group = (await it.groups())[name]
         assert (group["spec"]["minMember"], group["spec"]["minResources"]["cpu"]) == (2, "6")
-        # What is the scheduler's to say stays.
+        # # The scheduler's fields stay.
         assert group["status"] == {"phase": "Running"}
 
 
@@ -163,7 +163,7 @@ async def test_wherever_a_process_dies_the_next_one_ends_what_it_began(sent: boo
 
 
 async def test_a_pod_that_took_the_name_of_another_does_not_get_the_others_group() -> None:
-    """The first pod is replaced between the making of its group and the patch that names it."""
+    """The first pod is replaced between the creation of its group and the patch that names it."""
     held = asyncio.Event()
 
     def disturb(request: Request) -> Disturbance | None:
@@ -180,7 +180,7 @@ async def test_a_pod_that_took_the_name_of_another_does_not_get_the_others_group
         second = await add_pod(it, "p")
         name = f"podgroup-{second['metadata']['uid']}"
         assert await group_of(it, "p") == name
-        # By now the first one's patch has come to something.
+        # # The patch of the first pod has been answered by now.
         await asyncio.sleep(0.8)
         assert await group_of(it, "p") == name
         assert first["metadata"]["uid"] != second["metadata"]["uid"]

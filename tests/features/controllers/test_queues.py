@@ -1,4 +1,4 @@
-"""The queue controller: which queues there are, their states, and how many groups are in which phase."""
+"""The queue controller: the existing queues, their states, and the number of groups in each phase."""
 
 from __future__ import annotations
 
@@ -118,12 +118,12 @@ async def test_queues_below_a_closed_one_close_and_open_with_it_unless_closed_by
         await it.until_states(b="Closed")
         await it.command("CloseQueue", "top")
         await it.until_states(top="Closed", a="Closed", leaf="Closed")
-        # One below cannot be opened alone, and one that comes later is closed, too.
+        # # A child cannot be opened alone, and a new child is closed, too.
         await it.command("OpenQueue", "leaf")
         await add_queue(it, "late", parent="top")
         await it.until_no_commands()
         await it.until_states(late="Closed", leaf="Closed")
-        # Who closes it once more by itself wants it closed.
+        # # A queue that is closed once more by itself stays closed.
         await it.command("CloseQueue", "late")
         await it.until_no_commands()
         await it.command("OpenQueue", "top")
@@ -142,7 +142,7 @@ async def test_a_queue_follows_the_one_that_it_is_moved_below() -> None:
         await it.until_states(q="Closed")
         await it.patch(queue_path("q"), {"spec": {"parent": "root"}})
         await it.until_states(q="Open")
-        # What stands below a queue that is not there stays as it is.
+        # # The children of a missing queue stay as they are.
         await it.patch(queue_path("q"), {"spec": {"parent": "none"}})
         await asyncio.sleep(0.4)
         assert await it.state("q") == "Open"
@@ -150,7 +150,7 @@ async def test_a_queue_follows_the_one_that_it_is_moved_below() -> None:
 
 @pytest.mark.parametrize("sent", [pytest.param(False, marks=pytest.mark.wide), True])
 async def test_wherever_a_process_dies_the_next_one_ends_what_it_began(sent: bool) -> None:
-    """A closed queue is to be opened, and one with two below it closed; each process dies at a later write."""
+    """A closed queue is opened, and one with two below it is closed; each process dies at a later write."""
     async with batch_world() as it:
         first = it.start(QUEUE)
         for name, parent in (("top", "root"), ("a", "top"), ("b", "a"), ("other", "root")):
@@ -164,7 +164,7 @@ async def test_wherever_a_process_dies_the_next_one_ends_what_it_began(sent: boo
             await it.command("OpenQueue" if closing else "CloseQueue", "other")
             at = 0
             while await dies(it, at, QUEUE, sent=sent):
-                # What is done is not to be done again, so that each gets further than the one before it.
+                # # Completed writes are not repeated, so that each process gets further than the last.
                 at = 1
             last = it.start(QUEUE)
             await it.until_no_commands()

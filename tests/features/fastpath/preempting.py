@@ -1,4 +1,4 @@
-"""Nodes that pods of no priority fill, a fast path over them, and what may happen to its evictions."""
+"""Nodes that are full of pods without priority, a fast path for them, and faults of its evictions."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.support.transports import Through, failure
 HIGH = "system-cluster-critical"
 HIGHEST = "system-node-critical"
 TERMINATING = "not eligible due to a terminating pod on the nominated node."
-#: Nobody is tried again by itself.
+#: #: Settings with which no pod is retried by itself.
 PATIENT = {"initial_backoff": 60.0, "max_backoff": 60.0, "pop_from_backoff": False}
 
 
@@ -38,14 +38,14 @@ class Full:
         await self.cluster.add_pod(name, cpu=cpu, priorityClassName=priority, **spec)
 
     async def run(self, name: str, node: str, **spec: Any) -> None:
-        """A pod that another scheduler places there, seen by this one."""
+        """Let another scheduler place a pod there, and wait until this one sees it."""
         placed = len(self.running.fast_path.ledger.placements)
         await self.cluster.add_pod(name, scheduler="other", **spec)
         await self.cluster.bind(name, node)
         await self.settled(placed + 1)
 
     async def uid(self, name: str) -> str:
-        """Of a pod, once the fast path knows it."""
+        """Return the UID of a pod, once the fast path knows it."""
         pods = self.running.fast_path.cluster.pods
         found: str = await until(lambda: next((uid for uid in pods if pods[uid].name == name), ""))
         return found
@@ -58,7 +58,7 @@ class Full:
         return not await self.nominated(name)
 
     async def node_of(self, name: str) -> str:
-        """Of a pod, once it has one."""
+        """Return the node of a pod, once it has one."""
         node: str = await until(lambda: self._node_of(name))
         return node
 
@@ -66,7 +66,7 @@ class Full:
         return (await self.cluster.placed()).get(name)
 
     async def victims(self, number: int = 1) -> set[str]:
-        """Whoever is leaving, once so many are."""
+        """Return the pods that are leaving, once there are `number`."""
 
         async def found() -> set[str] | None:
             names = await self.cluster.leaving()
@@ -84,9 +84,11 @@ async def full(
     disturb: Any = None,
     **settings: Any,
 ) -> AsyncIterator[Full]:
-    """Nodes of 2 CPUs, each filled by `pods` of no priority: `low-0`... on n1, or prefixed by each name of `nodes`.
+    """Yield nodes of 2 CPUs, each full of `pods` of no priority: `low-0`...
 
-    `through`: what the fast path sends its requests through.
+    on n1, or prefixed by each name of `nodes`.
+
+    `through` makes the transport of the fast path's requests.
     """
     async with embedded_cluster(**({} if disturb is None else {"disturb": disturb})) as cluster:
         for number, prefix in enumerate(nodes or ("low",), 1):
@@ -103,7 +105,7 @@ async def full(
 
 
 class HeldEvictions:
-    """Evictions, or the `first` of them alone, are sent when they may `go`. Their results, in the order of sending."""
+    """Delays evictions, or only the `first`, until they may `go`; has their results in the order of sending."""
 
     def __init__(self, world: Full, *, first: bool = False) -> None:
         preemption = world.preemption
@@ -137,7 +139,7 @@ class Refusing(Through):
 
 
 def show_nobody_leaving(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The watch tells nothing of pods that are being deleted or evicted."""
+    """Hide from the watch that pods are being deleted or evicted."""
     set_pod = Cluster.set_pod
 
     def late(self: Cluster, pod: PodInfo) -> None:

@@ -1,4 +1,4 @@
-"""Pods that will not stand beside one another, decided at the same moment."""
+"""Pods with anti-affinity to each other that are decided at the same time."""
 
 from __future__ import annotations
 

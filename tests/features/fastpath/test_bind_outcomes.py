@@ -1,9 +1,9 @@
-"""What the scheduler does with each outcome of a bind: the second half of docs/bind-outcomes.md.
+"""The scheduler's reaction to each outcome of a bind: the second half of docs/bind-outcomes.md.
 
-How an answer of the API server becomes an outcome is tested with `kube.bind`; here the outcome is given, and what
-matters is that no room leaks, no pod is lost, and none is taken for bound that is not.
+The mapping of the API server's answers to outcomes is tested with `kube.bind`. Here the outcome is given; no room may
+leak, no pod may be lost, and none may count as bound that is not.
 
-What waits between workers and binder is bounded, and workers go on as soon as there is room again.
+The number of results between workers and binder is limited, and workers continue as soon as there is room again.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from tests.support.running import Running, raising_for_some, scheduling
 
 
 class Answers:
-    """Takes the place of the call to the API server: gives one outcome after the other, then really binds."""
+    """Replaces the call to the API server: returns one outcome after the other, and then really binds."""
 
     def __init__(self, running: Running, *outcomes: BindOutcome | Exception) -> None:
         self._script: Iterator[BindOutcome | Exception] = iter(outcomes)
@@ -56,7 +56,7 @@ class Answers:
 
 
 class Held(Answers):
-    """Binds, or those of the pod `only`, wait until the test lets them go; then the script answers."""
+    """Delays binds, or those of the pod `only`, until the test lets them go; then the outcomes follow."""
 
     def __init__(self, running: Running, *outcomes: BindOutcome | Exception, only: str = "") -> None:
         super().__init__(running, *outcomes)
@@ -84,7 +84,7 @@ async def prepared(cluster: EmbeddedCluster, running: Running, *outcomes: BindOu
 
 
 async def under_way(cluster: EmbeddedCluster, running: Running, outcome: BindOutcome) -> Held:
-    """The bind of `a` waits, and comes to `outcome`."""
+    """Return the delayed bind of `a`, which will have `outcome`."""
     held = Held(running, outcome)
     await cluster.add_node("n1", cpu="1")
     await cluster.add_pod("a", cpu="1")
@@ -93,7 +93,7 @@ async def under_way(cluster: EmbeddedCluster, running: Running, outcome: BindOut
 
 
 def room(running: Running) -> int:
-    """Millicores assumed or bound on n1."""
+    """Return the millicores that are assumed or bound on n1."""
     return int(running.fast_path.ledger.columns.requested[0, 0])
 
 
@@ -113,7 +113,7 @@ def room(running: Running) -> int:
 async def test_a_bind_that_failed_gives_the_room_back_and_is_tried_again_after_a_backoff(
     outcome: BindOutcome, is_told: bool
 ) -> None:
-    """Where the pod is no longer ours to bind, the watch says so; an answer that was wrong must not lose the pod."""
+    """If the pod must not be bound any more, the watch delivers it; a wrong answer must not lose the pod."""
     async with embedded_cluster() as cluster, scheduling(cluster.transport, initial_backoff=0.05) as running:
         answers = await prepared(cluster, running, outcome)
         await until(lambda: running.reports.attempts["error"])
@@ -130,7 +130,7 @@ async def test_a_bind_that_failed_gives_the_room_back_and_is_tried_again_after_a
 async def test_a_bind_that_the_watch_never_shows_is_sent_again(
     monkeypatch: pytest.MonkeyPatch, again: tuple[BindOutcome, ...]
 ) -> None:
-    """As when the store went back to before it, and nothing else tells of that time."""
+    """The store went back to before the bind, and nothing else shows that."""
     monkeypatch.setattr("agent_scheduler.binding.open_binds._SHOWN_WITHIN", 0.05)
     async with embedded_cluster() as cluster, scheduling(cluster.transport, initial_backoff=0.05) as running:
         answers = await prepared(cluster, running, BindOutcome.BOUND, *again)
@@ -262,7 +262,7 @@ async def test_nothing_is_said_of_a_pod_that_was_bound_while_its_bind_failed() -
 async def test_a_bind_in_doubt_that_the_watch_confirms_counts_as_scheduled(
     node: str, attempts: dict[str, int]
 ) -> None:
-    """One that it shows on another node is somebody else's, of which nothing is told."""
+    """A bind that it shows on another node is another scheduler's, and is not reported."""
     async with embedded_cluster() as cluster, scheduling(cluster.transport) as running:
         held = await under_way(cluster, running, BindOutcome.UNKNOWN)
         await cluster.bind("a", node)
@@ -276,7 +276,7 @@ async def test_a_bind_in_doubt_that_the_watch_confirms_counts_as_scheduled(
 async def test_a_refusal_that_waits_to_be_written_is_dropped_when_a_bind_begins() -> None:
     slow = RateLimit(qps=0.001, burst=1, concurrency=1)
     async with embedded_cluster() as cluster, scheduling(cluster.transport, status_writes=slow) as running:
-        # The first write takes the only token for a long time.
+        # # The first write takes the only token for a long time.
         await cluster.add_pod("first")
         await until(lambda: cluster.condition("first"))
         await cluster.add_pod("a", cpu="1")
@@ -351,7 +351,7 @@ async def test_no_more_is_decided_than_the_binder_has_room_for_and_all_are_bound
         await until(lambda: queue.pending().active + queue.pending().in_flight == 20)
         await until(lambda: running.fast_path.binder.in_flight == 3)
         await asyncio.sleep(0.05)
-        # One is being bound and two wait for it; the others stay where a pod of higher priority can pass them.
+        # # One is being bound and two wait for it; the others stay where a pod of higher priority can pass them.
         assert running.fast_path.binder.in_flight == queue.pending().in_flight == 3
         held.go.set()
         await until(lambda: running.reports.attempts["scheduled"] == 20, seconds=10)

@@ -1,4 +1,4 @@
-"""Devices that have to be made ready before their pod may be bound, against the embedded API and its driver."""
+"""Devices that must be ready before their pod is bound, with the embedded API and its driver."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ FAILED = 'reason=Simulated, message="the device could not be attached"'
 
 @pytest.fixture(autouse=True)
 def _is_woken(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody who waits looks again by himself."""
+    """Prevent waiting pods from checking again by themselves."""
     monkeypatch.setattr(changes, "_LOOK_AGAIN", 3600.0)
 
 
@@ -36,7 +36,7 @@ async def told(found: Devices, reason: str) -> list[str]:
 
 
 async def waits(found: Devices, running: Running, pod: str, claim: str) -> bool:
-    """Whether the pod's claim is reserved for it, and PreBind waits for its devices."""
+    """Return whether the pod's claim is reserved for it, and PreBind waits for its devices."""
     prebind = running.fast_path.binder._prebind
     assert prebind is not None
     return await found.reserved(claim) == [pod] and prebind.under_way == 1 and not prebind.writing
@@ -44,7 +44,7 @@ async def waits(found: Devices, running: Running, pod: str, claim: str) -> bool:
 
 @asynccontextmanager
 async def waiting_pod(*nodes: str, **shape: Any) -> AsyncIterator[tuple[Devices, Running]]:
-    """The pod `p` waits for the devices of its claim `c`, which nobody attaches but the test."""
+    """Yield a pod `p` that waits for the devices of its claim `c`, which only the test attaches."""
     async with devices(*nodes, attaching=Attaching(None), **shape) as found, found.settling() as running:
         await found.add_claim("c")
         await found.add_pod("p", claim="c")
@@ -53,7 +53,7 @@ async def waiting_pod(*nodes: str, **shape: Any) -> AsyncIterator[tuple[Devices,
 
 
 async def _is_new_for_both(found: Devices) -> bool:
-    """Whether the claim is reserved for both pods, and the driver has reported nothing of its devices."""
+    """Return whether the claim is reserved for both pods, and the driver has reported nothing about its devices."""
     status = (await found.claims())["c"]["status"]
     return not status.get("devices") and await found.reserved("c") == ["p", "q"]
 
@@ -160,7 +160,7 @@ async def test_a_pod_that_is_deleted_while_it_waits_leaves_nothing() -> None:
         await until(lambda: found.is_free("c"))
         await until(lambda: running.fast_path.binder.in_flight == 0)
         await until(lambda: nothing_assumed(running))
-        # Its device is for others.
+        # # Its device is free for other pods.
         await found.add_pod("q", claim="d")
         await until(lambda: waits(found, running, "q", "d"))
         await found.report("d", ATTACHED)
@@ -191,7 +191,7 @@ async def test_an_allocated_claim_whose_devices_did_not_become_ready_is_given_ba
 
 
 class Holding(Through):
-    """Keeps back the answer to the first request that takes a pod out of a claim, until it is let go."""
+    """Delays the answer to the first request that removes a pod from a claim, until the test lets it go."""
 
     def __init__(self, inner: Transport) -> None:
         super().__init__(inner)
@@ -209,8 +209,10 @@ class Holding(Through):
 async def test_a_pod_that_is_refused_while_its_failed_claim_is_written_for_another_has_it_deallocated(
     is_reported_again: bool,
 ) -> None:
-    """The watch tells of the write before its answer comes, so nothing wakes the pod when that does. Nor when it was
-    refused for something else of the claim meanwhile."""
+    """The watch delivers the write before its answer, so the answer wakes no pod.
+
+    The same holds if the pod was refused for another reason of the claim meanwhile.
+    """
     async with devices("n1", attaching=Attaching(None)) as found:
         await found.add_claim("c")
         gate = [{"name": "example.com/g"}]

@@ -1,4 +1,4 @@
-"""The self-check: silent where all is well, and exact about what is not."""
+"""The self-check reports nothing if all is well, and reports faults exactly."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def soon(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @asynccontextmanager
 async def world(**server: Any) -> AsyncIterator[tuple[EmbeddedCluster, FastPath]]:
-    """Two nodes, a pod on one of them, one that fits nowhere, one that is gated, and one of another scheduler."""
+    """Yield two nodes, a pod on one of them, one that fits nowhere, one that is gated, and one of another scheduler."""
     async with embedded_cluster(**server) as cluster:
         for name in ("n1", "n2"):
             await cluster.add_node(name, cpu="1")
@@ -85,7 +85,7 @@ async def test_in_the_midst_of_a_burst_nothing_is_said_either() -> None:
 
 
 async def test_a_waiting_pod_that_the_queue_lost_is_found() -> None:
-    """As when a bind is taken for that of a pod which is gone, though the API server has the pod waiting."""
+    """The bind may be mistaken for that of a deleted pod, though the API server has the pod waiting."""
     async with world() as (_, fast_path):
         fast_path.queue.delete(uid(fast_path, "large"))
         report = await fast_path.selfcheck.run()
@@ -129,7 +129,7 @@ async def test_a_pod_that_is_gone_and_still_counted_is_found(node: str, problem:
         gone = fast_path.cluster.pods[uid(fast_path, "bound")]
         await cluster.end_pod("bound")
         await until(lambda: len(fast_path.cluster.pods) == 3)
-        # As if its deletion had never reached the books.
+        # # The deletion never reached the ledger.
         fast_path.ledger.set_pod(gone, node)
         fast_path._informers._reflectors["Pod"].view.known[gone.uid] = gone
         assert await said(fast_path) == [
@@ -158,7 +158,7 @@ async def test_a_watch_that_does_not_tell_is_found_by_the_versions() -> None:
 
 @pytest.mark.parametrize("number", [1, checking._ONE_BY_ONE + 1])
 async def test_however_many_differ_all_are_looked_at_again_before_anything_is_said(number: int) -> None:
-    """A few are asked for one by one, and many with a list; the watch has brought all of them by then."""
+    """A few objects are read one by one, and many with a list; the watch has delivered all of them by then."""
     async with world() as (cluster, fast_path):
         for index in range(number):
             await cluster.add_pod(f"w{index}", scheduler="another")
@@ -185,7 +185,7 @@ async def test_books_that_differ_from_what_was_watched_are_found() -> None:
         assert await said(fast_path) == []
         del fast_path.cluster.catalogue.classes["s"]
         assert await said(fast_path) == [
-            "catalogue: StorageClass s: has a different version of it than the watch"
+            "catalog: StorageClass s: has a different version of it than the watch"
         ]
 
 
@@ -202,7 +202,7 @@ async def test_kept_answers_that_are_not_what_plugins_say_now_are_found(kept: st
         if kept == "refusal":
             assert line == "view: Node n1: profile agent-scheduler: kept as refused, now it passes"
         else:
-            # Of two nodes either may be the one that is apart.
+            # # With two nodes either may be reported as the different one.
             assert line.startswith("view: Node n") and ": score kept as " in line
 
 
@@ -231,7 +231,7 @@ async def test_a_kind_that_cannot_be_listed_is_said_and_the_others_are_checked()
 
 
 async def test_what_changes_all_the_time_is_no_difference() -> None:
-    """A pod whose version here is always the last but one."""
+    """The pod's version here is always the one before the last."""
     async with world() as (cluster, fast_path):
         reflector = fast_path._informers._reflectors["Pod"]
         which = uid(fast_path, "foreign")

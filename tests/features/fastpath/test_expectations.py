@@ -1,4 +1,4 @@
-"""Where a pod is about to go is told while its claims are written, of such pods alone, and nominations are honoured."""
+"""A pod's expected node is reported while its claims are written, only for such pods, and nominations are followed."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ async def nominated(cluster: EmbeddedCluster, name: str) -> str:
 
 
 class Listening(Through):
-    """Notes the writes in their order, and lets nobody be nominated where it `forbids` that."""
+    """Records the writes in their order, and refuses nominations if it `forbids` them."""
 
     def __init__(self, inner: Transport, *, forbids: bool = False) -> None:
         super().__init__(inner)
@@ -60,12 +60,12 @@ async def test_while_a_claim_is_provisioned_its_pod_says_where_it_will_be() -> N
         uid = (await cluster.pods())["p"]["metadata"]["uid"]
         known = running.fast_path.cluster
         await until(lambda: known.pods[uid].nominated_node_name == "n1")
-        # Its room is taken there as it is; nobody has to leave it once more.
+        # # Its room there is already counted; no other pod has to leave it once more.
         assert not known.queue.nominator.nominated
         assert not await cluster.is_bound("p")
         world.play()
         await until(lambda: cluster.is_bound("p"))
-        # As kube-apiserver does when it binds.
+        # # Clear the nomination, as kube-apiserver does at a bind.
         assert await nominated(cluster, "p") == ""
 
 
@@ -103,7 +103,7 @@ async def test_what_comes_of_telling_it_changes_nothing() -> None:
 
 
 async def test_an_attempt_that_fails_leaves_it_told_and_the_next_one_begins_there() -> None:
-    """As kube-scheduler does: what was provisioned is provisioned for that node."""
+    """The pod's volumes were provisioned for that node. kube-scheduler does the same."""
     async with devices("n1", "n2") as found:
         await found.add_claim("c")
         cluster = found.cluster
@@ -112,7 +112,7 @@ async def test_an_attempt_that_fails_leaves_it_told_and_the_next_one_begins_ther
             await found.add_pod("p", claim="c")
             told = await until(lambda: nominated(cluster, "p"))
             assert told in ("n1", "n2")
-            # An attempt that began before it was heard of would choose anew.
+            # # An attempt that began before the nomination was known would choose again.
             await _seen(running, "p", told)
             refusing.answers.set()
             await until(lambda: running.reports.problems)
@@ -145,7 +145,7 @@ async def test_a_node_that_others_nominate_a_pod_to_is_where_it_goes_if_it_fits(
         await cluster.add_node("empty")
         await cluster.add_pod("first", cpu="2", nodeSelector={"pool": "full"})
         await until(lambda: cluster.is_bound("first"))
-        # The profile packs, so that by its own choice it would take the fuller node.
+        # # The profile packs, so that it would choose the fuller node.
         await cluster.add_pod("p", schedulingGates=[{"name": "hold"}])
         told = {"status": {"nominatedNodeName": "empty"}}
         await cluster.merge(f"{PODS}/p/status", told)
@@ -169,7 +169,7 @@ async def test_room_on_a_node_that_others_nominate_a_pod_to_is_kept_from_its_equ
 
 
 class Telling:
-    """What is sent for a pod as it was seen last, None if it is gone, which is about to go to n1."""
+    """Records the requests for a pod that is about to go to n1, in its last known state, or None if it is deleted."""
 
     def __init__(self) -> None:
         known = {"uid": "u", "namespace": "ns", "name": "p", "resource_version": "7"}
@@ -212,7 +212,7 @@ async def test_nothing_is_told_of_a_pod_that_is_gone() -> None:
 
 @pytest.mark.parametrize("wanted", [True, False])
 async def test_it_is_sent_once_at_most_and_not_for_a_pod_that_no_longer_waits(wanted: bool) -> None:
-    """A second request would come after others had their turn."""
+    """A second request would be sent after other pods had their turn."""
     telling = Telling()
     await telling.tell(wanted=wanted)
     assert telling.asked == [wanted]
@@ -236,7 +236,7 @@ async def test_a_node_is_passed_over_when_somebody_was_nominated_to_it_meanwhile
         submit, nominated = fast_path.binder.submit, []
 
         def nominate_and_submit(result: ScheduleResult) -> None:
-            """Between decision and bind."""
+            """Nominate between decision and bind."""
             if not nominated:
                 nominated.append(result.placement.candidates[0].node_name)
                 fast_path.queue.nominator.add(big, nominated[0])

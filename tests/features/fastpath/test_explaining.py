@@ -1,4 +1,4 @@
-"""What a running fast path says of one pod, wherever the pod is."""
+"""The explanations of a running fast path about one pod, in whatever state the pod is."""
 
 from __future__ import annotations
 
@@ -92,9 +92,9 @@ async def test_a_pod_that_waited_is_told_with_its_attempts_after_it_is_bound() -
 
 async def test_pods_of_other_schedulers_are_told_as_theirs() -> None:
     async with cluster_and_scheduler() as (cluster, running):
-        await cluster.add_pod("p", scheduler="somebody-else")
+        await cluster.add_pod("p", scheduler="another")
         found = await at(running, "p", "not_ours")
-    assert found["why"] == "its schedulerName is 'somebody-else'; the profiles here are agent-scheduler"
+    assert found["why"] == "its schedulerName is 'another'; the profiles here are agent-scheduler"
     assert "queue" not in found and "decision" not in found
 
 
@@ -126,7 +126,7 @@ async def test_a_pod_that_is_being_bound_is_told_with_its_node() -> None:
             found = told(running, "p")
             waiting.go.set()
             assert (found["place"], found["node"]) == ("in_flight", "n1")
-            # It counts on its node already, so what is said of that node would be wrong.
+            # # It counts on its node already, so that an explanation of that node would be wrong.
             assert "decision" not in found
 
 
@@ -146,7 +146,7 @@ async def test_explaining_leaves_the_workers_views_as_they_are() -> None:
         for view, position, ranked in before:
             assert view._rows.position == position
             assert np.array_equal(view._rows.ranking.scores, ranked)
-        # They go on from the rows that explaining has refreshed in the snapshot.
+        # # They continue from the rows that the explanation has refreshed in the snapshot.
         await cluster.add_node("room", cpu="4")
         assert (await at(running, "large", "bound"))["node"] == "room"
 

@@ -1,4 +1,4 @@
-"""Pods that ask for devices as an extended resource, from the watch to the bind, against the embedded API."""
+"""Pods that ask for devices as an extended resource, from the watch to the bind, with the embedded API."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ async def add_pod(found: Devices, name: str, *containers: dict[str, Any], **spec
 
 
 async def offer(found: Devices, node: str, number: int, resource: str = EXTENDED_RESOURCE) -> None:
-    """The node offers the resource itself, as with a device plugin."""
+    """Let the node offer the resource itself, as with a device plugin."""
     amounts = {"cpu": "4", "memory": "8Gi", "pods": "110", resource: str(number)}
     status = {"status": {"allocatable": amounts, "capacity": amounts}}
     await found.cluster.merge(f"/api/v1/nodes/{node}/status", status)
@@ -41,7 +41,7 @@ async def told(found: Devices, pod: str) -> Any:
 
 
 async def audit(found: Devices, *names: str) -> None:
-    """These pods have a claim each, as kubelets and the claim controller want it, and there are no others."""
+    """Assert that these pods have a valid claim each for kubelets and the claim controller, and no others exist."""
     claims, pods = await found.claims(), await found.cluster.pods()
     assert len(claims) == len(names)
     for name in names:
@@ -186,8 +186,10 @@ async def test_a_claim_that_could_not_be_deleted_is_deleted_later(
 
 
 class Dying(Through):
-    """Its user is gone after so many requests that write, but for one that tells where the pod is about to go; nothing
-    of it is undone."""
+    """A transport whose user dies after `writes` writes, not counting reports of the expected node.
+
+    Nothing that was written is undone.
+    """
 
     def __init__(self, inner: Any, writes: int) -> None:
         super().__init__(inner)
@@ -216,7 +218,7 @@ async def test_a_scheduler_that_ends_between_the_writes_is_followed_by_one_that_
             await asyncio.wait_for(dying.dead.wait(), 10)
             assert len(await found.claims()) == 1
             if moved:
-                # The devices are needed elsewhere, and the pod has to go to another node.
+                # # The devices are needed elsewhere, and the pod has to go to another node.
                 (node,) = {each.node_name for each in running.fast_path.ledger.placements.values()}
                 await found.cordon(node)
         async with found.settling() as running:
@@ -225,15 +227,17 @@ async def test_a_scheduler_that_ends_between_the_writes_is_followed_by_one_that_
 
 
 class Overlapping(Through):
-    """While what was left of a pod is being deleted, the pod is refused anew. What is then said of it takes until its
-    next attempt is under way: to arrive, or to be answered."""
+    """Refuses a pod again while its leftovers are being deleted.
+
+    The report about the refusal takes until the next attempt of the pod is under way: to arrive, or to be answered.
+    """
 
     def __init__(self, cluster: Any, slow: str) -> None:
         super().__init__(cluster.transport)
         self.cluster, self.slow = cluster, slow
         self.running: Any = None
         self.deletions = 0
-        #: The next attempt has got as far as it may; what was slow is over.
+        #: #: Set when the next attempt has got as far as it may, and when the slow request is over.
         self.is_far, self.is_over = asyncio.Event(), asyncio.Event()
 
     async def request(self, method: str, path: str, **more: Any) -> Response:
@@ -259,7 +263,7 @@ class Overlapping(Through):
 
     async def _wait(self) -> None:
         await until(lambda: self.running.fast_path.ledger.placements)
-        # It gets no further if it waits for this.
+        # # It gets no further if it waits for this.
         with suppress(TimeoutError):
             await asyncio.wait_for(self.is_far.wait(), 0.2)
 

@@ -1,4 +1,4 @@
-"""Members of a PodGroup of Kubernetes' own: bound together or not at all."""
+"""Members of a PodGroup of Kubernetes' own are bound together or not at all."""
 
 from __future__ import annotations
 
@@ -44,12 +44,12 @@ def pod(name: str, group_name: str | None = "g", **more: Any) -> dict[str, Any]:
 
 
 def pods(number: int, **more: Any) -> list[dict[str, Any]]:
-    """Members `p0`, `p1`..."""
+    """Return members `p0`, `p1`..."""
     return [pod(f"p{each}", **more) for each in range(number)]
 
 
 async def create(there: Living, *objects: dict[str, Any]) -> dict[str, Any]:
-    """What there is when all is quiet again."""
+    """Return the state when no event is pending any more."""
     await there.do({"do": "create", "objects": objects})
     return await rest(there)
 
@@ -206,15 +206,15 @@ async def test_a_gang_that_waits_for_victims_is_bound_when_they_are_gone() -> No
         refused = there.reports.attempts["unschedulable"]
         await there.do({"do": "kubelet"})
         await asyncio.sleep(0.1)
-        assert bound(there.after()) == ["p0", "p1"], "no backoff is waited for"
-        assert there.reports.attempts["unschedulable"] == refused, "nor does anybody stand in the other's way"
+        assert bound(there.after()) == ["p0", "p1"], "the gang waits for no backoff"
+        assert there.reports.attempts["unschedulable"] == refused, "a member blocks another one"
 
 
 LOCAL = {"accessModes": ["ReadWriteOnce"], "storageClassName": "local"}
 
 
 def add_volume(there: Living, name: str) -> None:
-    """A volume that is on one node."""
+    """Create a volume that is on one node."""
     where = {"required": {"nodeSelectorTerms": [term(HOSTNAME, "n1")]}}
     about = {"capacity": {"storage": "1Gi"}, "local": {"path": "/mnt"}, "nodeAffinity": where}
     there.call("POST", VOLUMES, {"metadata": {"name": name}, "spec": {**LOCAL, **about}})
@@ -234,7 +234,7 @@ async def test_members_with_volumes_reserve_them_in_the_trial_and_are_bound_when
             members.append(pod(f"p-{name}", volumes=using(name)))
         controller = VolumeBinding(there.api)
         running = asyncio.create_task(controllers.run(controller, clock=there.api.store.clock))
-        # There is one volume for two: nothing of what was reserved for the first stays.
+        # # There is one volume for two: the reservations for the first member are released.
         assert bound(await create(there, node("n1", "8"), group(2), *members)) == []
         assert there.call("GET", f"{VOLUMES}/pv-a")["spec"].get("claimRef") is None
         add_volume(there, "pv-b")
@@ -251,14 +251,14 @@ def post(there: Living, path: str, name: str, spec: dict[str, Any]) -> None:
 
 
 def divided_devices(there: Living, **numbers: int) -> None:
-    """So many of each node, which can be had as halves."""
+    """Add this number of devices to each node, which can be allocated as halves."""
     for name, number in numbers.items():
         for each in divided(name, number):
             post(there, f"{RESOURCE}/resourceslices", each["metadata"]["name"], each["spec"])
 
 
 def sized(there: Living, *sizes: Sequence[str]) -> list[dict[str, Any]]:
-    """Members `p0`, `p1`..., each with a claim to a device of the first of its sizes that there is."""
+    """Return members `p0`, `p1`..., each with a claim for a device of the first available of its sizes."""
     members = []
     post(there, f"{RESOURCE}/deviceclasses", "any", {"selectors": [OURS]})
     for number, some in enumerate(sizes):
@@ -269,13 +269,13 @@ def sized(there: Living, *sizes: Sequence[str]) -> list[dict[str, Any]]:
 
 
 def given(there: Living) -> list[str]:
-    """What claims have got."""
+    """Return the allocated requests of the claims."""
     claims = [each.get("status") or {} for each in there.call("GET", DEVICE_CLAIMS)["items"]]
     return sorted(each["allocation"]["devices"]["results"][0]["request"] for each in claims if each)
 
 
 def in_small_steps(monkeypatch: pytest.MonkeyPatch, first: Callable[[], object] = list) -> None:
-    """Searches take many turns; `first` is called in the first of them."""
+    """Make searches take many turns; `first` is called in the first of them."""
     run, calls = GangSearch.run, []
 
     def step(search: GangSearch) -> bool:
@@ -303,7 +303,7 @@ async def test_members_with_devices_get_one_each_or_none_at_all() -> None:
 async def test_members_fall_back_to_alternatives_only_as_far_as_the_gang_needs_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Two divided devices on a node, and on another one a device that fits one member alone."""
+    """Two divided devices are on a node, and on another one is a device that fits one member alone."""
     in_small_steps(monkeypatch)
     async with living() as there:
         divided_devices(there, n1=2, n2=1)
@@ -347,7 +347,7 @@ async def test_a_member_or_a_node_may_change_while_devices_are_searched_for_a_ga
 @pytest.mark.promise("L16")
 @virtual_time
 async def test_members_get_shares_of_gpus_that_fit_in_another_order_than_their_own() -> None:
-    """The last one is popped: by best fit the small ones would have one GPU, and one of the large ones none."""
+    """The last one is tried first: by best fit the small ones would get one GPU, and one of the large ones none."""
     async with living() as there:
         members = []
         for number, amount in enumerate(("300", "700", "700", "300")):

@@ -27,21 +27,21 @@ async def add_pod(cluster: EmbeddedCluster, name: str, amount: int, **spec: Any)
 
 
 async def placed_pod(cluster: EmbeddedCluster, name: str, amount: int) -> tuple[str, str | None]:
-    """A pod that has come, once it has a node: that, and its devices."""
+    """Create a pod and return, once it has a node, that and its devices."""
     await add_pod(cluster, name, amount)
     found: tuple[str, str | None] = await until(lambda: is_given(cluster, name))
     return found
 
 
 async def bind(cluster: EmbeddedCluster, pod: str, node: str, devices: str | None) -> None:
-    """As another scheduler does."""
+    """Bind a pod like another scheduler."""
     metadata = {"name": pod} | ({"annotations": {ANNOTATION: devices}} if devices is not None else {})
     body = {"metadata": metadata, "target": {"kind": "Node", "name": node}}
     await cluster.ask("POST", f"{PODS}/{pod}/binding", body)
 
 
 async def given(cluster: EmbeddedCluster) -> dict[str, tuple[str, str | None]]:
-    """name -> node and devices, of the pods that have a node."""
+    """Return name -> node and devices, of the pods that have a node."""
     return {
         name: (pod["spec"]["nodeName"], (pod["metadata"].get("annotations") or {}).get(ANNOTATION))
         for name, pod in (await cluster.pods()).items()

@@ -1,4 +1,4 @@
-"""A burst, and a preemption, behind something that answers in the place of the API server: nothing is lost by it."""
+"""A burst and a preemption with a proxy that answers instead of the API server: no pod is lost."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ LIES += [
 
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is repeated is repeated at once."""
+    """Make retries immediate."""
     monkeypatch.setattr(Backoff, "delay", lambda *_, **__: 0.01)
 
 
 class Lies:
-    """Answers in the API server's place while it is `on`."""
+    """Answers instead of the API server while it is `on`."""
 
     def __init__(self, *rules: dict[str, Any]) -> None:
         self._injector = Injector(plan_of(json.dumps({"rules": list(rules)})))
@@ -80,7 +80,7 @@ async def test_a_preemption_survives_answers_that_are_not_the_api_servers(says: 
 
 
 class Wrong(Through):
-    """An API server that says once of each victim that it is not there, though it is."""
+    """An API server that answers once for each victim that it does not exist, although it does."""
 
     def __init__(self, cluster: EmbeddedCluster) -> None:
         super().__init__(cluster.transport)

@@ -1,5 +1,7 @@
-"""Plugins of a user's own that keep something for pods: one that has Reserve and PreBind takes a licence of a node for
-each pod, and notes it on the pod before the bind; the other one is told of pods that were let past their queue's gate.
+"""Plugins of a user's own that reserve something for pods.
+
+One has Reserve and PreBind: it takes a license of a node for each pod, and notes it on the pod before the bind. The
+other one is called for pods that their queue's gate has admitted.
 """
 
 from __future__ import annotations
@@ -37,20 +39,20 @@ from tests.support.embedded import PODS, EmbeddedCluster, embedded_cluster, unti
 from tests.support.objects import pod
 from tests.support.running import Running, profile_of, scheduling
 
-NOTE = "example.com/licence"
+NOTE = "example.com/license"
 
 
-class Licences(Filter, Reserve, PreBind):
-    """One a node."""
+class Licenses(Filter, Reserve, PreBind):
+    """One license for each node."""
 
-    name = "Licences"
+    name = "Licenses"
     depends = Depends.NODE
     takes_back = True
 
     def __init__(self, _args: PluginArgs) -> None:
         self.taken: dict[str, str] = {}
         self.log: list[str] = []
-        #: What PreBind says instead of writing.
+        #: #: The problem that PreBind reports instead of writing.
         self.problem = ""
 
     def prepare(self, pod: PodClass, handle: Handle) -> object:
@@ -64,7 +66,7 @@ class Licences(Filter, Reserve, PreBind):
         if node.name in self.taken.values():
             return None
         self.taken[pod.uid] = node.name
-        return f"licence of {node.name}"
+        return f"license of {node.name}"
 
     def unreserve(self, pod: PodInfo, writes: Writes) -> None:
         if self.taken.pop(pod.uid, None):
@@ -78,7 +80,7 @@ class Licences(Filter, Reserve, PreBind):
         self.log.append(f"pre_bind {pod.name}: {attempt.reservation}")
         if self.problem:
             return self.problem
-        # At whatever version: the same note does no harm twice.
+        # # The patch names no version: writing the same note twice does no harm.
         body = {"metadata": {"uid": pod.uid, "annotations": {NOTE: attempt.node_name}}}
         path = f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}"
         return await attempt.writes.patch(path, json.dumps(body).encode(), wanted=attempt.wanted)
@@ -91,16 +93,16 @@ class Licences(Filter, Reserve, PreBind):
 
 
 @pytest.fixture
-def plugin() -> Licences:
-    return Licences(PluginArgs())
+def plugin() -> Licenses:
+    return Licenses(PluginArgs())
 
 
-def with_licences(plugin: Licences) -> Profile:
-    return profile_of(plugin, points=("filter", "reserve", "preBind"), origin="licences 1.0")
+def with_licenses(plugin: Licenses) -> Profile:
+    return profile_of(plugin, points=("filter", "reserve", "preBind"), origin="licenses 1.0")
 
 
 async def noted(cluster: EmbeddedCluster) -> dict[str, tuple[str, str]]:
-    """Pod -> its node and its note."""
+    """Return pod -> its node and its note."""
     return {
         name: (pod["spec"].get("nodeName", ""), (pod["metadata"].get("annotations") or {}).get(NOTE, ""))
         for name, pod in (await cluster.pods()).items()
@@ -112,44 +114,44 @@ async def all_bound(cluster: EmbeddedCluster) -> Any:
     return found if all(node for node, _ in found.values()) else None
 
 
-async def test_what_it_takes_of_a_node_is_taken_once_and_written_before_the_bind(plugin: Licences) -> None:
+async def test_what_it_takes_of_a_node_is_taken_once_and_written_before_the_bind(plugin: Licenses) -> None:
     async with embedded_cluster() as cluster:
-        async with scheduling(cluster.transport, profiles=(with_licences(plugin),)):
+        async with scheduling(cluster.transport, profiles=(with_licenses(plugin),)):
             for number in range(3):
                 await cluster.add_node(f"n{number}")
             for number in range(3):
                 await cluster.add_pod(f"p{number}", cpu="10m")
             found = await until(lambda: all_bound(cluster))
-        # Packing would have put all of them on one node.
+        # # Packing would have put all of them on one node.
         assert sorted(node for node, _ in found.values()) == ["n0", "n1", "n2"]
         assert all(node == note for node, note in found.values())
         assert len(plugin.log) == 3 and all(line.startswith("pre_bind") for line in plugin.log)
-        # They stay taken by the pods that are bound.
+        # # The licenses of bound pods stay taken.
         assert sorted(plugin.taken.values()) == ["n0", "n1", "n2"]
 
 
 async def test_an_attempt_whose_pre_bind_fails_gives_back_what_was_taken_and_what_was_written(
-    plugin: Licences,
+    plugin: Licenses,
 ) -> None:
-    plugin.problem = "the licence server says no"
+    plugin.problem = "the license server says no"
     async with embedded_cluster() as cluster:
         await cluster.add_node("n0")
         async with scheduling(
-            cluster.transport, profiles=(with_licences(plugin),), initial_backoff=0.05, max_backoff=0.05
+            cluster.transport, profiles=(with_licenses(plugin),), initial_backoff=0.05, max_backoff=0.05
         ) as running:
             await cluster.add_pod("p")
             await until(lambda: running.reports.problems)
             assert (
-                running.reports.problems[0] == 'running PreBind plugin "Licences": the licence server says no'
+                running.reports.problems[0] == 'running PreBind plugin "Licenses": the license server says no'
             )
             await until(lambda: "take_back p" in plugin.log)
-            assert plugin.log[:3] == ["pre_bind p: licence of n0", "unreserve p", "take_back p"]
+            assert plugin.log[:3] == ["pre_bind p: license of n0", "unreserve p", "take_back p"]
             plugin.problem = ""
             assert await until(lambda: all_bound(cluster)) == {"p": ("n0", "n0")}
 
 
 class Budget(PreEnqueue, CleanupReservations):
-    """As docs/plugins.md has it."""
+    """The plugin of docs/plugins.md."""
 
     name = "Budget"
 
@@ -180,7 +182,7 @@ def budget() -> Budget:
 
 @asynccontextmanager
 async def queue_of_one(budget: Budget, **settings: Any) -> AsyncIterator[tuple[EmbeddedCluster, Running]]:
-    """A queue with room for one pod, and a fast path with the plugin."""
+    """Yield a queue with room for one pod, and a fast path with the plugin."""
     profile = profile_of(budget, points=("preEnqueue",), origin="budget 1.0")
     async with embedded_cluster() as cluster:
         await install(cluster)

@@ -1,4 +1,4 @@
-"""A plugin of a user's own that has Permit: it binds the pods of a group together."""
+"""A plugin of a user's own with Permit: it binds the pods of a group together."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from tests.support.running import Running, profile_of, scheduling
 
 
 class Together(Filter, Reserve, Permit):
-    """Has each pod wait until as many do as `least` says. What a pod reserves is its name."""
+    """Lets each pod wait until `least` pods wait. A pod reserves its name."""
 
     name = "Together"
     depends = Depends.NODE
@@ -87,7 +87,7 @@ def plugin() -> Together:
 
 
 async def refused(cluster: EmbeddedCluster, pod: str) -> str:
-    """What its condition says: reason and message."""
+    """Return the reason and message of a pod's condition."""
     found = await cluster.condition(pod)
     return "" if found is None or found["status"] != "False" else f"{found['reason']}: {found['message']}"
 
@@ -98,7 +98,7 @@ def nothing_is_left(running: Running, plugin: Together) -> bool:
 
 @asynccontextmanager
 async def one_node(*plugins: Together) -> AsyncIterator[tuple[EmbeddedCluster, Running]]:
-    """A node, a fast path with the plugins, and a pod."""
+    """Yield a node, a fast path with the plugins, and a pod."""
     profile = profile_of(*plugins, points=("filter", "reserve", "permit"), origin="together 1.0")
     async with embedded_cluster() as cluster:
         await cluster.add_node("n0")

@@ -1,6 +1,6 @@
-"""A pod gets the room of others of lower priority: what is written, in which order, and what goes wrong.
+"""Preemption: the writes, their order, and their failures.
 
-Then several preemptions at a time, and what an end of one means for other pods.
+Then several preemptions at a time, and the effects of an end of one on other pods.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ async def test_nobody_else_is_evicted_while_victims_are_leaving() -> None:
     async with full("a", "b", pods=2, **SHORT) as world:
         await world.add("high")
         first, second = sorted(await world.victims(2))
-        # One of two has ended: that is an event, and there is no room yet.
+        # # One of two has ended: that is an event, and there is no room yet.
         await world.cluster.end_pod(first)
         await until(lambda: world.cluster.says_text("high", TERMINATING))
         assert await world.cluster.leaving() == {second}
@@ -82,7 +82,7 @@ async def test_the_room_is_kept_from_pods_of_lower_priority_and_not_from_higher_
         await world.victims()
         await world.cluster.end_pod("low-0")
         await world.settled(0)
-        # The room is there, and the pod that it is for backs off.
+        # # The room is free, and the pod for which it is reserved is in backoff.
         await world.cluster.add_pod("plain", cpu="1")
         await until(lambda: world.cluster.says_text("plain", "0/1 nodes are available: 1 Insufficient cpu."))
         await world.add("higher", cpu="1", priority=HIGHEST)
@@ -104,7 +104,7 @@ async def test_an_eviction_that_is_refused_ends_the_nomination() -> None:
 
 
 class Forestalling(Through):
-    """Somebody else has deleted each victim just before its eviction."""
+    """Deletes each victim, like another client, just before its eviction."""
 
     def __init__(self, cluster: EmbeddedCluster) -> None:
         super().__init__(cluster.transport)
@@ -165,14 +165,14 @@ async def test_victims_that_the_watch_has_not_shown_to_be_leaving_count_as_leavi
 
 
 class SilentAfterEviction(Through):
-    """Its watches of pods bring nothing more once a pod was evicted, and do not end, either."""
+    """A transport whose watches of pods deliver nothing after an eviction, and do not end, either."""
 
     def __init__(self, cluster: EmbeddedCluster) -> None:
         super().__init__(cluster.transport)
         self.deletions = 0
 
     async def request(self, method: str, path: str, **more: Any) -> Response:
-        # What it brings is no news to a watch that begins after it.
+        # # A watch that begins after the answer does not deliver its event.
         self.deletions += method == "DELETE"
         return await super().request(method, path, **more)
 
@@ -204,14 +204,14 @@ async def test_nobody_else_is_evicted_while_the_watch_is_silent(monkeypatch: pyt
 
 
 @pytest.mark.promise("S15")
-@pytest.mark.parametrize("late", [False, True], ids=["", "the watch tells of an older nomination"])
+@pytest.mark.parametrize("late", [False, True], ids=["", "the watch delivers an older nomination"])
 async def test_evictions_for_a_pod_whose_node_a_more_important_one_took_are_called_off(late: bool) -> None:
     async with full() as world:
         held = HeldEvictions(world)
         await world.add("high")
         await until(lambda: held.begun == 1)
         if late:
-            # What the nominator does when an earlier status comes late.
+            # # An earlier status that arrives late has this effect on the nominator.
             world.queue.nominator.delete(await world.uid("high"))
         await world.add("higher", priority=HIGHEST)
         await until(lambda: held.begun == 2)
@@ -233,7 +233,7 @@ async def test_a_pod_that_is_gone_has_nobody_evicted() -> None:
         assert await world.cluster.leaving() == set()
 
 
-#: A profile without preemption.
+#: #: A profile without preemption.
 WITHOUT = "profiles: [{plugins: {postFilter: {disabled: [{name: DefaultPreemption}]}}}]"
 
 
@@ -312,7 +312,7 @@ async def test_a_pod_that_waits_for_its_victims_is_tried_at_their_end_whatever_r
     async with full(**SHORT) as world:
         await world.add("high", containers=[container(requests={"cpu": "2"}, ports=[port])])
         await world.victims()
-        # Somebody else takes the port, so that the room alone is of no use.
+        # # Another pod takes the port, so that the room alone does not help.
         await world.run("other", "n1", containers=[container(ports=[port])], priorityClassName=HIGHEST)
         await until(lambda: not world.preemption._gate.gated)
         world.queue.activate((await world.uid("high"),))
@@ -327,8 +327,8 @@ async def test_a_nomination_ends_with_its_victims_if_others_took_the_room_beside
         await world.run("low", "n1", cpu="1")
         await world.add("high")
         await world.victims()
-        # The half that was free goes to one who may take it, so that the other half is not enough, and nobody is
-        # left who could be evicted.
+        # A pod of higher priority takes the free half, so that the other half is not enough, and no victim is
+        # left.
         await world.run("higher", "n1", cpu="1", priorityClassName=HIGHEST)
         await until(lambda: not world.preemption._gate.gated)
         await world.cluster.end_pod("low")
@@ -342,7 +342,7 @@ async def test_pods_that_wait_for_victims_of_another_one_are_tried_when_these_st
         fast_path, queue, held = world.running.fast_path, world.queue, HeldEvictions(world, first=True)
         await world.add("first")
         await until(lambda: held.begun)
-        # As a new leader finds it: nominated by the one before, which had somebody evicted for it.
+        # # A new leader finds a pod that the last leader nominated, with a pod evicted for it.
         await world.add("second", cpu="1")
         second = await world.uid("second")
         await until(lambda: queue.where(second) == "unschedulable")
@@ -379,7 +379,7 @@ async def test_ends_of_others_are_not_put_to_pods_whose_victims_are_being_evicte
         for number in range(3):
             await world.cluster.end_pod(f"other-{number}")
             await world.settled(3 - number)
-        # The first end finds it refused; then it is behind its gate.
+        # # After the first end it is refused; then it is behind its gate.
         assert asked == ["high"]
         assert world.queue.where(await world.uid("high")) is Place.GATED
         held.go.set()

@@ -1,4 +1,4 @@
-"""Pods of the fast path under quotas, against the embedded API server: they count, and wait if their queue is full."""
+"""Pods of the fast path under quotas, with the embedded API server: they count, and wait if their queue is full."""
 
 from __future__ import annotations
 
@@ -64,8 +64,7 @@ class Queues:
             await self.add(f"{name}-{number}", queue, cpu=cpu, schedulingGroup=own, **more)
 
     async def waits(self, name: str) -> str:
-        """Until the API server has been told that the pod's queue is full; the message."""
-
+        """Wait until the API server has the report that the pod's queue is full; return the message."""
         await until(lambda: self.cluster.says_text(name, "QueueFull"))
         condition = await self.cluster.condition(name)
         assert condition is not None and condition["status"] == "False"
@@ -198,7 +197,7 @@ async def test_one_that_no_node_takes_does_not_keep_the_room_that_it_was_called_
         await found.set("a", "2")
         await found.add("large", "a", cpu="2")
         await found.placed("large")
-        # Created first, it is called first.
+        # # The pod created first is tried first.
         await found.add("nowhere", "a", cpu="2", nodeSelector={"is": "missing"})
         await found.waits("nowhere")
         await found.add("small", "a")
@@ -222,7 +221,7 @@ async def test_no_room_is_kept_on_a_node_for_a_pod_whose_queue_is_full() -> None
         await found.add("other", cpu="64")
         await until(lambda: found.cluster.condition("other"))
         await found.set("a", "1")
-        # The end of its victim is put to the pod, which then stands before its queue.
+        # # The end of its victim wakes the pod, which then waits for its queue.
         await found.cluster.end_pod("lesser")
         assert await found.waits("nominated")
         await found.placed("other")
@@ -255,7 +254,7 @@ async def test_a_gang_that_wants_nodes_does_so_no_more_once_its_queue_has_not_ro
         for number in range(2):
             await found.wants_nodes(f"g-{number}")
         if first == 1:
-            # It has come back from its backoff.
+            # # The pod has returned from its backoff.
             await asyncio.sleep(30)
         if reserved == "none":
             await found.add("one", "a", cpu="2")

@@ -1,4 +1,4 @@
-"""What is read only for plugins that ask: images, and what selects pods by default."""
+"""Objects that are read only for plugins that need them: images, and the selectors of pods by default."""
 
 from __future__ import annotations
 

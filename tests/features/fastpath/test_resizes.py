@@ -1,4 +1,4 @@
-"""Pods that are resized in place: the scheduler counts them as their kubelet does, and places others beside them."""
+"""Pods that are resized in place count as their kubelet counts them, and others are placed beside them."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ async def test_a_resize_counts_as_much_as_its_kubelet_says() -> None:
         for name in "ab":
             await world.add_pod(name, cpu="1")
         await until(lambda: runs("a", "b"))
-        # What can never be is not counted; what has to wait for room is.
+        # # An impossible resize does not count; one that has to wait for room does.
         await resize("9")
         await until(lambda: says("Infeasible", "1"))
         await world.add_pod("c", cpu="2")

@@ -1,4 +1,4 @@
-"""Pods with resource claims, from the watch to the bind, against the embedded API, its claim controller and driver."""
+"""Pods with resource claims, from the watch to the bind, with the embedded API, its claim controller and driver."""
 
 from __future__ import annotations
 
@@ -161,7 +161,7 @@ async def test_a_pod_whose_claim_is_being_written_is_bound_before_the_scheduler_
             await found.add_pod("p", claim="c")
             await waiting.came.wait()
             ending = asyncio.create_task(running.stop(grace=10.0))
-            # Nobody is taken from the queue any more, and yet it has not ended.
+            # # No more pods are taken from the queue, and yet it has not ended.
             later = await found.cluster.add_pod("later")
             await until(lambda: running.fast_path.queue.where(later["metadata"]["uid"]))
             assert running.fast_path.queue.pending().in_flight == 1
@@ -192,9 +192,11 @@ async def test_a_claim_that_somebody_else_allocates_meanwhile_costs_an_attempt_a
 async def test_a_device_that_somebody_else_allocates_meanwhile_is_not_written_for_a_second_claim(
     how: str,
 ) -> None:
-    """The API server would take it. Whoever allocates from the same pools is seen before the last write, or never.
+    """The API server would accept it.
 
-    Where the claim itself had another allocation in between, the choice for it is over, though it has none again.
+    Another scheduler's allocation from the same pools is seen before the last write.
+
+    If the claim itself had another allocation in between, the choice for it is invalid, even if it has none again.
     """
     async with devices("n1", "n2", per_node=1) as found:
         await found.add_claim("c")
@@ -292,11 +294,11 @@ async def test_devices_are_given_to_nobody_else_before_what_was_written_for_them
             await found.audit()
 
 
-@pytest.mark.parametrize("moment", ["the pod is asked for", "the write is under way"])
+@pytest.mark.parametrize("moment", ["the pod is read", "the write is under way"])
 async def test_a_claim_is_not_deallocated_that_the_pods_next_attempt_counts_on(
     moment: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It keeps its pod from the other node, and is to be given back; but then its own node will do after all."""
+    """The claim keeps its pod from the other node, and is to be deallocated; but then its own node fits after all."""
     monkeypatch.setattr(pod_claims, "_RETRY", 0.05)
     async with devices("n1", "n2") as found:
         cluster = found.cluster
@@ -310,7 +312,7 @@ async def test_a_claim_is_not_deallocated_that_the_pods_next_attempt_counts_on(
                 asked = method == "GET" and path.endswith("/pods/p")
                 answer = await super().request(method, path, **more) if asked else None
                 sent = method == "PATCH" and path.endswith("/c/status")
-                if self.left and (asked if moment == "the pod is asked for" else sent):
+                if self.left and (asked if moment == "the pod is read" else sent):
                     self.left = 0
                     await found.cordon("n1", None)
                     await _within(0.5, lambda: binds)
@@ -326,7 +328,7 @@ async def test_a_claim_is_not_deallocated_that_the_pods_next_attempt_counts_on(
 
 
 async def _within(seconds: float, condition: Callable[[], Any]) -> None:
-    """Until it holds, but no longer than that."""
+    """Wait until the condition is true, at most for this time."""
     with suppress(TimeoutError):
         async with asyncio.timeout(seconds):
             await until(condition)
@@ -362,7 +364,7 @@ async def test_what_an_attempt_of_unknown_outcome_wrote_is_not_taken_from_the_ne
 
 
 class Behind(Faulty):
-    """Its watch of pods brings nothing while they are not to be `shown`."""
+    """A transport whose watch of pods delivers nothing while they are not to be `shown`."""
 
     def __init__(self, inner: Transport) -> None:
         super().__init__(inner)
@@ -382,15 +384,17 @@ class Behind(Faulty):
             yield behind()
 
     def patches(self) -> list[str]:
-        """Of claims."""
+        """Return the patches of claims."""
         return [each for each in self.sent if each.startswith("PATCH") and "resourceclaims" in each]
 
 
 @pytest.mark.promise("S18", "L10")
 @pytest.mark.parametrize("asked", ["says that it has a node", "gives no answer"])
 async def test_what_a_pod_uses_that_is_bound_already_is_not_taken_back_from_it(asked: str) -> None:
-    """A bind may be refused because the watch is behind: somebody has bound the pod. Whoever is asked about it may give
-    no answer."""
+    """A bind may be refused because the watch lags: another scheduler has bound the pod.
+
+    A read of the pod may fail.
+    """
     async with devices("n1") as found:
         await found.add_claim("c")
         behind = Behind(found.cluster.transport)
@@ -416,7 +420,7 @@ async def test_what_a_pod_uses_that_is_bound_already_is_not_taken_back_from_it(a
 async def test_a_claim_of_a_pod_that_got_a_node_meanwhile_is_not_given_back(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """It keeps its pod from the other node; but somebody has bound the pod, of which the watch is slow to tell."""
+    """The claim keeps its pod from the other node; but another scheduler has bound the pod, and the watch lags."""
     monkeypatch.setattr(pod_claims, "_RETRY", 0.05)
     async with devices("n1", "n2") as found:
         await found.add_claim("c")
@@ -453,13 +457,13 @@ async def test_a_pod_whose_nodes_stay_undecided_is_tried_again_without_an_event(
         told = await until(lambda: found.cluster.condition("p"))
         assert told["message"].startswith("0/1 nodes are available: 1 timed out trying to allocate devices.")
         await until(lambda: running.reports.attempts["unschedulable"] >= 3)
-        # Others go on meanwhile.
+        # # Other pods are placed meanwhile.
         await found.cluster.add_pod("plain")
         await until(lambda: found.cluster.all_placed(1))
 
 
 async def test_a_profile_without_the_plugin_takes_no_devices() -> None:
-    """As kube-scheduler: no Reserve and no PreBind without DynamicResources. Who disables it answers for the claims."""
+    """There is no Reserve and no PreBind without DynamicResources, as in kube-scheduler; claims stay as they are."""
     without = {"multiPoint": PluginSet(disabled=("DynamicResources",))}
     profiles = (profile(plugins=without),)
     async with devices("n1") as found, scheduling(found.cluster.transport, profiles=profiles) as running:

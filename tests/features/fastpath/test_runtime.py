@@ -1,4 +1,4 @@
-"""A whole process's worth of scheduler: how it starts, takes over and ends, and what it says."""
+"""A whole scheduler process: its start, its leadership, its end, and its reports."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from embedded_kubernetes.requests import Disturbance, Request
 from tests.support.embedded import EmbeddedCluster, embedded_cluster, until
 from tests.support.installation import samples, started
 
-#: One that elects nobody.
+#: #: A configuration without leader election.
 ALONE = "leaderElection: {leaderElect: false}\n"
 HEAD = "apiVersion: agent-scheduler/v1\nkind: SchedulerConfiguration\nserving: {port: 0}\n"
 ELECT = """leaderElection:
@@ -109,7 +109,7 @@ async def test_it_ends_in_order_before_it_is_synced(text: str) -> None:
                     'agent_scheduler_watch_steps_total{kind="Pod",step="failure"}', 0.0
                 )
 
-            # It has found nobody more than once, and goes on.
+            # # It has failed to reach the server more than once, and continues.
             await until(lambda: failures() >= 2)
             assert not process.ending.done()
         assert process.ending.result() == 0
@@ -133,7 +133,7 @@ async def test_binds_that_hang_end_with_the_grace(text: str, monkeypatch: pytest
             await asyncio.wait_for(under_way.wait(), 10)
         assert process.ending.result() == 0
         if text:
-            # Given back, and only after the last write could have been made.
+            # # The lease is released, but only after the last possible write.
             lease = "/apis/coordination.k8s.io/v1/namespaces/default/leases/one"
             assert not (await cluster.ask("GET", lease))["spec"].get("holderIdentity")
 
@@ -179,7 +179,7 @@ LEASE = "/apis/coordination.k8s.io/v1/namespaces/default/leases/one"
 
 
 class Refusals:
-    """Lists of these collections are answered 403, as if the role had lost the rule."""
+    """Answers lists of these collections with 403, as if the role had lost the rule."""
 
     def __init__(self) -> None:
         self._injector: Injector | None = None
@@ -204,7 +204,7 @@ def readiness(process: Process) -> str:
 
 @asynccontextmanager
 async def taking_over(refused: str) -> AsyncIterator[tuple[EmbeddedCluster, Refusals, Process]]:
-    """A standby has just got the lease of a leader that ended, and what is at the path `refused` cannot be listed."""
+    """Yield a standby that has just got the lease of a leader that ended, and cannot list the path `refused`."""
     refusals = Refusals()
     async with embedded_cluster(disturb=refusals) as cluster:
         await cluster.add_node("n1")
@@ -249,5 +249,5 @@ async def test_a_leader_that_cannot_list_what_safety_needs_gives_the_lease_back(
         assert not second.ending.done()
         assert await cluster.placed() == {}
         refusals.of()
-        # It stands back for as long as others need to try, and then leads.
+        # # It waits for as long as other replicas need to try, and then leads.
         await until(cluster.placed)

@@ -1,4 +1,4 @@
-"""How far a reader has to go who follows one plain pod, or one event: files entered, and changes from file to file.
+"""The distance that a reader follows for one plain pod, or one event: files entered, and changes between files.
 
 Measured on Python 3.11, as calls, files and changes of file (wanted: 30 and 80; 18 and 45):
 
@@ -7,9 +7,9 @@ Measured on Python 3.11, as calls, files and changes of file (wanted: 30 and 80;
     2026-11-23    147, 42, 101       121, 24, 57
     2026-11-24    140, 30, 77        103, 18, 40
 
-A plain pod's are the decision (class, snapshot, ledger, kept answers, one plugin with its score), a request on its way
-(bind, fence, HTTP, connections, what the answer means), the queue with its places and sub-queues, and reflector,
-cluster, workers and binder. Half of a node event's are a node being read and taken into the ledger's columns.
+A plain pod needs the decision (class, snapshot, ledger, kept answers, one plugin with its score), its request
+(bind, fence, HTTP, connections, the meaning of the answer), the queue with its places and sub-queues, and reflector,
+cluster, workers and binder. Half of a node event is the decoding of the node and its entry in the ledger's columns.
 """
 
 from __future__ import annotations
@@ -48,8 +48,10 @@ class Call(NamedTuple):
 
 
 class Walk:
-    """The calls of the scheduler's own functions from the first of `begin` until `end` returns, each resumption of a
-    generator or a coroutine being one."""
+    """The calls of the scheduler's own functions from the first of `begin` until `end` returns.
+
+    Each resumption of a generator or a coroutine is one.
+    """
 
     def __init__(self, begin: Callable[..., Any], end: Callable[..., Any]) -> None:
         self.calls: list[Call] = []
@@ -73,25 +75,25 @@ class Walk:
 
     @property
     def files(self) -> list[str]:
-        """In the order in which they are first entered."""
+        """Return the files in the order in which they are first entered."""
         return list(dict.fromkeys(call.file for call in self.calls))
 
     @property
     def changes(self) -> int:
-        """How often a call is in another file than the one before."""
+        """Return how often a call is in another file than the one before."""
         return sum(one.file != other.file for one, other in pairwise(self.calls))
 
     def __str__(self) -> str:
         return f"{len(self.calls)} calls, {len(self.files)} files, {self.changes} changes of file"
 
     def chain(self) -> str:
-        """A line a stay in a file."""
+        """Return a line for each stay in a file."""
         stays = groupby(self.calls, lambda call: call.file)
         return "\n".join(f"{file}: {', '.join(call.name for call in calls)}" for file, calls in stays)
 
 
 class Server(Network):
-    """Answers what a scheduler asks."""
+    """Answers the requests of a scheduler."""
 
     def __init__(self) -> None:
         super().__init__(self._answer)
@@ -100,7 +102,7 @@ class Server(Network):
         self._version = 100
 
     def tell(self, path: str, manifest: dict[str, Any]) -> None:
-        """An event on the watch of a collection."""
+        """Send an event on the watch of a collection."""
         self._version += 1
         metadata = manifest["metadata"]
         metadata["resourceVersion"] = str(self._version)
@@ -110,7 +112,7 @@ class Server(Network):
         self._watches[path].deliver(b"%x\r\n%s\r\n" % (len(line), line))
 
     async def apply(self, path: str, manifest: dict[str, Any]) -> None:
-        """The object of a collection is as `manifest` says; returns a second later."""
+        """Change the object of a collection to `manifest`; return a second later."""
         self.tell(path, manifest)
         await asyncio.sleep(1)
 
@@ -147,7 +149,7 @@ def pod(name: str, cpu: str = "100m") -> dict[str, Any]:
 
 @asynccontextmanager
 async def deciding() -> AsyncIterator[tuple[Server, FastPath]]:
-    """A scheduler that has seen the server's nodes and decides. It writes no events."""
+    """Yield a scheduler that has seen the server's nodes and decides. It writes no events."""
     server = Server()
     transport = Http1Transport(Endpoint("http://api.example"), dial=server.dial)
     fenced = FencedTransport(transport, lambda: True)

@@ -1,4 +1,4 @@
-"""A node changes hands while something is under way to it, and in spite of watches that lag."""
+"""A node moves to another shard while a bind to it is under way, and with watches that lag."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def path_of(runtime: Runtime) -> FastPath:
 
 
 def binds_in_doubt(runtime: Runtime) -> list[str]:
-    """Nobody hears from now on what becomes of a bind; to which nodes there were some."""
+    """Make the outcome of later binds unknown, and return the list of their nodes."""
     binder, nodes = path_of(runtime).binder, list[str]()
 
     async def unknown(_pod: object, node: str, **_more: object) -> BindResult:
@@ -70,7 +70,7 @@ async def test_a_node_with_a_bind_without_an_answer_is_not_given_back() -> None:
         await until(lambda: shared.is_removing("a", "n0"))
         await has_looked_again(shared, "a", tap)
         assert await shared.in_use("a") == "n0"
-        # That the pod is gone says that nothing can come of the bind any more.
+        # # If the pod is gone, the bind can have no effect any more.
         await shared.delete(f"/api/v1/namespaces/default/pods/{pod['metadata']['name']}")
         await until(lambda: shared.uses("a", ""))
 
@@ -106,14 +106,14 @@ async def test_the_new_owner_knows_what_the_old_one_bound_though_its_watch_is_si
         await shared.desire("new", [])
         await until(lambda: new.leases.held)
         await until(lambda: shared.uses("new", ""))
-        # From now on nothing that happens comes by the watches that are open.
+        # # From now on the open watches deliver nothing.
         transport.fall_silent()
         await shared.add_pod("first", scheduler="old", cpu="4")
         await until(shared.placed)
         await shared.desire("old", [])
         await until(lambda: shared.uses("old", ""))
         await shared.desire("new", ["n0"])
-        # The coordinator's own watch is as silent; it looks again in time.
+        # # The coordinator's own watch delivers nothing, either; it lists again in time.
         assert new.coordinator is not None
         new.coordinator._changed.set()
         await until(lambda: decides_on(new, "n0"))
@@ -142,7 +142,7 @@ async def test_a_shard_that_is_deleted_while_pods_are_caught_up_with_ends_the_us
 
 
 async def test_a_node_that_is_desired_again_before_its_claim_was_given_back_stays() -> None:
-    """Though another that is first by name desires it, too."""
+    """Another shard whose name sorts first also desires the node."""
     tap = Tap()
     async with (
         shared_cluster(1, disturb=tap) as shared,
@@ -151,7 +151,7 @@ async def test_a_node_that_is_desired_again_before_its_claim_was_given_back_stay
     ):
         await shared.desire("a", [])
         await until(lambda: shared.uses("a", ""))
-        # What gives the claim back is refused, as the shard has changed meanwhile.
+        # # The write that releases the claim is refused, as the shard has changed meanwhile.
         tap.harm = lambda request: (
             Disturbance(delay=0.5)
             if request.method == "PATCH" and request.path.endswith("/b/status")
@@ -189,7 +189,7 @@ async def test_what_a_dead_scheduler_had_claimed_is_kept_by_its_successor_until_
     async with shared_cluster(2) as shared:
         await shared.desire("a", ["n1"])
         await shared.desire("b", ["n0"])
-        # As the one before left it, which had been told to give n0 up and died: a bind of its may still come.
+        # # The scheduler before had to release n0 and died: one of its binds may still arrive.
         await shared.write_status("a", nodesInUse=["n0"])
         async with scheduler(shared, "a", fence="1h") as a, scheduler(shared, "b") as b:
             await until(lambda: decides_on(a, "n1"))
@@ -197,7 +197,7 @@ async def test_what_a_dead_scheduler_had_claimed_is_kept_by_its_successor_until_
             await until(lambda: shared.is_adding("b", "n0"))
             assert await shared.in_use("a") == "n0 n1"
             assert decides_on(b)
-        # Neither does it give back at its own end what is not its own to give.
+        # # At its own end it does not release what is not its own.
         assert await shared.in_use("a") == "n0"
 
 
@@ -207,7 +207,7 @@ async def test_what_a_dead_scheduler_had_claimed_is_given_back_after_the_fence()
         await shared.desire("a", ["n1"])
         await shared.write_status("a", nodesInUse=["n0"])
         async with scheduler(shared, "a", fence="5s"):
-            # Another shard may want the node: not at the next full look a minute later.
+            # # Another shard may want the node: the release does not wait for the next full look a minute later.
             await until(lambda: shared.uses("a", "n1"), seconds=6)
 
 

@@ -1,4 +1,4 @@
-"""Objects on their way into an embedded API server that asks the webhook, or the policy that gives the gate alone."""
+"""Writes to an embedded API server that calls the webhook, or that has the policy which only adds the gate."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _API = "/apis/admissionregistration.k8s.io/v1"
 
 @asynccontextmanager
 async def reached() -> AsyncIterator[World]:
-    """A cluster whose API server asks a webhook, by the configurations as they are shipped but for its port."""
+    """Yield a cluster whose API server calls a webhook, with the shipped configurations but for its port."""
     async with webhooks() as world:
         process = world.start()
         await world.trusted()
@@ -46,7 +46,7 @@ async def reached() -> AsyncIterator[World]:
 
 @asynccontextmanager
 async def governed() -> AsyncIterator[EmbeddedCluster]:
-    """A cluster with the policy, and no webhook."""
+    """Yield a cluster with the policy and without a webhook."""
     policy, binding = yaml.safe_load_all((CONFIG / "gate-policy" / "policy.yaml").read_text())
     async with embedded_cluster() as cluster:
         await cluster.ask("POST", f"{_API}/mutatingadmissionpolicies", policy)
@@ -55,7 +55,7 @@ async def governed() -> AsyncIterator[EmbeddedCluster]:
 
 
 async def known(world: World, name: str, state: str = "") -> None:
-    """Until the webhook sees this queue in this state."""
+    """Wait until the webhook sees this queue in this state."""
     (process,) = world._running
     picture = process._picture
     assert picture is not None
@@ -63,7 +63,7 @@ async def known(world: World, name: str, state: str = "") -> None:
 
 
 async def gates(cluster: EmbeddedCluster, made: Any, *, namespace: str = "default") -> list[str]:
-    """Of the pod as it was stored."""
+    """Return the gates of the pod as it was stored."""
     stored = await cluster.ask("POST", PODS.replace("default", namespace), made)
     return [each["name"] for each in stored["spec"].get("schedulingGates") or ()]
 
@@ -92,7 +92,7 @@ async def test_the_webhook_and_the_policy_gate_the_same_pods() -> None:
             made["metadata"]["name"] = f"p{number}"
             assert await gates(world.cluster, json.loads(json.dumps(made))) == expected
             assert await gates(cluster, json.loads(json.dumps(made))) == expected
-        # Those that the cluster needs to start are not gated.
+        # # Pods that the cluster needs to start are not gated.
         for namespace in ("kube-system", "agent-scheduler"):
             for one in (world.cluster, cluster):
                 await one.call("POST", "/api/v1/namespaces", {"metadata": {"name": namespace}})
@@ -162,7 +162,7 @@ async def test_a_job_gets_its_defaults_and_is_refused_where_its_tasks_wait_in_a_
         told = await refused(cluster, "POST", jobs("default"), objects.job("k", *tasks))
         assert told.startswith('admission webhook "jobs.validate.agent-scheduler" denied the request: ')
         assert "ps -> worker -> ps" in told
-        # The minimum of one task of several is no longer that of the job.
+        # # The minimum of one of several tasks differs from that of the Job.
         told = await refused(cluster, "PATCH", f"{jobs('default')}/j", {"spec": {"minAvailable": 2}})
         assert "allowed: 3 (ps 2 + worker 1)" in told
 

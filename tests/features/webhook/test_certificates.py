@@ -1,4 +1,4 @@
-"""What the webhook writes is right whatever others do to it: its Secret, and who is to trust what that holds."""
+"""The webhook's Secret and the authority in its configurations stay correct despite other clients' changes."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Keeping:
             await task
 
     async def is_right(self, world: World) -> bool:
-        """Whether all is there, and all of one authority."""
+        """Return whether all objects exist and have the same authority."""
         if {(await world.cluster.call("GET", path)).status for path in (SECRET, *CONFIGURATIONS)} != {200}:
             return False
         data = await world.secret()
@@ -53,7 +53,7 @@ class Keeping:
         return bool(is_trusted) and self.presented[-1].certificate == data["tls.crt"]
 
     async def is_right_at_once(self, world: World) -> None:
-        """And from then on nothing is written."""
+        """Wait for it, and assert that nothing is written from then on."""
         await until(lambda: self.is_right(world), seconds=2)
         before = len(self.writes)
         await asyncio.sleep(60)
@@ -61,7 +61,7 @@ class Keeping:
 
 
 async def install(world: World, path: str) -> None:
-    """A configuration, by who installs it; the Secret is made by the webhook."""
+    """Create a configuration like a user; the webhook creates the Secret."""
     await world.cluster.ask("POST", path.rpartition("/")[0], ignored(manifest(CONFIGURATIONS[path])))
 
 
@@ -89,7 +89,7 @@ async def test_what_others_do_to_what_it_writes_is_put_right(path: str, what: st
         async with keeping.runs(world):
             await until(lambda: keeping.is_right(world))
             old = await world.cluster.ask("GET", path)
-            # Of another authority from now on: what is restored is an old one.
+            # # A new authority is used from now on: a restored configuration has the old one.
             await world.merge(SECRET, {"data": None})
             await until(lambda: keeping.is_right(world))
             if running:
@@ -123,6 +123,6 @@ async def test_who_writes_the_same_all_the_time_is_not_answered_all_the_time() -
         for _ in range(300):
             await do(world, "edited", f"{MUTATING}/{NAME}", None)
             await asyncio.sleep(0.1)
-        # Their own are 300; beside them one every five seconds, after those that may come at once.
+        # # The other client's are 300; beside them one every five seconds, after a burst.
         assert 5 < len(keeping.writes) - before - 300 < 20
         await until(lambda: keeping.is_right(world))

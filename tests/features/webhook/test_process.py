@@ -159,7 +159,7 @@ async def test_without_a_certificate_it_ends_when_it_is_asked() -> None:
 
 
 def put(folder: Path, *, key_of_another: bool = False) -> ssl.SSLContext:
-    """A certificate for localhost in `folder`; whoever asks with the context trusts it."""
+    """Write a certificate for localhost to `folder` and return a context that trusts it."""
     now = datetime.now(UTC)
     held, other = made(now, ("localhost",)), made(now, ("localhost",))
     (folder / "tls.crt").write_bytes(held.certificate)
@@ -193,5 +193,5 @@ async def test_files_that_are_replaced_take_effect_and_those_that_do_not_fit_cha
         await until(lambda: process.certificate._digest != before)
         async with asking(process, second) as api_server:
             assert (await api_server.get("/livez"))[0] == 200
-        # Nobody's configurations are written: who gives the certificate says who is to trust it.
+        # # No configurations are written: the provider of the certificate sets their authority.
         assert await world.secret() == {}

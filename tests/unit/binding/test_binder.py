@@ -9,7 +9,7 @@ import pytest
 from agent_scheduler.engine.decide.decide import ConflictPolicy
 from agent_scheduler.engine.framework.prebind import Attempt
 from agent_scheduler.plugin import PluginArgs
-from tests.features.fastpath.test_own_reserve import Licences, with_licences
+from tests.features.fastpath.test_own_reserve import Licenses, with_licenses
 from tests.support.running import AGENT
 
 from .group_world import World, binding
@@ -47,7 +47,7 @@ async def test_a_pod_that_changes_between_decision_and_judgement_is_not_bound(ch
         )
 
 
-class Slow(Licences):
+class Slow(Licenses):
     """Its PreBind waits for somebody else until `ready`, and then writes until `written`."""
 
     def __init__(self, *, for_others: bool) -> None:
@@ -65,7 +65,7 @@ class Slow(Licences):
 @pytest.mark.parametrize("for_others", [False, True])
 async def test_what_waits_for_others_is_not_under_way_until_it_is_written_or_bound(for_others: bool) -> None:
     plugin = Slow(for_others=for_others)
-    async with binding(World(with_licences(plugin))) as world:
+    async with binding(World(with_licenses(plugin))) as world:
         world.nodes("a")
 
         async def is_drained() -> bool:

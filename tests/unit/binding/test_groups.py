@@ -15,7 +15,7 @@ from agent_scheduler.engine.state.recount import contradictions
 from agent_scheduler.kube.bind import BindOutcome
 from agent_scheduler.kube.pace import TICK
 from agent_scheduler.plugin import PluginArgs
-from tests.features.fastpath.test_own_reserve import Licences, with_licences
+from tests.features.fastpath.test_own_reserve import Licenses, with_licenses
 from tests.features.fastpath.test_permit import Together
 from tests.support.running import profile_of
 from tests.support.virtual import virtual_time
@@ -34,10 +34,10 @@ async def grouped(*nodes: str, cpu: str = "1", concurrency: int = 8) -> AsyncIte
         yield world
 
 
-def licensed() -> tuple[Licences, World]:
-    """A world with a plugin that reserves one licence a node and notes it before the bind."""
-    plugin = Licences(PluginArgs())
-    return plugin, World(with_licences(plugin))
+def licensed() -> tuple[Licenses, World]:
+    """A world with a plugin that reserves one license a node and notes it before the bind."""
+    plugin = Licenses(PluginArgs())
+    return plugin, World(with_licenses(plugin))
 
 
 async def test_all_members_are_assumed_before_any_bind_is_sent() -> None:
@@ -162,7 +162,7 @@ async def test_what_the_trial_reserved_is_the_binders_and_is_given_back_where_pr
         assert world.commit(members, 2) == {}
         assert set(world.placed) == {"x", "y"}
         await world.settle()
-        assert world.told.problems == dict.fromkeys("xy", 'running PreBind plugin "Licences": no ink')
+        assert world.told.problems == dict.fromkeys("xy", 'running PreBind plugin "Licenses": no ink')
         assert not plugin.taken and not world.placed and not world.order
 
 

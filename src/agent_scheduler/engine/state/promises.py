@@ -24,7 +24,7 @@ from apimachinery.quantity import QuantityError
 
 from ..quotas.entries import Standing
 from ..quotas.shortfall import QUEUE_FULL, Shortfall
-from ..quotas.vector import EMPTY, Total, Vector, add_to, at_least, is_empty, of_resources, rest
+from ..quotas.vector import EMPTY, Total, Vector, add_to, at_least, is_empty, minus, of_resources, plus, rest
 from .asks import Ask, Promise, needed, role_of, turn_in_gang, turn_of_group
 from .batchinfo import GroupKey
 from .podinfo import PodInfo
@@ -45,6 +45,10 @@ def _line_name(key: GroupKey) -> str:
 
 def _says_queue_full(group: PodGroup) -> bool:
     return any(each.status == "True" and each.reason == QUEUE_FULL for each in group.status.conditions or ())
+
+
+def _covers(room: Vector, missing: Vector) -> bool:
+    return all(amount <= room.get(resource, 0) for resource, amount in missing.items())
 
 
 def _has_gated(members: Iterable[PodInfo]) -> bool:
@@ -74,9 +78,8 @@ class Promises:
         #: Groups that are not admitted and not in line: the last session rejected them for another reason than their
         #: queue, or they have yielded.
         self._kept_out: set[GroupKey] = set()
-        #: The shortfalls of the last session for groups that are not in line, because they are admitted or request
-        #: nothing; without groups that come last.
-        self.lacking: list[Shortfall] = []
+        #: The shortfalls of the last session, each with what its queue used at that time.
+        self._lacking: list[tuple[Shortfall, Vector]] = []
         #: Queue -> what pods without a node and without kept room want in it and its children, by the last session.
         self.wanted: Mapping[str, Vector] = {}
         #: Whether groups have yielded since the last session began.
@@ -205,6 +208,16 @@ class Promises:
 
     # ---- sessions
 
+    def set_lacking(self, lacking: Collection[Shortfall]) -> None:
+        """Set the shortfalls that a session has found for pods and groups outside of the line.
+
+        These are admitted or request nothing. Groups that come last are not among them.
+        """
+        used: dict[str, Vector] = {}
+        for short in lacking:
+            used.setdefault(short.queue, dict(self._usage.book.used(short.queue)))
+        self._lacking = [(short, used[short.queue]) for short in lacking]
+
     def is_let_in(self, key: GroupKey) -> bool:
         promise = self._promises.get(key)
         return promise is not None and promise.is_let_in
@@ -270,26 +283,32 @@ class Promises:
     def _has_room_beside_all(self, ask: Ask) -> bool:
         """Return whether there is room for the group beside all pods that want nodes and have no room so far.
 
-        It is also False if a pod or group outside of the line lacks just this room, since the next session may place
-        it.
+        It is also False if a pod or group outside of the line needs this room, since the next session may place it.
         """
         wanted = rest(ask.wanted, self._held(ask.members))
-        if self._is_lacking(ask.queue, wanted):
+        if self._is_lacking(ask.queue, wanted, is_free=True):
             return False
         headroom = self._usage.book.headroom(self.wanted)
         for queue, vector in self._usage.wanting.unreserved():
             headroom.count(queue, vector)
         return is_empty(wanted) or headroom.shortfall(ask.queue, wanted) is None
 
-    def _is_lacking(self, queue: str, room: Vector) -> bool:
-        """Return whether this room of the queue is all that a pod or group outside of the line lacks."""
-        reaches = self._usage.book.reaches
-        return any(
-            each.missing
-            and reaches(queue, (each.queue,))
-            and all(amount <= room.get(resource, 0) for resource, amount in each.missing.items())
-            for each in self.lacking
-        )
+    def _is_lacking(self, queue: str, room: Vector, *, is_free: bool) -> bool:
+        """Return whether a pod or group outside of the line needs this room of the queue.
+
+        It does if the room is all that it lacks. If the room `is_free`, it also does if it has room now, because others
+        have left the queue since a session refused it, and would not have it without this room.
+        """
+        book = self._usage.book
+        for short, used in self._lacking:
+            if not short.missing or not book.reaches(queue, (short.queue,)):
+                continue
+            came_free = minus(used, book.used(short.queue))
+            most = at_least(came_free, room) if is_free else plus(came_free, room)
+            least = minus(came_free, room) if is_free else came_free
+            if _covers(most, short.missing) and not _covers(least, short.missing):
+                return True
+        return False
 
     def keep_turn(self, ask: Ask) -> None:
         """Keep the position in line of a group with gated members that is not admitted.
@@ -381,7 +400,8 @@ class Promises:
         for number, key in enumerate(keys, 1):
             promise = self._promises[key]
             headroom.give(promise.queue, promise.left())
-            if usage.waiting.would_fit(headroom.copy()) or self._is_lacking(promise.queue, promise.left()):
+            is_lacking = self._is_lacking(promise.queue, promise.left(), is_free=False)
+            if is_lacking or usage.waiting.would_fit(headroom.copy()):
                 for given in keys[:number]:
                     self._gave_way_at[given] = now
                     self._kept_out.add(given)

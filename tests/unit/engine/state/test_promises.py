@@ -350,16 +350,36 @@ def test_a_group_that_lacks_members_gives_way_to_those_alone_who_then_have_room(
     world.see(gated("elsewhere", "r", cpu="2"), gated("large", cpu="3"))
     assert not any(world.promises.give_way(now, 30) for now in (0.0, 100.0))
     # A session has refused a group that asked for nothing, and does not wait in line.
-    world.promises.lacking = [Shortfall("q", {"cpu": 2500}), Shortfall("r", {"cpu": 500})]
+    world.promises.set_lacking([Shortfall("q", {"cpu": 2500}), Shortfall("r", {"cpu": 500})])
     assert not world.promises.give_way(101.0, 30)
-    world.promises.lacking = [Shortfall("q", {"cpu": 500})]
+    world.promises.set_lacking([Shortfall("q", {"cpu": 500})])
     assert world.promises.give_way(102.0, 30)
     for _ in range(2):
         world.ask(lacking)
         assert world.let_in() == [], "it would have the room again before a session gives it to the other"
-    world.promises.lacking = []
+    world.promises.set_lacking([])
     world.ask(lacking)
     assert world.let_in() == ["g"]
+
+
+@pytest.mark.parametrize("missing", [1000, 1500, 2000])
+def test_a_group_that_comes_last_leaves_room_that_came_free_to_those_whom_a_session_refused(
+    missing: int,
+) -> None:
+    world = Groups(queue("q", "3"))
+    world.made(group("g", cpu=1))
+    lacking = ask("g", cpu=1)._replace(complete=False)
+    world.ask(lacking)
+    world.see(gated("a", cpu="3"))
+    assert [world.promises.give_way(now, 30) for now in (0.0, 30.0)] == [False, True]
+    world.ask(lacking)
+    assert world.let == ["a"] and world.let_in() == []
+    world.promises.set_lacking([Shortfall("q", {"cpu": missing})])
+    world.usage.left("a")
+    world.ledger.set_pod(pod("other", "q", cpu="1"), "n")
+    world.ask(lacking)
+    # Two are free, and the group needs one.
+    assert world.let_in() == (["g"] if missing == 1000 else [])
 
 
 def test_a_group_that_has_given_way_comes_after_all_who_have_their_members_for_an_hour() -> None:
