@@ -255,9 +255,14 @@ class BatchWaitingPods:
         decided = {}
         assert self._cluster is not None
         promises = self._cluster.ledger.usage.promises
-        ceded = [self.groups.groups[key].members for key in promises.ceded if key in self.groups.groups]
-        last = frozenset(uid for members in ceded for uid in members)
-        lacking = [each.queue for uid, each in held.items() if each.queue is not None and uid not in last]
+        # What groups in line lack is known in full. A shortfall names only the first queue that lacks room.
+        others = [
+            group.members
+            for key, group in self.groups.groups.items()
+            if key in promises.ceded or promises.asks_for(key)
+        ]
+        left_out = frozenset(uid for members in others for uid in members)
+        lacking = [each.queue for uid, each in held.items() if each.queue is not None and uid not in left_out]
         for number, each in enumerate(groups):
             key, phase = each.group.key, each.status.phase
             decided[key] = each.status
