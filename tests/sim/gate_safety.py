@@ -6,6 +6,7 @@ It uses the API's own objects. What a process had observed is taken from it as v
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Any
@@ -206,7 +207,8 @@ class GateSafety(Judge):
     def _refuses(self, seen: SeenGangs, pod: Json, *, words: bool = False) -> str:
         """Return why the pod's queue has no room for it in addition to all others; empty if it has.
 
-        `words`: check a report, for which a pod with a reservation counts only in addition to the placed pods.
+        `words`: check a report, for which a pod with a reservation counts only in addition to the placed pods, and a
+        pod of the batch scheduler only in addition to those that are not leaving, as in `_refuses_gang`.
         """
         queues, name = seen.queues(), seen.queue_of(pod)
         if not queues or not name:
@@ -215,6 +217,8 @@ class GateSafety(Judge):
             return f"its queue {name} is not open"
         chain = read.chain(name, queues)
         holds = seen.holds(chain, queues)
+        if words and read.is_batch(pod):
+            self._take_leaving(seen, chain, holds)
         # If more is reserved than exists, the first in the order have it.
         if not (words and self._is_past(seen, pod)):
             past = [each for each in seen.pods() if uid_of(each) != uid_of(pod) and self._is_past(seen, each)]
@@ -283,11 +287,15 @@ class GateSafety(Judge):
             return ""
         chain = read.chain(*named, queues)
         holds = seen.holds(chain, queues)
+        self._take_leaving(seen, chain, holds)
+        return read.is_above(holds, queues, read.least_of(read.pending(members), lacking))
+
+    def _take_leaving(self, seen: SeenGangs, chain: list[str], holds: dict[str, Counter[str]]) -> None:
+        """Subtract what terminating pods and victims hold."""
         is_victim = partial(self._gangs.is_victim, seen.process)
         leaving = [pod for pod in seen.pods() if read.is_leaving(pod) or is_victim(uid_of(pod))]
-        for above, held in read.held_by(chain, queues, leaving, seen.queue_of).items():
+        for above, held in read.held_by(chain, seen.queues(), leaving, seen.queue_of).items():
             holds[above].subtract(held)
-        return read.is_above(holds, queues, read.least_of(read.pending(members), lacking))
 
     # -- the process's state
 
