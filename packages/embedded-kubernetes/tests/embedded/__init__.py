@@ -5,17 +5,17 @@ API servers are not part of the distribution; the tests that replay them are ski
 
 Each folder tests the modules and packages of `embedded_kubernetes` that `FOLDERS` lists for it:
 
-  - api: requests, storage, lists, watches, writes, subresources, discovery, HTTP and injected faults;
-  - auth: authentication and authorization;
-  - admission: webhooks and admission policies;
-  - cel: the expressions of policies;
-  - builtin: defaults and rules of the built-in kinds;
-  - patch: schemas, patches, apply, tables and OpenAPI;
-  - controllers: the controllers, including the autoscaler;
-  - kubelet: simulated kubelets and devices;
-  - assembly: a whole cluster, as a command and as a library;
-  - contract: the whole server against answers that were recorded from a real one;
-  - clients: other projects' clients of Kubernetes, against the whole server.
+- api: requests, storage, lists, watches, writes, subresources, discovery, HTTP and injected faults;
+- auth: authentication and authorization;
+- admission: webhooks and admission policies;
+- cel: the expressions of policies;
+- builtin: defaults and rules of the built-in kinds;
+- patch: schemas, patches, apply, tables and OpenAPI;
+- controllers: the controllers, including the autoscaler;
+- kubelet: simulated kubelets and devices;
+- assembly: a whole cluster, as a command and as a library;
+- contract: the whole server against answers that were recorded from a real one;
+- clients: other projects' clients of Kubernetes, against the whole server.
 """
 
 from __future__ import annotations

@@ -34,7 +34,7 @@ from .depends import (
 from .group import group_for, renewal
 from .identity import key_of
 from .plugins.registry import changed, unknown
-from .pods import correction, is_lost, is_outdated, partition_of, pod_for, stand_by, wanted_pods
+from .pods import correction, is_lost, partition_of, pod_for, stand_by, wanted_pods
 from .policies import JobEvent
 from .states import (
     CLOSED,
@@ -129,7 +129,7 @@ class Carrying:
         pods = [
             pod
             for pod in self._cluster.pods(job).values()
-            if (pod.is_marked or is_outdated(job, pod)) and pod.metadata.deletion_timestamp is None
+            if (pod.is_marked or self._cluster.is_late(job, pod)) and pod.metadata.deletion_timestamp is None
         ]
         group = self._cluster.group(job)
         if not await self._writes.delete_pods(pods, wanted):

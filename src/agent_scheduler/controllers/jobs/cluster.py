@@ -18,7 +18,7 @@ from agent_scheduler.controllers.reconciling import CreationReceiver, KeyQueue
 from agent_scheduler.kube.watch_events import is_older
 from agent_scheduler.objects.batch import NOT_LET_IN, TASK_SPEC, Command, PodGroup, PriorityClass, Queue
 from agent_scheduler.objects.job import JOB_VERSION, Job, TaskSpec
-from agent_scheduler.objects.job_pod import JOB_NAME, JobPod
+from agent_scheduler.objects.job_pod import JOB_NAME, VERSION, JobPod
 from agent_scheduler.objects.wire import Metadata
 
 from .identity import is_known, job_key, key_of, owner_key, owner_of
@@ -33,7 +33,7 @@ from .policies import (
     JobEvent,
     answer,
 )
-from .states import ACTIVE, tasks_of
+from .states import ACTIVE, ENDED, tasks_of
 
 #: The name of the watch of these pods.
 PODS_OF_JOBS: Final = "Pod.volcano.sh/job-name"
@@ -69,6 +69,8 @@ class JobsCluster:
         self._happened: dict[str, deque[JobEvent]] = {}
         #: UIDs of pods that this process has deleted, whose deletion the watch may not have delivered yet.
         self._leaving: set[str] = set()
+        #: UIDs of existing pods that have succeeded or failed. An action on the whole Job may keep these.
+        self._ended: set[str] = set()
         self._noting = False
 
     # ---- questions
@@ -136,6 +138,8 @@ class JobsCluster:
             return
         if metadata.uid in self._leaving:
             found = _leaving(found)
+        if found.status.phase in ENDED:
+            self._ended.add(metadata.uid)
         pods[metadata.name] = found
         is_noted = self._noting and known is not None and self._note_change(key, known, found)
         if is_noted or found.metadata.deletion_timestamp is not None or self._has_stages(key):
@@ -155,11 +159,12 @@ class JobsCluster:
 
     def delete_pod(self, gone: JobPod) -> None:
         metadata = gone.metadata
+        self._leaving.discard(metadata.uid)
+        self._ended.discard(metadata.uid)
         owner = owner_of(metadata)
         if owner is None:
             return
         key = job_key(metadata.namespace, owner.name)
-        self._leaving.discard(metadata.uid)
         pods = self._pods.get(owner.uid, {})
         known = pods.get(metadata.name)
         if known is not None and known.metadata.uid == metadata.uid:
@@ -192,6 +197,15 @@ class JobsCluster:
         if known is not None and known.metadata.uid == pod.metadata.uid:
             self._leaving.add(pod.metadata.uid)
             pods[name] = _leaving(known)
+
+    def is_late(self, job: Job, pod: JobPod) -> bool:
+        """Return whether the pod was created for an earlier version of the Job, and has not ended.
+
+        An action on the whole Job removes such pods. One that is left was created by a request that the API server
+        carried out after the action. A pod that such an action kept, because it had ended, is never late.
+        """
+        is_earlier = pod.version < job.status.version and pod.annotation(VERSION) == str(pod.version)
+        return is_earlier and pod.metadata.uid not in self._ended
 
     def _has_stages(self, key: str) -> bool:
         """Return whether pods of the Job may be created once others run."""

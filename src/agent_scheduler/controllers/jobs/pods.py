@@ -164,16 +164,6 @@ def correction(job: Job, task: TaskSpec, index: int, pod: JobPod) -> dict[str, A
     return {"metadata": {"uid": metadata.uid, **wanted}} if wanted else None
 
 
-def is_outdated(job: Job, pod: JobPod) -> bool:
-    """Return whether the pod was created for an earlier version of the Job and is pending.
-
-    An action on the whole Job removes such pods. One that is left was created by a request that the API server carried
-    out after the action. A pod that has begun is kept, as the Volcano controller keeps it.
-    """
-    version = pod.annotation(VERSION)
-    return version.isdecimal() and int(version) < job.status.version and pod.status.phase in ("", "Pending")
-
-
 def is_lost(job: Job, task: TaskSpec, pod: JobPod) -> bool:
     """Return whether a pod of this name was created for this Job, although its label or its owner is missing."""
     controller = next((each.uid for each in pod.metadata.owner_references or () if each.controller), "")
