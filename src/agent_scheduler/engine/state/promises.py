@@ -285,22 +285,26 @@ class Promises:
         It is also False if a pod or group outside of the line needs this room, since the next session may place it.
         """
         wanted = rest(ask.wanted, self._held(ask.members))
-        if self._is_lacking(ask.queue, wanted, is_free=True):
+        if self._are_lacking([(ask.queue, wanted)], is_free=True):
             return False
         headroom = self._usage.book.headroom(self.wanted)
         for queue, vector in self._usage.wanting.unreserved():
             headroom.count(queue, vector)
         return is_empty(wanted) or headroom.shortfall(ask.queue, wanted) is None
 
-    def _is_lacking(self, queue: str, room: Vector, *, is_free: bool) -> bool:
-        """Return whether a pod or group outside of the line needs this room of the queue.
+    def _are_lacking(self, rooms: Sequence[tuple[str, Vector]], *, is_free: bool) -> bool:
+        """Return whether a pod or group outside of the line needs these rooms of queues together.
 
-        It does if the room is all that it lacks. If the room `is_free`, it also does if it has room now, because others
-        have left the queue since a session refused it, and would not have it without this room.
+        It does if they are all that it lacks. If the rooms are free (`is_free`), it also does if it has room now,
+        because others have left the queue since a session refused it, and would not have it without these rooms.
         """
         book = self._usage.book
         for short, used in self._lacking:
-            if not short.missing or not book.reaches(queue, (short.queue,)):
+            room: Total = {}
+            for queue, vector in rooms:
+                if book.reaches(queue, (short.queue,)):
+                    add_to(room, vector)
+            if not short.missing or not room:
                 continue
             came_free = minus(used, book.used(short.queue))
             most = at_least(came_free, room) if is_free else plus(came_free, room)
@@ -396,11 +400,12 @@ class Promises:
         """Let as many of these groups yield, in their order, as are needed for another pod or group to have room."""
         usage = self._usage
         headroom = usage.book.headroom()
+        rooms: list[tuple[str, Vector]] = []
         for number, key in enumerate(keys, 1):
             promise = self._promises[key]
             headroom.give(promise.queue, promise.left())
-            is_lacking = self._is_lacking(promise.queue, promise.left(), is_free=False)
-            if is_lacking or usage.waiting.would_fit(headroom.copy()):
+            rooms.append((promise.queue, promise.left()))
+            if self._are_lacking(rooms, is_free=False) or usage.waiting.would_fit(headroom.copy()):
                 for given in keys[:number]:
                     self._gave_way_at[given] = now
                     self._kept_out.add(given)

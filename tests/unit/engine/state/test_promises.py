@@ -362,6 +362,17 @@ def test_a_group_that_lacks_members_gives_way_to_those_alone_who_then_have_room(
     assert world.let_in() == ["g"]
 
 
+@pytest.mark.parametrize("missing", [1500, 2500])
+def test_groups_that_lack_members_give_way_together_if_none_of_them_is_enough(missing: int) -> None:
+    world = Groups(queue("q", "2"))
+    world.made(group("g", cpu=1), group("h", cpu=1))
+    lacking = [ask(name, cpu=1)._replace(complete=False) for name in ("g", "h")]
+    world.ask(*lacking)
+    world.promises.set_lacking([Shortfall("q", {"cpu": missing})])
+    assert [world.promises.give_way(now, 30) for now in (0.0, 30.0)] == [False, missing == 1500]
+    assert [world.usage.book.used("q").get("cpu", 0)] == [0 if missing == 1500 else 2000]
+
+
 @pytest.mark.parametrize("missing", [1000, 1500, 2000])
 def test_a_group_that_comes_last_leaves_room_that_came_free_to_those_whom_a_session_refused(
     missing: int,
