@@ -23,7 +23,7 @@ from tests.support.examples import load_profile
 
 load_profile()
 
-#: #: The marker of tests that only `make verify` runs.
+#: The marker of tests that only `make verify` runs.
 WIDE = "wide"
 _ALL_WIDE = re.compile(rf"^pytestmark = .*pytest\.mark\.{WIDE}\b", re.MULTILINE)
 
@@ -48,7 +48,7 @@ _LOST = LostErrors()
 
 def pytest_configure() -> None:
     logging.getLogger("asyncio").addHandler(_LOST)
-    # # Processes that a shell starts in the background ignore SIGINT, and so would those that tests start and
+    # Processes that a shell starts in the background ignore SIGINT, and so would those that tests start and
     # interrupt.
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
@@ -89,7 +89,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_collection_finish() -> None:
-    # # Imported modules stay; to traverse them in every collection would take longer than many a test.
+    # Imported modules stay; to traverse them in every collection would take longer than many a test.
     gc.collect()
     gc.freeze()
 
@@ -107,7 +107,7 @@ def lost_errors_of_what_is_left() -> Iterator[None]:
     """Collect garbage after each file, because a task in a cycle reports its error only when it is collected."""
     yield
     gc.collect()
-    # # A scheduler that ran in this process has unfrozen all objects, and the recordings that were read stay, too.
+    # A scheduler that ran in this process has unfrozen all objects, and the recordings that were read stay, too.
     gc.freeze()
     _fail_for(_LOST.take())
 

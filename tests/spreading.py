@@ -18,14 +18,14 @@ import pytest
 
 from tests.support.needed import LACKING
 
-#: #: Files whose cases may each run in any process.
+#: Files whose cases may each run in any process.
 APART = (
     "tests/sim/test_seeds.py",
     "tests/sim/test_found.py",
     "tests/sim/test_judges.py",
     "tests/decisions/test_random.py",
 )
-#: #: Tests that wait for processes and sockets, in this order.
+#: Tests that wait for processes and sockets, in this order.
 WAITING = (
     "tests/e2e/test_image.py",
     "tests/e2e/test_faults.py",
@@ -33,7 +33,7 @@ WAITING = (
     "tests/e2e/",
     "tests/console/",
 )
-#: #: Tests that compute for long, in this order; the others follow, as they are collected.
+#: Tests that compute for long, in this order; the others follow, as they are collected.
 COMPUTING = ("tests/decisions/", "tests/sim/", "tests/features/", "tests/unit/engine/")
 
 
@@ -52,7 +52,7 @@ def order(tests: Iterable[str]) -> dict[str, float]:
     )
     places = {each: float(len(scopes)) for each in scopes}
     places |= {each: float(place) for place, each in enumerate(waiting)}
-    # # Both kinds are mixed in proportion to their numbers, so that neither is left for the end.
+    # Both kinds are mixed in proportion to their numbers, so that neither is left for the end.
     places |= {each: place * len(waiting) / len(computing) + 0.5 for place, each in enumerate(computing)}
     return places
 
@@ -75,7 +75,7 @@ def import_share(config: pytest.Config, is_left_out: Callable[[Path], bool]) -> 
         file for path in config.args for file in (root / path).rglob("test_*.py") if not is_left_out(file)
     )
     for file in files[int(worker["workerid"].removeprefix("gw")) :: worker["workercount"]]:
-        # # A file that cannot be imported is an error of the collection that follows.
+        # A file that cannot be imported is an error of the collection that follows.
         with suppress(Exception, *LACKING):
             _import(file)
 
@@ -98,6 +98,6 @@ def scheduler(config: pytest.Config, log: Any) -> Any:
         def _split_scope(self, nodeid: str) -> str:
             return scope(nodeid)
 
-    # # Without this it would begin with the files that have the most tests, which are the quick ones.
+    # Without this it would begin with the files that have the most tests, which are the quick ones.
     config.option.loadscopereorder = False
     return Scheduling(config, log)

@@ -76,7 +76,7 @@ def test_events_double_the_cases_and_are_named() -> None:
         "500 nodes, events on", "500 nodes, events off", "5,000 nodes, events on", "5,000 nodes, events off",
     ]  # fmt: skip
     assert [case.tuning.events for case in chosen] == [True, False, True, False]
-    # # Cases that already set it are not doubled again.
+    # Cases that already set it are not doubled again.
     assert len(cases(find("basic", options), options)) == 4
 
 

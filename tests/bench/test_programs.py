@@ -95,7 +95,7 @@ def test_what_fails_is_kept_with_its_last_words(tmp_path: Path, capsys: pytest.C
     assert not part.ok
     assert part.code == 1
     assert "No module named bench.no_such" in part.text
-    # # The user sees it at once.
+    # The user sees it at once.
     assert "No module named bench.no_such" in capsys.readouterr().err
 
 
@@ -105,7 +105,7 @@ class StoppedError(BaseException):
 
 def test_runs_that_were_over_are_kept_when_it_is_interrupted(tmp_path: Path) -> None:
     write_runs(tmp_path / "made", [Run(scenario="s", case="c", number=1)])
-    # # The program keeps a run, reports it, and then waits to be ended.
+    # The program keeps a run, reports it, and then waits to be ended.
     told = (
         "import shutil, sys, time; "
         f"shutil.copy({str(tmp_path / 'made')!r}, sys.argv[-1]); "

@@ -19,7 +19,7 @@ from tests.decisions.podparts import HOST, ZONE
 MOST_NODES, MOST_PODS = 12, 25
 
 SUBJECTS = ("room", "ports", "nodes", "taints", "pods", "spread", "images", "priority")
-#: #: Subjects of one case. The first is the simplest.
+#: Subjects of one case. The first is the simplest.
 ABOUT = (
     *((subject,) for subject in SUBJECTS),
     ("room", "priority"),
@@ -53,7 +53,7 @@ def cluster(draw: Draw) -> Drawn:
 
 def drawn_about(about: frozenset[str], choices: Choices, draw: Draw) -> Drawn:
     """Return a case about some subjects; `choices` are for the cluster as a whole."""
-    # # Few nodes are more frequent than many.
+    # Few nodes are more frequent than many.
     count = 1 + choices.below(7 if choices.below(2) else MOST_NODES)
     most = choices.pick((0, 2, 4, 6, 8, 10, 12, MOST_PODS))
     if "priority" in about or "spread" in about:  # which take a crowd
@@ -103,7 +103,7 @@ def node(choices: Choices, called: str, about: frozenset[str]) -> dict[str, Any]
     spec: dict[str, Any] = {}
     if "taints" in about:
         taints = [choices.pick(TAINTS) for _ in range(choices.pick((0, 0, 1, 1, 2, 3)))]
-        # # The API server demands one taint for each key and effect.
+        # The API server demands one taint for each key and effect.
         spec["taints"] = list({(taint["key"], taint["effect"]): taint for taint in taints}.values())
     if choices.once_in(6 if "taints" in about else 20):
         spec["unschedulable"] = True

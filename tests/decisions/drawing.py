@@ -13,7 +13,7 @@ from typing import TypeVar
 T = TypeVar("T")
 
 
-#: #: A function that returns this number of random bytes.
+#: A function that returns this number of random bytes.
 Draw = Callable[[int], bytes]
 _AT_ONCE = 32
 

@@ -36,9 +36,9 @@ class EngineDecision:
     plugins: frozenset[str] = frozenset()
     scores: dict[str, dict[str, int]] = field(default_factory=dict)
     final: dict[str, int] = field(default_factory=dict)
-    #: #: The cached order of nodes: `final` up to a constant that all nodes share.
+    #: The cached order of nodes: `final` up to a constant that all nodes share.
     ranked: dict[str, int] = field(default_factory=dict)
-    #: #: Nodes in the order in which the engine would try them.
+    #: Nodes in the order in which the engine would try them.
     candidates: tuple[str, ...] = ()
 
     @property

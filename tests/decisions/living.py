@@ -13,7 +13,7 @@ from tests.decisions.engine import Engine
 from tests.decisions.plain import Obj, World
 from tests.decisions.plain.world import name
 
-#: #: Labels that a namespace may get.
+#: Labels that a namespace may get.
 _TEAMS: tuple[dict[str, str], ...] = ({"team": "x"}, {"team": "y"}, {})
 
 

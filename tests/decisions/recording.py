@@ -21,9 +21,9 @@ class Storage:
     classes: tuple[Obj, ...] = ()
     claims: tuple[Obj, ...] = ()
     volumes: tuple[Obj, ...] = ()
-    #: #: Claim -> its volume.
+    #: Claim -> its volume.
     bound: dict[str, str] = field(default_factory=dict)
-    #: #: Claims for which a volume was to be created.
+    #: Claims for which a volume was to be created.
     provisioning: frozenset[str] = frozenset()
 
     def __bool__(self) -> bool:

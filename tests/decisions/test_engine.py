@@ -12,7 +12,7 @@ from tests.decisions.recording import Case, PreemptionCase
 from tests.decisions.scene import explains, in_order_of_arrival, scenes
 from tests.decisions.storing import Given, catalogue, given
 
-#: #: `make test` decides one of this number of cases, `make verify` all.
+#: `make test` decides one of this number of cases, `make verify` all.
 steps = pytest.mark.parametrize("step", [3, pytest.param(1, marks=pytest.mark.wide)])
 
 

@@ -21,7 +21,7 @@ from tests.decisions.plain import Obj, World
 from tests.support.examples import examples, in_time
 
 STEPS = 16
-#: #: Subjects for which an engine caches most.
+#: Subjects for which an engine caches most.
 KEPT = [about for about in ABOUT if {"pods", "images"} & set(about)]
 
 

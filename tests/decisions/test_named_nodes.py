@@ -48,7 +48,7 @@ WORLD = World((node("n0"), node("n1", pods="0"), node("n2", taints=TAINTS)), ())
             naming([("In", "n0")], label="missing"),
             refusal("1 node(s) didn't match Pod's node affinity/selector", f"2 {NOT_NAMED}"),
         ),
-        # # A term without node names leaves all nodes to the filters.
+        # A term without node names leaves all nodes to the filters.
         (
             naming([("In", "n2")], [("NotIn", "n0")]),
             refusal(

@@ -26,7 +26,7 @@ from .processes import Cluster, Scheduler
 VARIABLE = "AGENT_SCHEDULER_E2E_KUBECONFIG"
 _numbers = itertools.count(1)
 
-#: #: Budgets so large that no test waits for one that it does not test.
+#: Budgets so large that no test waits for one that it does not test.
 BUDGETS: dict[str, Any] = {"events": {"qps": 5000}, "statusWrites": {"qps": 5000}}
 
 
@@ -48,7 +48,7 @@ def e2e_kubeconfig(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         assert file.exists(), f"{VARIABLE}: there is no file {file}"
         yield file
         return
-    # # Two nodes of no test, which tests must neither use nor depend on.
+    # Two nodes of no test, which tests must neither use nor depend on.
     flags = ["--nodes", "2", "--no-kubelets", "--tls", "--authorization-mode", "RBAC"]
     cluster = Cluster(tmp_path_factory.mktemp("cluster"), *flags)
     try:
@@ -87,14 +87,14 @@ async def prepare(plane: ControlPlane) -> None:
     """Create the run's namespace, and in an embedded cluster the rights of the components under test."""
     body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": plane.namespace}}
     await plane.add("/api/v1/namespaces", body)
-    # # A controller creates it, if there is one. Admission refuses pods without it.
+    # A controller creates it, if there is one. Admission refuses pods without it.
     account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default"}}
     await plane.ask("POST", f"/api/v1/namespaces/{plane.namespace}/serviceaccounts", account, also=(409,))
     if not plane.run.embedded:
         return
     installation = Installation(plane.transport, plane.run.kubeconfig, plane.run.kubeconfig.parent)
     await installation.apply("default")
-    # # The components under test have other names than those of the manifests, and so other leases.
+    # The components under test have other names than those of the manifests, and so other leases.
     await installation.allow_leases("agent-scheduler", plane.namespace)
     await installation.kubeconfig_of("agent-scheduler", "agent-scheduler")
 
@@ -110,7 +110,7 @@ async def _remove_namespace(plane: ControlPlane) -> None:
     await plane.ask("DELETE", path)
     answer = await plane.call("GET", path)
     if answer.status == 200:
-        # # Without a namespace controller no other component removes the finalizer. With one, this removes it early,
+        # Without a namespace controller no other component removes the finalizer. With one, this removes it early,
         # when nothing of the run is left in the namespace.
         namespace = await plane.ask("GET", path, also=(404,))
         if namespace["kind"] == "Namespace":

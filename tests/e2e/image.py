@@ -20,16 +20,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from string import Template
 
-#: #: Programs of the base that steps use or that a user of the image may look for.
+#: Programs of the base that steps use or that a user of the image may look for.
 _PROGRAMS = ("sh", "env", "cat", "ls", "rm", "mkdir", "cp", "true")
-#: #: Libraries that every slim image has and wheels are built against: those of C and of C++.
+#: Libraries that every slim image has and wheels are built against: those of C and of C++.
 _LIBRARIES = (
     *("libstdc++.so.6", "libgcc_s.so.1", "libnss_dns.so.2", "libnss_files.so.2", "libresolv.so.2"),
     *("libpthread.so.0", "libdl.so.2", "librt.so.1", "libutil.so.1", "libm.so.6"),
 )
-#: #: Parts of the standard library that no slim image has.
+#: Parts of the standard library that no slim image has.
 _LEFT_OUT = "test tests idle_test idlelib tkinter __pycache__ site-packages dist-packages config-3*".split()  # noqa: SIM905
-#: #: Environment of the base, as in its own Dockerfile.
+#: Environment of the base, as in its own Dockerfile.
 _ENVIRONMENT = {"PATH": "/usr/local/bin:/usr/local/sbin:/usr/sbin:/usr/bin:/sbin:/bin", "LANG": "C.UTF-8"}
 
 #: $1: the root; $2: ro or rw; $3: user; $4: its folder; then the command.
@@ -68,7 +68,7 @@ class Image:
         """Start `arguments` as PID 1 of a container."""
         enter = [_program("unshare"), "--mount", "--pid", "--fork", "--kill-child", "/bin/sh", "-ec", _ENTER]
         settings = {**(environment or {}), **self.environment}
-        # # The programs of the host enter the container and those of the image run in it; each needs its own PATH.
+        # The programs of the host enter the container and those of the image run in it; each needs its own PATH.
         variables = {**settings, "PATH": os.defpath + ":/usr/sbin:/sbin", "IMAGE_PATH": settings["PATH"]}
         line = [*enter, "sh", str(self.root), "ro" if read_only else "rw", self.user, self.folder, *arguments]
         return subprocess.Popen(line, env=variables, text=True, stdin=subprocess.DEVNULL, **popen)
@@ -202,7 +202,7 @@ def _make_base(root: Path) -> Image:
             link.symlink_to(program)
     base = Image(root)
     base.run(["python", "-m", "ensurepip"], read_only=False)
-    if sys.version_info < (3, 12):  # # pip alone from this version on
+    if sys.version_info < (3, 12):  # pip alone from this version on
         base.run(["python", "-m", "pip", "uninstall", "--yes", "setuptools"], read_only=False)
     for compiled in [*place.rglob("__pycache__")]:
         shutil.rmtree(compiled)

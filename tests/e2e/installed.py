@@ -142,7 +142,7 @@ class Installation(Client):
             cluster["certificate-authority-data"] = base64.b64encode(data).decode()
         return found
 
-    # # ---- the work of a kubelet
+    # ---- the work of a kubelet
 
     async def start(self, deployment: str, name: str, *flags: str) -> Served:
         """Start a pod of the Deployment as a process; `flags` are added behind those of its container.
@@ -187,7 +187,7 @@ class Installation(Client):
                     assert item["fieldRef"]["fieldPath"] == "metadata.namespace"
                     files[item["path"]] = namespace
             elif source["configMap"]["name"] == "kube-root-ca.crt":
-                # # A controller creates it in every namespace.
+                # A controller creates it in every namespace.
                 authority = self._cluster()["cluster"].get("certificate-authority-data", "")
                 files["ca.crt"] = base64.b64decode(authority).decode()
             else:

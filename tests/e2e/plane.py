@@ -21,9 +21,9 @@ from tests.support import objects
 from tests.support.client import STRATEGIC, Client
 from tests.support.picture import Object, Picture
 
-#: #: Label of all objects that a test creates; its value is the test's id.
+#: Label of all objects that a test creates; its value is the test's id.
 OF = "e2e.agent-scheduler/of"
-#: #: kube-scheduler's messages.
+#: kube-scheduler's messages.
 AFFINITY = "node(s) didn't match Pod's node affinity/selector"
 CORDONED = "node(s) were unschedulable"
 TAINTED = "node(s) had untolerated taint(s)"
@@ -38,11 +38,11 @@ _NO_KUBELET = [
 class Run:
     """One run of the suite against one control plane."""
 
-    #: #: A file with an administrator's rights.
+    #: A file with an administrator's rights.
     kubeconfig: Path
     embedded: bool
     id: str
-    #: #: The file of the schedulers under test, with exactly the rights that the manifests give the scheduler; on a
+    #: The file of the schedulers under test, with exactly the rights that the manifests give the scheduler; on a
     #: cluster that is not embedded, the administrator's.
     schedulers: Path
 
@@ -79,7 +79,7 @@ class ControlPlane(Client):
         self.run = run
         self.test = test
         self.namespace = run.namespace
-        #: #: The scheduler of pods that name no other.
+        #: The scheduler of pods that name no other.
         self.scheduler_name = run.scheduler_name
         self.pods = Picture(
             transport, f"/api/v1/namespaces/{run.namespace}/pods", {"labelSelector": f"{OF}={test}"}
@@ -129,7 +129,7 @@ class ControlPlane(Client):
         node = await self.ask("POST", "/api/v1/nodes", body)
         if (node.get("status") or {}).get("allocatable") != amounts:
             await self.change_node_status(name, status)
-        # # Admission taints cordoned nodes and nodes that no kubelet has reported as ready.
+        # Admission taints cordoned nodes and nodes that no kubelet has reported as ready.
         if (node["spec"].get("taints") or []) != wanted:
             await self.change_node(name, {"spec": {"taints": wanted or None}})
 
@@ -179,7 +179,7 @@ class ControlPlane(Client):
                 tasks.create_task(self.add_pod(name, **pod))
 
     async def delete_pod(self, name: str) -> None:
-        # # The deletion of a bound pod otherwise waits for a kubelet.
+        # The deletion of a bound pod otherwise waits for a kubelet.
         await self.ask("DELETE", self.pod_path(name), {"gracePeriodSeconds": 0, **_DELETE_OPTIONS})
 
     def placed(self) -> dict[str, str]:
@@ -275,7 +275,7 @@ class ControlPlane(Client):
         events = await self.events.until(lambda: self.told(name, reason), f"a {reason} event of {name}")
         return events[-1]
 
-    # # ---- end of the test
+    # ---- end of the test
 
     async def clean_up(self) -> None:
         """Delete all objects of this test: pods before their nodes."""

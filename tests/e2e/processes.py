@@ -226,7 +226,7 @@ class Scheduler(Served):
         """`config` has settings of a configuration file; apiVersion and kind are added."""
         arguments = ["run", "--kubeconfig", str(kubeconfig), *flags]
         if not any("leader-elect" in flag for flag in flags) and "leaderElection" not in (config or {}):
-            # # The next test would wait for the lease of a process that was killed.
+            # The next test would wait for the lease of a process that was killed.
             arguments.append("--leader-elect=false")
         if config is not None:
             file = folder / f"{name}.yaml"

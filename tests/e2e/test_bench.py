@@ -23,7 +23,7 @@ from .processes import Scheduler
 
 SCENARIOS = (sys.executable, "-m", "bench.scenarios")
 RATES = ("rates", "--case", "100/s", "--scheduler-name", "nobody")
-#: #: Objects that benchmarks create besides pods, which are in their namespaces.
+#: Objects that benchmarks create besides pods, which are in their namespaces.
 MADE = (
     "/api/v1/nodes",
     "/api/v1/namespaces",
@@ -41,7 +41,7 @@ def start(*arguments: str | Path) -> subprocess.Popen[str]:
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        # # A process of a shell's background has SIGINT ignored, and so would this child.
+        # A process of a shell's background has SIGINT ignored, and so would this child.
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509 - no lock is taken
     )
 

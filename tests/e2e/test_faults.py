@@ -24,7 +24,7 @@ from .test_installed import embedded_alone
 pytestmark = embedded_alone
 
 Rule = dict[str, Any]
-#: #: Pods that cannot be bound are retried soon, so that the tests do not wait for backoffs.
+#: Pods that cannot be bound are retried soon, so that the tests do not wait for backoffs.
 _SOON = {"podInitialBackoffSeconds": 0.05, "podMaxBackoffSeconds": 1, "workerCount": 4}
 
 
@@ -35,7 +35,7 @@ class Faulty:
         self.cluster = cluster
         self.plane = plane
         self.scheduler = scheduler
-        #: #: How often each fault was fired, at the end.
+        #: How often each fault was fired, at the end.
         self.fired: dict[str, int] = {}
 
     async def check_and_stop(self) -> None:
@@ -94,7 +94,7 @@ async def live(plane: ControlPlane) -> None:
     first = [f"a{number}" for number in range(12)]
     await plane.add_pods(first, cpu="500m")
     await plane.bound(*first)
-    # # All nodes are full: later pods wait for deletions and for a node.
+    # All nodes are full: later pods wait for deletions and for a node.
     second = [f"b{number}" for number in range(6)]
     await plane.add_pods(second, cpu="500m")
     await plane.add_pod("hopeless", cpu="99")
@@ -103,17 +103,17 @@ async def live(plane: ControlPlane) -> None:
     await plane.pods.until(lambda: len(plane.placed()) >= 12, "the room of the deleted pods taken")
     await plane.add_node("late", cpu="2")
     await plane.bound(*first[3:], *second)
-    # # A pod that is created again under its name is another pod.
+    # A pod that is created again under its name is another pod.
     await plane.delete_pod("a5")
     await plane.add_pod("a5", cpu="500m")
     await plane.bound("a5")
-    # # No change could help this pod, so its message may date from its first attempt. A new pod is tried on all nodes.
+    # No change could help this pod, so its message may date from its first attempt. A new pod is tried on all nodes.
     await plane.refused("hopeless")
     await plane.add_pod("hopeless-too", cpu="99")
     await plane.refused("hopeless-too", message=await plane.fit_error({"Insufficient cpu": 4}))
 
 
-#: #: Plans by subject.
+#: Plans by subject.
 WATCHES: dict[str, list[Rule]] = {
     "that end at any byte, are too old, or are refused": [
         watches("pods", {"close": {"bytes": 1, "spread": 6000}}, first=3),
@@ -173,7 +173,7 @@ def test_every_fault_of_watches_is_in_a_plan() -> None:
     assert used >= set(KINDS[KINDS.index("stale") :])
 
 
-#: #: Answers to a bind, with and without carrying it out.
+#: Answers to a bind, with and without carrying it out.
 REFUSALS: list[Rule] = [
     *({"conflict": {"of": of}} for of in ("assigned", "uid", "deleting", "gated", "modified")),
     *({"error": {"status": status}} for status in (403, 404, 422, 500, 503)),
@@ -196,7 +196,7 @@ UNKNOWN: list[Rule] = [
 )
 @pytest.mark.promise("S1", "S2", "L1")
 async def test_binds(faults: list[Rule], tmp_path: Path) -> None:
-    # # One after the other, so that each fault occurs twice, whether in a first attempt or in a later one.
+    # One after the other, so that each fault occurs twice, whether in a first attempt or in a later one.
     async with faulty(tmp_path, *(binds(fault, first=2) for fault in faults)) as it:
         await live(it.plane)
         told = [
@@ -217,7 +217,7 @@ async def test_binds_that_are_never_answered_keep_their_room_until_it_is_known(t
         await plane.add_node("n", cpu="2")
         names = [f"p{number}" for number in range(4)]
         await plane.add_pods(names, cpu="500m")
-        # # The other pods do not wait for those without an answer, whose room is not given away.
+        # The other pods do not wait for those without an answer, whose room is not given away.
         await plane.pods.until(lambda: len(plane.placed()) >= 2, "the binds that are answered")
         await plane.add_pod("one-more", cpu="500m")
         await plane.refused("one-more", message=await plane.fit_error({"Insufficient cpu": 1}))

@@ -42,14 +42,14 @@ spec: {schedulerName: agent-scheduler, containers: [{name: c, image: nginx}]}
 """
 DOWNLOAD = (sys.executable, "-m", "pip", "download", "--quiet", "--require-hashes", "--only-binary", ":all:")
 BILL = "/usr/share/doc/agent-scheduler/agent-scheduler.cdx.json"
-#: #: Byte code starts with a magic number and flags: 1 means that a hash follows that is never compared.
+#: Byte code starts with a magic number and flags: 1 means that a hash follows that is never compared.
 UNCHECKED = importlib.util.MAGIC_NUMBER + (1).to_bytes(4, "little")
 
 
 @pytest.fixture(scope="module")
 def built() -> Iterator[tuple[Image, Image]]:
     """Build the base and the image."""
-    # # Half a gigabyte of small files, which pytest would keep for three runs.
+    # Half a gigabyte of small files, which pytest would keep for three runs.
     with TemporaryDirectory(dir=_in_memory()) as name:
         folder = Path(name)
         skip_where(cannot_enter(folder))
@@ -185,7 +185,7 @@ def test_what_it_starts_schedules_a_pod_and_ends_when_it_is_told(image: Image, t
     with EmbeddedCluster(nodes=1) as cluster, log.open("w") as output:
         shutil.copy2(cluster.kubeconfig, access)
         access.chmod(0o644)
-        # # Another port than the default, on which other programs of this machine may listen.
+        # Another port than the default, on which other programs of this machine may listen.
         process = image.start(
             [*image.entrypoint, *image.command, "--port", str(free_port())],
             environment={"KUBECONFIG": "/access"},

@@ -41,7 +41,7 @@ CLAIMS = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims"
 VOLUME_CLAIMS = "/api/v1/namespaces/default/persistentvolumeclaims"
 GROUPS = "/apis/scheduling.volcano.sh/v1beta1/namespaces/default/podgroups"
 
-#: #: Volcano's own file, as released, with the plugin that reads more than the others.
+#: Volcano's own file, as released, with the plugin that reads more than the others.
 SESSIONS = """
 actions: "enqueue, allocate, backfill"
 tiers:
@@ -60,10 +60,10 @@ FAULTS: list[Object] = [
     *(lost(each) for each in ("persistentvolumes", "persistentvolumeclaims", "resourceclaims", "podgroups")),
     *(lost(each) for each in ("resourceclaims/status", "nodeshards/status")),
     lost("pods/binding", "create"),
-    # # Behind the requests of the test: the status of a queue, and a claim for an extended resource.
+    # Behind the requests of the test: the status of a queue, and a claim for an extended resource.
     lost("queues/status", after=1),
     lost("resourceclaims", "create", after=1),
-    # # The nomination's write, and that of the pod's allocation from its claim.
+    # The nomination's write, and that of the pod's allocation from its claim.
     lost("pods/status", count=2, name="extended"),
     {**lost("pods/binding", "create", name="refused"), "fault": {"error": {"status": 422}}},
 ]
@@ -140,7 +140,7 @@ def compared(installed: Installation, account: str) -> tuple[list[str], list[str
     """Return the requests without a right, and the rights without a request."""
     asked = {right for right, _ in installed.asked(account, NAMESPACE)}
     granted = installed.granted(account)
-    # # Discovery and reviews of oneself are for every authenticated user.
+    # Discovery and reviews of oneself are for every authenticated user.
     missing = {right for right in asked - granted if not right.resource.startswith("/api")}
     return sorted(map(str, missing)), sorted(map(str, granted - asked))
 
@@ -184,7 +184,7 @@ async def all_is_used(installed: Installation, account: str, *processes: Served)
     for process in processes:
         status, text = await asyncio.to_thread(process.get, "/metrics", token=token)
         assert status == 200, text
-    # # Events and statuses are written later than the changes that they report.
+    # Events and statuses are written later than the changes that they report.
     with contextlib.suppress(AssertionError):
         await until(lambda: compared(installed, account)[1] == [], seconds=60)
     assert installed.refusals(account, NAMESPACE) == []
@@ -192,7 +192,7 @@ async def all_is_used(installed: Installation, account: str, *processes: Served)
     assert not [process.name for process in processes if "Traceback" in process.said()]
 
 
-# # ---- what a scheduler must do once for each of its rights
+# ---- what a scheduler must do once for each of its rights
 
 
 async def _a_shard(installed: Installation) -> None:
@@ -286,7 +286,7 @@ async def _refusal_repeated(installed: Installation) -> None:
     for label in ("yes", None, "yes", None, "yes"):
         await installed.merge(f"/api/v1/nodes/{node}", {"metadata": {"labels": {"large": label}}})
         if label:
-            # # After an attempt on a node that matches; the end of a match wakes no pod.
+            # After an attempt on a node that matches; the end of a match wakes no pod.
             await installed.seen(f"{PODS}/large", refused)
 
 
@@ -317,7 +317,7 @@ SCHEDULERS_WORK = (
 )
 
 
-# # ---- what the controllers must do
+# ---- what the controllers must do
 
 
 @embedded_alone

@@ -359,7 +359,7 @@ def test_a_custom_resource_lives_like_any_other(kubectl: Kubectl) -> None:
     assert "could not find the requested resource" in kubectl.refused("get", "widgets.v1.example.com")
 
 
-# # ---- rights
+# ---- rights
 
 
 @pytest.fixture
@@ -405,7 +405,7 @@ def test_kubectl_acts_as_somebody_else_who_may(admin: Kubectl) -> None:
     assert "cannot impersonate" in admin.refused("get", "pods", "--token=ann-token", "--as=bob")
 
 
-# # ---- columns of queues and groups, the same as with Volcano's own kinds
+# ---- columns of queues and groups, the same as with Volcano's own kinds
 
 
 @pytest.fixture(scope="module")

@@ -15,13 +15,13 @@ from .conftest import Start
 from .plane import ControlPlane
 from .processes import Scheduler
 
-#: #: Seconds of a lease, and those in which its leader must renew it. A leader that cannot renew it ends, as it should:
+#: Seconds of a lease, and those in which its leader must renew it. A leader that cannot renew it ends, as it should:
 #: on a machine that is twenty times as slow, 4 s were not enough for one renewal.
 DURATION, DEADLINE = 15, 12
 
 
 BINDS = "agent_scheduler_bind_outcomes_total"
-#: #: Binds, conditions and events that a scheduler has sent.
+#: Binds, conditions and events that a scheduler has sent.
 WRITES = (BINDS, "agent_scheduler_status_writes_total", "agent_scheduler_events_total")
 FLAGS = (
     *("--leader-elect", "--leader-elect-lease-duration", f"{DURATION}s", "--leader-elect-renew-deadline"),
@@ -95,13 +95,13 @@ async def followed(plane: ControlPlane, lease: Lease, replicas: list[Scheduler])
     assert await first.terminate() == 0
     follower = await lease.followed(2)
     assert await bind_one("two") == follower
-    # # The leader released the lease: between both it had no holder.
+    # The leader released the lease: between both it had no holder.
     assert lease.holders() == [leader, "", follower]
 
     second, third = await ordered(others)
     second.send(signal.SIGSTOP)
     try:
-        # # Created while there is no leader; the standby has seen the pods before it leads.
+        # Created while there is no leader; the standby has seen the pods before it leads.
         names = [f"p{number}" for number in range(20)]
         await plane.add_pods(names)
         last_one = await lease.followed(3)
@@ -112,7 +112,7 @@ async def followed(plane: ControlPlane, lease: Lease, replicas: list[Scheduler])
         assert took["leaseTransitions"] == last["leaseTransitions"] + 1
     finally:
         second.send(signal.SIGCONT)
-    # # It writes nothing more and ends, so that a supervisor starts it again without its outdated state.
+    # It writes nothing more and ends, so that a supervisor starts it again without its outdated state.
     assert await second.ended() == 1
     assert second.records("lease lost") or second.records("leadership overrun")
     assert "Traceback" not in second.said()

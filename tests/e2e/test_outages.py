@@ -54,7 +54,7 @@ async def test_what_happened_during_an_outage_is_made_up_for(
 ) -> None:
     through = tmp_path / "kubeconfig"
     async with relayed(plane.run.schedulers, through) as relay:
-        # # The API server is not reachable when the scheduler starts.
+        # The API server is not reachable when the scheduler starts.
         relay.refuse()
         scheduler = start(kubeconfig=through)
         await failing(scheduler, 4)
@@ -93,7 +93,7 @@ async def test_binds_whose_answers_are_lost_are_found_out_about_and_not_repeated
         )
         await scheduler.ready()
         await plane.add_node("n", cpu="4")
-        # # The burst opens connections that the binds after it reuse: no answers, no new connections.
+        # The burst opens connections that the binds after it reuse: no answers, no new connections.
         warm = [f"warm{number}" for number in range(20)]
         await plane.add_pods(warm, cpu="200m")
         await plane.bound(*warm)
@@ -102,7 +102,7 @@ async def test_binds_whose_answers_are_lost_are_found_out_about_and_not_repeated
         for name in names:
             await plane.refused(name)
         await plane.add_node("late", cpu="8")
-        # # The binds after the hold are carried out, and none of their answers arrives.
+        # The binds after the hold are carried out, and none of their answers arrives.
         await plane.pods.until(lambda: len(plane.placed()) > 20, "one more pod on its node")
         relay.hold_answers()
         before = len(plane.placed())
@@ -118,6 +118,6 @@ async def test_binds_whose_answers_are_lost_are_found_out_about_and_not_repeated
         for name in names:
             await plane.event(name, "Scheduled")
             assert len(plane.told(name, "Scheduled")) == 1
-        # # The scheduler's state is complete again: no room is left.
+        # The scheduler's state is complete again: no room is left.
         await plane.add_pod("one-more", cpu="200m")
         await plane.refused("one-more", message=await plane.fit_error({"Insufficient cpu": 2}))

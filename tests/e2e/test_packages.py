@@ -18,7 +18,7 @@ from tests.support.places import APIMACHINERY, BENCH, EMBEDDED, ROOT
 
 pytestmark = [pytest.mark.wide, pytest.mark.timeout(900)]
 
-#: #: Tests that use the distribution as a whole: the command, the class, the examples of README.md, and kopf.
+#: Tests that use the distribution as a whole: the command, the class, the examples of README.md, and kopf.
 TESTS = ("tests/embedded/assembly", "tests/embedded/clients")
 
 

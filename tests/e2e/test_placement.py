@@ -34,7 +34,7 @@ async def test_each_profile_places_its_own_pods_by_its_own_scores(plane: Control
     for name in ("a", "b", "c"):
         await plane.add_node(name, labels={"e2e/for": "packing"})
         await plane.add_node(f"{name}{name}", labels={"e2e/for": "spreading"})
-    # # One after the other, so that each decision includes the pods before it.
+    # One after the other, so that each decision includes the pods before it.
     for number in range(3):
         await plane.add_pod(f"pack-{number}", cpu="1", select={"e2e/for": "packing"})
         await plane.bound(f"pack-{number}")

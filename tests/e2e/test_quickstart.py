@@ -28,11 +28,11 @@ from tests.support.needed import kubectl
 from tests.support.places import ROOT
 
 PAGE = ROOT / "docs" / "quickstart.md"
-#: #: The title of the part with an installation.
+#: The title of the part with an installation.
 TITLE = "## On a cluster of yours"
-#: #: Commands that are not run: one builds an image, another needs another program.
+#: Commands that are not run: one builds an image, another needs another program.
 NOT_HERE = ("docker build", "helm install")
-#: #: Objects that other pages require: Volcano's shard, and the namespaces of the cluster's operators.
+#: Objects that other pages require: Volcano's shard, and the namespaces of the cluster's operators.
 THERE = """
 {apiVersion: shard.volcano.sh/v1alpha1, kind: NodeShard, metadata: {name: volcano}, spec: {nodesDesired: []}}
 ---
@@ -135,7 +135,7 @@ async def test_an_installation_does_the_same_and_can_be_removed(tmp_path: Path) 
     words = ("pod.yaml", "gang.yaml", "kubectl run")
     before = [each for each in typed(installed=False) if any(word in each[0].text for word in words)]
     assert len(before) == len(words)
-    # # No process can be called here: the page names another command for it.
+    # No process can be called here: the page names another command for it.
     same = [
         (Block(block.page, block.line, "sh", re.sub(r"agent-scheduler explain.*", "", block.text)), shown)
         for block, shown in before

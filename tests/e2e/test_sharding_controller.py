@@ -15,7 +15,7 @@ from tests.support.sharded import ShardedCluster
 from .processes import Served, cluster
 from .test_installed import embedded_alone
 
-#: #: Two shards by CPU, of any size: below 60 %, and from 70 % on. The lease is in the namespace default.
+#: Two shards by CPU, of any size: below 60 %, and from 70 % on. The lease is in the namespace default.
 COMMAND = (
     *("controllers", "--enable", "sharding", "--shard-sync-period", "1s"),
     *("--scheduler-configs", "low:volcano:0.0:0.6:false:0:0,high:agent:0.7:1.0:false:0:0"),

@@ -54,7 +54,7 @@ class Shards:
             for node in set().union(*used.values()):
                 owners = [each for each, nodes in used.items() if node in nodes]
                 twice[node] = twice.get(node, 0) + 1 if len(owners) > 1 else 0
-                # # A claim beside another one is withdrawn by the next write of either scheduler.
+                # A claim beside another one is withdrawn by the next write of either scheduler.
                 assert twice[node] <= 2, (node, owners)
 
 

@@ -11,12 +11,12 @@ import pytest
 from .conftest import Start
 from .plane import ControlPlane
 
-#: #: Modules that take long to import, of this project and of others.
+#: Modules that take long to import, of this project and of others.
 HEAVY = """
     numpy kubernetes_asyncio aiohttp uvloop msgspec structlog yaml prometheus_client rich asyncio importlib.metadata
     cel_expr_python agent_scheduler.engine agent_scheduler.kube
 """
-#: #: Those of them that a scheduler does not need unless they are configured.
+#: Those of them that a scheduler does not need unless they are configured.
 OF_OTHERS = """
     kubernetes_asyncio agent_scheduler.kube.exec_plugin agent_scheduler.shards.coordinator embedded_kubernetes
     bench.harness bench.demo agent_scheduler.cli.explain agent_scheduler.cli.check

@@ -10,7 +10,7 @@ from .conftest import Start
 from .plane import ControlPlane
 
 PODS = 60
-#: #: Binds take some time, so that there are always some under way.
+#: Binds take some time, so that there are always some under way.
 SLOWLY = {"clientConnection": {"qps": 40, "burst": 1}, "bindConcurrency": 8, "workerCount": 4}
 
 
@@ -36,7 +36,7 @@ async def test_a_signal_lets_binds_under_way_end_and_exits_0(
     assert stopping["binds_in_flight"] > 0
     assert scheduler.records("stopped")
     assert not scheduler.records("grace period is over")
-    # # Binds that were begun are completed and reported; other pods stay as they are.
+    # Binds that were begun are completed and reported; other pods stay as they are.
     pods = await plane.items(f"/api/v1/namespaces/{plane.namespace}/pods?labelSelector={plane.selector}")
     bound = [plane.short(pod["metadata"]["name"]) for pod in pods if pod["spec"].get("nodeName")]
     assert 10 <= len(bound) < PODS
@@ -56,7 +56,7 @@ async def test_the_next_scheduler_goes_on_where_a_killed_one_ended(plane: Contro
     assert placed.keys() == set(names)
     await plane.refused("hopeless", message=await plane.fit_error({"Insufficient cpu": 3}))
     plane.assert_never_moved()
-    # # The second scheduler bound the remaining pods, and tried none that was bound.
+    # The second scheduler bound the remaining pods, and tried none that was bound.
     done = second.metric("agent_scheduler_bind_outcomes_total", outcome="bound")
     assert done == second.metric("agent_scheduler_bind_outcomes_total") <= PODS - 10
     for name in names:

@@ -26,7 +26,7 @@ RBAC = "/apis/rbac.authorization.k8s.io/v1"
 ADMISSION = "/apis/admissionregistration.k8s.io/v1"
 KUBE_SYSTEM = "/api/v1/namespaces/kube-system"
 
-#: #: Requests that an attacker would send with a stolen token. No component may send any of them, whatever the body.
+#: Requests that an attacker would send with a stolen token. No component may send any of them, whatever the body.
 WANTED = {
     "read all Secrets": ("GET", "/api/v1/secrets"),
     "read the Secrets of kube-system": ("GET", f"{KUBE_SYSTEM}/secrets"),
@@ -39,7 +39,7 @@ WANTED = {
     "delete a node": ("DELETE", "/api/v1/nodes/node-00000"),
     "read ConfigMaps of others": ("GET", f"{KUBE_SYSTEM}/configmaps"),
 }
-#: #: A request that one component needs and the others may not send. Jobs may be in any namespace. The controllers
+#: A request that one component needs and the others may not send. Jobs may be in any namespace. The controllers
 #: watch the objects that they create for Jobs, and roles cannot be limited to labels.
 WORK = ("agent-scheduler-controllers", "read ConfigMaps of others")
 OF_ITS_OWN = {
@@ -56,7 +56,7 @@ OF_ITS_OWN = {
 async def cluster(tmp_path: Path) -> AsyncIterator[Installation]:
     components = ["crd", "default", "controllers", "webhook"]
     async with own_cluster(tmp_path, "--nodes", "1", "--node-cpu", "4", components=components) as made:
-        # # Nothing serves the webhook yet.
+        # Nothing serves the webhook yet.
         for kind in ("mutating", "validating"):
             await made.ask("DELETE", f"{ADMISSION}/{kind}webhookconfigurations/agent-scheduler-webhook")
         yield made
@@ -84,10 +84,10 @@ async def test_a_tenants_pod_gets_no_more_than_its_spec_and_class_give_it(cluste
     scheduler = await cluster.start("agent-scheduler", "scheduler")
     await scheduler.ready()
 
-    # # The API server refuses an explicit priority, and also a class of the system outside of its namespace.
+    # The API server refuses an explicit priority, and also a class of the system outside of its namespace.
     status = (await cluster.call("POST", PODS, pod("urgent", priority=2_000_000_000))).status
     assert status == 403
-    # # Annotations that name nodes, queues and groups choose none of them, and delay no other pod.
+    # Annotations that name nodes, queues and groups choose none of them, and delay no other pod.
     odd = {
         "scheduling.k8s.io/group-name": "../../kube-system/x",
         "scheduling.volcano.sh/queue-name": "root\n",

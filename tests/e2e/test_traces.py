@@ -17,7 +17,7 @@ async def test_a_process_sends_what_it_has_when_it_is_stopped(plane: ControlPlan
         scheduler = start(config={"tracing": {"endpoint": into.url, "samplingRatePerMillion": 1_000_000}})
         await plane.bound("pod")
         await plane.event("large", "FailedScheduling")
-        # # Before the SDK sends by itself, which it does every five seconds.
+        # Before the SDK sends by itself, which it does every five seconds.
         assert await scheduler.terminate() == 0
         results = [span.attributes["scheduling.result"] for span in into.spans if not span.parent]
         assert sorted(results) == ["scheduled", "stopped"]

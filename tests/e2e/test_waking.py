@@ -24,13 +24,13 @@ async def assert_left_alone(scheduler: Scheduler, plane: ControlPlane, name: str
 
     def settled() -> dict[str, Any] | None:
         item = scheduler.waiting(plane.namespace)[plane.full(name)]
-        # # A pod is in flight only between a pop and a refusal.
+        # A pod is in flight only between a pop and a refusal.
         return None if item["place"] == "in_flight" else item
 
     item = await scheduler.until(settled, f"end of the attempt on {name}")
     diagnose = set(item["unschedulable_plugins"])
     assert diagnose >= {plugin}
-    # # If other nodes of a real cluster refuse it by other plugins, their events wake it correctly.
+    # If other nodes of a real cluster refuse it by other plugins, their events wake it correctly.
     if plane.run.embedded or diagnose == {plugin, "NodeAffinity"}:
         assert diagnose == {plugin, "NodeAffinity"}
         assert (item["place"], item["attempts"]) == ("unschedulable", 1)
@@ -54,11 +54,11 @@ class Waking(NamedTuple):
     change: Callable[[ControlPlane], Awaitable[None]]
     waits: Mapping[str, Object]
     by: Sequence[str] = ()
-    #: #: The node's settings; None: there is no node yet.
+    #: The node's settings; None: there is no node yet.
     node: Mapping[str, Any] | None = {}
-    #: #: Pods that are on the node first.
+    #: Pods that are on the node first.
     first: Mapping[str, Object] = {}
-    #: #: Reasons of the first pod's refusal with their node counts, if checked.
+    #: Reasons of the first pod's refusal with their node counts, if checked.
     refused: Mapping[str, int] = {}
 
 

@@ -20,7 +20,7 @@ from .processes import Served
 from .test_installed import NAMESPACE, all_is_used, embedded_alone, lost, own_cluster
 
 ACCOUNT = "agent-scheduler-webhook"
-#: #: Flags for processes that are reached by another address than their Service's.
+#: Flags for processes that are reached by another address than their Service's.
 HERE = ("--certificate-host", "127.0.0.1", "--shutdown-delay", "200ms")
 _PATHS = tuple(f"{path}/{ACCOUNT}" for path in (MUTATING, VALIDATING))
 
@@ -67,7 +67,7 @@ def asked(webhook: Served, path: str, made: Any, authority: str, **more: Any) ->
 
 @embedded_alone
 async def test_the_webhook_uses_each_right_that_it_has_and_needs_no_other(tmp_path: Path) -> None:
-    # # The answer to the first write is lost: the webhook finds that it was carried out.
+    # The answer to the first write is lost: the webhook finds that it was carried out.
     async with own_cluster(
         tmp_path, "--nodes", "0", faults=[lost("secrets")], components=["crd", "webhook", "default"]
     ) as installed:

@@ -60,5 +60,5 @@ def _left_alone(doc: dict[str, Any], body: dict[str, Any], at: str) -> Iterator[
             if name in _FIELDS:
                 yield from _left_alone(there, value, f"{at}.{name}")
             elif value:
-                # # An empty map only states that there is to be a map.
+                # An empty map only states that there is to be a map.
                 yield from (f"{at}.{name}.{key}" for key in there.keys() - value.keys())

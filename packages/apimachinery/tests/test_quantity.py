@@ -130,7 +130,7 @@ def test_an_amount_of_a_resource_is_read_in_its_unit_and_shown_as_people_write_i
     assert text_of(resource, amount) == shown
 
 
-# # ---- texts of quantities, as apimachinery writes them
+# ---- texts of quantities, as apimachinery writes them
 
 
 @pytest.mark.parametrize(

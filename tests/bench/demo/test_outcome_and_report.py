@@ -90,7 +90,7 @@ def test_the_last_screen_says_what_was_asked_and_what_to_try_next() -> None:
     placed = "10 pods are bound, half of them within 20.0 ms, 99 % within 20.0 ms."
     assert f"{placed} The scheduler used 10.00 ms" in text
     assert "none is over its allocatable" in text
-    # # The text states that the others' numbers are recorded.
+    # The text states that the others' numbers are recorded.
     assert "recorded with a real API server on two cores, not measured now" in text
     assert "open out/r.html" in text
     assert len(text_of(summary(outcome(), None)).splitlines()) <= 24

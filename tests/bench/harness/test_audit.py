@@ -189,7 +189,7 @@ def test_a_pod_is_left_out_only_if_one_gpu_has_room_for_its_share() -> None:
     gpus, waiting = node(**{GPU_MILLI: "2000"}), pod(**{GPU_MILLI: "600"})
     assert judge([gpus], [on_gpus("0", "500"), on_gpus("1", "500"), waiting]).left_out == []
     assert judge([gpus], [on_gpus("0", "500"), on_gpus("0", "500"), waiting]).left_out
-    # # Free GPUs are unknown where a pod has no index of its GPU.
+    # Free GPUs are unknown where a pod has no index of its GPU.
     assert judge([gpus], [on_gpus("", "500"), waiting]).left_out == []
 
 

@@ -8,14 +8,14 @@ from typing import Any
 from tests.decisions.devices.validity import Cluster, Obj
 from tests.support.needed import recorded_cases
 
-#: #: The beginning of errors of the real allocator, as opposed to refusals.
+#: The beginning of errors of the real allocator, as opposed to refusals.
 ERROR = 'running "DynamicResources" filter plugin: '
 
-#: #: The recordings' name of the claim that was created for extended resources.
+#: The recordings' name of the claim that was created for extended resources.
 EXTENDED = "<extended>"
-#: #: The beginning of failures of a pod that had a node and waited for its devices.
+#: The beginning of failures of a pod that had a node and waited for its devices.
 WAITED = 'running PreBind plugin "DynamicResources": '
-#: #: The event about this, up to the node's name.
+#: The event about this, up to the node's name.
 PENDING = "waiting for binding conditions for device on node "
 
 
@@ -25,23 +25,23 @@ class DeviceCase:
 
     id: int
     cluster: Cluster
-    #: #: Claims without an allocation, in the order in which the pod names them.
+    #: Claims without an allocation, in the order in which the pod names them.
     claims: tuple[Obj, ...]
     pending: Obj
-    #: #: Also set if the pod then waited for devices to be made ready, or failed to get them.
+    #: Also set if the pod then waited for devices to be made ready, or failed to get them.
     node: str | None
     allocations: dict[str, list[Obj]]
     message: str
-    #: #: Arguments of the plugins of the pod's profile, by their names.
+    #: Arguments of the plugins of the pod's profile, by their names.
     profile: dict[str, Obj] = field(default_factory=dict)
-    #: #: The driver's report once the claims were allocated; None if the pod did not wait for it.
+    #: The driver's report once the claims were allocated; None if the pod did not wait for it.
     reports: tuple[Obj, ...] | None = None
-    #: #: Whether the pod still waited for devices when the recording ended.
+    #: Whether the pod still waited for devices when the recording ended.
     is_waiting: bool = False
-    #: #: The reason for which the wait ended; empty if it did not.
+    #: The reason for which the wait ended; empty if it did not.
     failure: str = ""
     mappings: tuple[Obj, ...] = ()
-    #: #: Empty if fewer than two nodes were feasible, and in recordings without scores.
+    #: Empty if fewer than two nodes were feasible, and in recordings without scores.
     scores: dict[str, dict[str, int]] = field(default_factory=dict)
     final: dict[str, int] = field(default_factory=dict)
 

@@ -18,7 +18,7 @@ from tests.decisions.devices.cases import DeviceCase
 from tests.decisions.devices.engine import DeviceEngine, profile_of
 from tests.decisions.plain.world import name
 
-#: #: The plain rules' finding for two devices that had to differ.
+#: The plain rules' finding for two devices that had to differ.
 ALIKE: Final = "devices do not differ in "
 
 

@@ -26,9 +26,9 @@ _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 
 
 class Lived(NamedTuple):
-    #: #: The step and the differences of the first state unlike the recorded one; empty if there is none.
+    #: The step and the differences of the first state unlike the recorded one; empty if there is none.
     differences: list[str]
-    #: #: Violated rules of gangs, whatever was recorded.
+    #: Violated rules of gangs, whatever was recorded.
     broken: list[str]
 
 
@@ -90,7 +90,7 @@ async def live_through(case: Obj, pause: float | None) -> Lived:
     wrong: list[str] = []
     async with living(pause=pause) as there:
         told: set[Kind] = set()
-        #: #: Recorded name of a pod -> the name of one that is in the same state here.
+        #: Recorded name of a pod -> the name of one that is in the same state here.
         names = {name: name for name in classes}
         for index, step in enumerate(case["steps"]):
             there.told()
@@ -156,7 +156,7 @@ def _matched(recorded: Obj, lived: Obj, classes: dict[str, str], names: dict[str
     return found
 
 
-# # ---- rules of gangs that timing cannot change: no pod is bound below the minimum, and no gang waits that would fit
+# ---- rules of gangs that timing cannot change: no pod is bound below the minimum, and no gang waits that would fit
 
 
 def broken(there: Living) -> list[str]:

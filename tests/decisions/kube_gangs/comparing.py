@@ -13,7 +13,7 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 Obj = dict[str, Any]
-#: #: The class of an event's pod, its type and its reason.
+#: The class of an event's pod, its type and its reason.
 Kind = tuple[str, str, str]
 _FAILED = "FailedScheduling"
 

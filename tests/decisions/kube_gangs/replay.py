@@ -26,7 +26,7 @@ from tests.support.running import SETTINGS, Reports, scheduling
 
 Obj = dict[str, Any]
 
-#: #: Settings of the recordings.
+#: Settings of the recordings.
 PRIORITY_CLASSES = {"p100": (100, ""), "p1000": (1000, ""), "p2000": (2000, ""), "pnever": (1000, "Never")}
 _GROUPS = "/apis/scheduling.k8s.io/v1alpha2/namespaces/default"
 _PATHS = {
@@ -37,10 +37,10 @@ _PATHS = {
 }
 _EVENTS = "/apis/events.k8s.io/v1/namespaces/default/events"
 _MORNING = 1_790_000_000.0
-#: #: Seconds without an event after which the recorder wrote the state, and after which it did so in any case.
+#: Seconds without an event after which the recorder wrote the state, and after which it did so in any case.
 QUIET, LONGEST = 0.6, 8.0
 _LOOK = 0.05
-#: #: Seconds from a request to its answer.
+#: Seconds from a request to its answer.
 LATENCY = 0.004
 
 
@@ -61,7 +61,7 @@ class Living:
         self.fast_path = fast_path
         self.reports = reports
         self._pause = pause
-        #: #: Group -> names of its members that were ever seen bound.
+        #: Group -> names of its members that were ever seen bound.
         self.bound_once: dict[str, set[str]] = {}
         self._told: dict[str, str] = {}
 

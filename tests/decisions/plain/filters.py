@@ -70,7 +70,7 @@ FILTERS = {
     "PodTopologySpread": pod_topology_spread.refuse,
     "InterPodAffinity": inter_pod_affinity.refuse,
     "NodeDeclaredFeatures": undeclared_features,
-    # # Not a filter of kube-scheduler, and about pods that no recording has.
+    # Not a filter of kube-scheduler, and about pods that no recording has.
     "GPUShare": gpu_share.refuse,
 }
 

@@ -16,9 +16,9 @@ from __future__ import annotations
 from apimachinery.quantity import resource_value
 from tests.decisions.plain.world import Obj
 
-#: #: The assumed use of a container without a request of the resource, only for the score of NodeResourcesFit.
+#: The assumed use of a container without a request of the resource, only for the score of NodeResourcesFit.
 NON_ZERO = {"cpu": 100, "memory": 200 * 2**20}
-#: #: Resources that may be requested for the pod as a whole; also hugepages, which no case has.
+#: Resources that may be requested for the pod as a whole; also hugepages, which no case has.
 POD_LEVEL = ("cpu", "memory")
 
 

@@ -162,7 +162,7 @@ def votes_forgotten() -> Iterator[None]:
         yield
 
 
-#: #: Rules by scenario, so that no rule hides other differences.
+#: Rules by scenario, so that no rule hides other differences.
 RULES: Mapping[str, tuple[Rule, ...]] = {
     "gang-roles": (_minimums_come_first,),
     "preempt": (

@@ -22,7 +22,7 @@ class Case(msgspec.Struct, frozen=True, dict=True):
     input: Obj
     expected: Obj
     feature_gates: dict[str, bool] | None = msgspec.field(name="featureGates", default=None)
-    #: #: Paths that differed between Volcano's own runs, and are missing in `expected`.
+    #: Paths that differed between Volcano's own runs, and are missing in `expected`.
     unstable: list[str] | None = None
 
     @cached_property

@@ -27,7 +27,7 @@ from tests.decisions.volcano_sessions.world import VOLCANO, World
 from tests.support.handles import handle_of
 from tests.unit.engine.session.scene import Everything, NoWrites, finished
 
-#: #: Recorded shares have this number of digits.
+#: Recorded shares have this number of digits.
 _DIGITS = 6
 
 
@@ -36,7 +36,7 @@ def replay(case: Case) -> list[Obj]:
     world = World(case.input)
     between = case.input.get("between") or []
     answers = []
-    #: #: A gauge that a session does not set keeps the value of the session before.
+    #: A gauge that a session does not set keeps the value of the session before.
     gauges: dict[str, dict[str, float]] = {}
     for number in range(case.sessions):
         ledger, view = world.open()

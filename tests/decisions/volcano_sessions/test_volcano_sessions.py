@@ -15,7 +15,7 @@ SCENARIOS = (
     *("enqueue", "backfill", "drf", "node-choice", "gates", "shipped-config", "no-podgroup", "placement"),
     *("preempt", "reclaim"),
 )
-#: #: The minimum share of cases with evictions that are equal in everything: rules excuse few.
+#: The minimum share of cases with evictions that are equal in everything: rules excuse few.
 _EQUAL = 0.85
 
 

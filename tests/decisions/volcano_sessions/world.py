@@ -41,7 +41,7 @@ class World:
         self.budgets = given.get("podDisruptionBudgets") or []
         self._classes = PodClasses(images_for=("", VOLCANO))
 
-    # # ---- input of a session
+    # ---- input of a session
 
     def open(self) -> tuple[Ledger, ClusterView]:
         ledger = Ledger()
@@ -70,7 +70,7 @@ class World:
             default_priority=sum(each["value"] for each in self.priorities if each.get("globalDefault")),
         )
 
-    # # ---- results of a session
+    # ---- results of a session
 
     def write(self, result: SessionResult, bound: Iterable[tuple[str, str]], evicted: Iterable[str]) -> None:
         """Apply a session's decisions: statuses, conditions and gates that were written, binds and evictions."""

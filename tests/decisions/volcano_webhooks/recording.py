@@ -14,7 +14,7 @@ from tests.support.needed import recorded, recorded_cases
 
 Obj = dict[str, Any]
 
-#: #: The paths of our reviews; the others are of kinds that are missing here.
+#: The paths of our reviews; the others are of kinds that are missing here.
 PATHS = (
     *("/pods/mutate", "/queues/mutate", "/queues/validate", "/podgroups/mutate", "/podgroups/validate"),
     *("/jobs/mutate", "/jobs/validate"),
@@ -27,9 +27,9 @@ class Case(msgspec.Struct, frozen=True):
     server: str
     request: Obj
     response: Obj
-    #: #: Other answers to the same request: the order of a Go map varies.
+    #: Other answers to the same request: the order of a Go map varies.
     other_responses: list[Obj] | None = None
-    #: #: The answer of an API server with Volcano's definitions and no webhook to the same object, if it was requested.
+    #: The answer of an API server with Volcano's definitions and no webhook to the same object, if it was requested.
     crd_dry_run: Obj | None = None
 
     @property

@@ -90,12 +90,12 @@ def problems(message: str) -> list[str]:
 
 _FIELD = re.compile(r"^((?:spec|metadata)\S*(?:, spec\S*)*): ")
 _ALLOWED = re.compile(r"; allowed: [^;]*")
-#: #: A missing task, or tasks that wait for one another.
+#: A missing task, or tasks that wait for one another.
 _NO_DAG = re.compile(r"(?<=\(DAG\)): [^;]*")
 _VALID = re.compile(r",? valid (?:events|actions) are \[.*?\]")
-#: #: Volcano uses the number of the task as that of a pod.
+#: Volcano uses the number of the task as that of a pod.
 _POD = re.compile(r"(create pod with name \S+-)\d+ ")
-#: #: The separator of problems in Volcano's message.
+#: The separator of problems in Volcano's message.
 _BETWEEN = re.compile(
     r"[\s;.*]|\d+ errors? occurred:|spec(?:\.tasks)?\.policies: |"
     r"(?:spec\.tasks?\[\d+\]\.)?(?:template|metadata)\.[\w.\[\]]+: "

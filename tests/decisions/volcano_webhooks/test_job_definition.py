@@ -10,9 +10,9 @@ from tests.decisions.volcano_webhooks.recording import read_cases
 from tests.support.batched import install
 from tests.support.embedded import embedded_cluster
 
-#: #: A field at the beginning of its message.
+#: A field at the beginning of its message.
 _FIELD = re.compile(r"(?<![\w.])(?:spec|metadata)(?:\.\w+|\[\d+\])+(?=: )")
-#: #: A template is not validated here, while Volcano's definition repeats all of a pod's: the review validates it.
+#: A template is not validated here, while Volcano's definition repeats all of a pod's: the review validates it.
 _IN_A_TEMPLATE = ".template."
 
 
@@ -28,7 +28,7 @@ async def test_the_definition_refuses_what_volcanos_refuses_by_the_same_fields()
             answer = await cluster.call("POST", path, case.object)
             ours = _fields(json.loads(answer.body)["message"]) if answer.status == 422 else set()
             theirs = {each for each in _fields(said.get("message", "")) if _IN_A_TEMPLATE not in each}
-            # # A pod's template alone is no reason here.
+            # A pod's template alone is no reason here.
             code = 201 if said["code"] == 422 and not theirs else said["code"]
             checked += 1
             if (answer.status, ours) != (code, theirs):

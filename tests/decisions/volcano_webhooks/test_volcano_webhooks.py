@@ -10,7 +10,7 @@ from tests.decisions.volcano_webhooks.deliberate import is_meant
 from tests.decisions.volcano_webhooks.recording import PATHS, Case, Obj, State, read_cases, read_state
 from tests.decisions.volcano_webhooks.replay import is_equal, replay
 
-#: #: The minimum share of cases that are equal without a rule: rules excuse few.
+#: The minimum share of cases that are equal without a rule: rules excuse few.
 _EQUAL = 0.8
 
 

@@ -43,7 +43,7 @@ def configured(actions: str, plugin: str) -> str:
     return CONFIGURATION.replace("batch: {schedulePeriod: 50ms}", batch + tiers)
 
 
-#: #: The shipped configuration, and others that Volcano allows.
+#: The shipped configuration, and others that Volcano allows.
 EACH_WAY = pytest.mark.parametrize(
     "configuration",
     [

@@ -24,7 +24,7 @@ from tests.support.installation import Installation, process
 from tests.support.transports import Refusing, Through, failure
 from tests.support.volume_cluster import NOBODY, Storage, storage, using
 
-#: #: Requests of members besides devices. Members without other requests are placed by another action.
+#: Requests of members besides devices. Members without other requests are placed by another action.
 ASKS = ("1", "")
 
 
@@ -176,7 +176,7 @@ async def test_a_gang_whose_nodes_stay_undecided_is_tried_again_without_an_event
         await until(lambda: world.has_said("g-0", "1 timed out trying to allocate devices"))
         sessions = world.sessions
         await until(lambda: world.sessions > sessions + 2)
-        # # Other pods are placed meanwhile.
+        # Other pods are placed meanwhile.
         await world.gang("plain", 2)
         await until(lambda: world.has_placed("plain", 2))
 
@@ -323,7 +323,7 @@ async def test_a_gang_with_too_few_volumes_holds_none_and_makes_no_session_due_b
         await until(lambda: world.condition("g-2"))
         await world.rest()
         assert await world.is_left_alone()
-        # # A session that has another cause does not cause one, either.
+        # A session that has another cause does not cause one, either.
         sessions = world.sessions
         world.batch.waiting.due.set()
         await until(lambda: world.sessions > sessions)

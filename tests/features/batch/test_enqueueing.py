@@ -14,7 +14,7 @@ from tests.support.whole import stage
 
 from .test_admission import Queued, queued
 
-#: #: A session each half a second, so that a group may be created between two of them.
+#: A session each half a second, so that a group may be created between two of them.
 BY_CLUSTER = CONFIGURATION.replace("50ms}", "500ms, enqueueBy: cluster}")
 
 

@@ -62,7 +62,7 @@ async def test_in_a_full_queue_a_pod_never_says_that_nodes_are_missing_whatever_
         said = set()
         sessions = world.sessions
         for number in range(10):
-            # # Each change starts a session and retries pods.
+            # Each change starts a session and retries pods.
             await world.add_node(f"n{number}", cpu="8")
             await world.pod(f"other-{number}", queue="q")
             await until(lambda number=number: world.is_bound(f"other-{number}"))
@@ -70,12 +70,12 @@ async def test_in_a_full_queue_a_pod_never_says_that_nodes_are_missing_whatever_
                 condition = await world.condition(name)
                 assert condition is not None
                 said.add(condition["reason"])
-        # # The last session may not have ended yet.
+        # The last session may not have ended yet.
         await until(lambda: world.sessions >= sessions + 10)
         assert said == {"SchedulingGated"}
         await world.stays_held(*held)
         if scheduler == "volcano":
-            # # The pod's group reports why it waits.
+            # The pod's group reports why it waits.
             conditions = (await world.group_status("g")).get("conditions") or []
             (told,) = [each for each in conditions if each["type"] == "Unschedulable"]
             assert told["reason"] == "SchedulingGated"
@@ -172,7 +172,7 @@ async def test_a_gang_whose_minimum_is_raised_keeps_the_room_that_it_has() -> No
         await world.patch(f"{GROUP}/namespaces/default/podgroups/g", body)
         await world.pod("late", scheduler="agent-scheduler", queue="full", cpu="4")
         await world.stays_held("late")
-        # # With a third and fourth member it needs one more; with all five its queue is too small for the rest of them.
+        # With a third and fourth member it needs one more; with all five its queue is too small for the rest of them.
         for number in range(2, 5):
             await world.pod(f"g-{number}", group="g", queue="full")
         await world.stays_held("late", "g-2", "g-3", "g-4")

@@ -272,7 +272,7 @@ async def test_room_that_is_held_for_too_long_without_a_node_is_given_back(sched
         await world.add_node("a")
         await world.pod("waits", scheduler=scheduler, queue="full", **NOWHERE)
         await until(lambda: world.says("waits", "Unschedulable"))
-        # # Before any other pod asks for the room: an autoscaler would go on adding nodes for it.
+        # Before any other pod asks for the room: an autoscaler would go on adding nodes for it.
         await until(lambda: world.says("waits", "QueueFull"), seconds=2)
         await world.pod("late", scheduler=scheduler, queue="full")
         await until(lambda: world.is_bound("late"))
@@ -318,7 +318,7 @@ async def test_a_pod_that_comes_to_be_held_is_told_once_by_which_queue_and_how_m
         await until(lambda: world.has_told("second", 1))
         missing = "queue full has too little capability left: 500m of cpu missing"
         assert await world.told("second") == [f"held by the gate of its queue: {missing}"]
-        # # Changes of other pods in the queue, and reports about the pod itself, start no new attempt.
+        # Changes of other pods in the queue, and reports about the pod itself, start no new attempt.
         await world.pod("third", scheduler=scheduler, queue="full", cpu="2")
         await until(lambda: world.has_told("third", 1))
         body = {"metadata": {"labels": {"any": "thing"}}}
@@ -328,7 +328,7 @@ async def test_a_pod_that_comes_to_be_held_is_told_once_by_which_queue_and_how_m
         await world.end_pod("third")
         await world.stays_held("second")
         assert await world.has_told("second", 1)
-        # # A pod that is admitted at once gets no report.
+        # A pod that is admitted at once gets no report.
         assert await world.told("first") == []
 
 
@@ -387,7 +387,7 @@ async def test_no_removal_is_sent_again_when_it_is_another_process_s_turn(
         gated_pods = fast_path.ledger.usage.gated
         await until(lambda: not gated_pods.admits)
         goes_on.set()
-        # # A request without an answer is followed by another within half a second.
+        # A request without an answer is followed by another within half a second.
         await asyncio.sleep(1)
         await world.stays_held("p")
         assert [each for each in transport.sent if each.endswith("/pods/p")] == [f"PATCH {PODS}/p"]

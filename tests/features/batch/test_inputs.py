@@ -24,7 +24,7 @@ from tests.support.objects import Object, collection, owner, pod
 from tests.support.places import CONFIG
 from tests.support.volume_cluster import Storage
 
-#: #: All plugins of sessions, and a profile that spreads pods by default, like kube-scheduler's.
+#: All plugins of sessions, and a profile that spreads pods by default, like kube-scheduler's.
 EVERYTHING = CONFIGURATION.replace(
     "batch: {schedulePeriod: 50ms}",
     """profiles: [{schedulerName: agent-scheduler}, {schedulerName: spread, base: default-scheduler}]
@@ -137,7 +137,7 @@ async def test_a_group_is_kept_out_by_a_quota_of_its_pods_and_let_in_when_that_c
 
 
 async def test_a_group_that_has_waited_for_long_enough_is_let_in_though_nothing_happens() -> None:
-    # # The first tier votes, so that the second is not called.
+    # The first tier votes, so that the second is not called.
     tiers = "tiers: [{plugins: [{name: sla}]}, {plugins: [{name: gang}, {name: overcommit}]}]"
     async with installed(CONFIGURATION.replace("50ms}", f"50ms, enqueueBy: cluster, {tiers}}}")) as it:
         await it.add_node("n1", cpu="1")

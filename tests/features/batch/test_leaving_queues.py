@@ -17,7 +17,7 @@ from tests.support.batched import add_group
 from tests.support.embedded import NODES, PODS, until
 from tests.support.installation import CONFIGURATION, NOWHERE, Installation, gated
 
-#: #: The pod with all 3 CPUs of the queue `full`; a group and a namespace that it may be in.
+#: The pod with all 3 CPUs of the queue `full`; a group and a namespace that it may be in.
 HOLDER, GROUP, NAMESPACE = f"{PODS}/holder", pod_group_path("default", "g"), "/api/v1/namespaces/default"
 MOVED: Any = {"metadata": {"annotations": objects.in_queue("q")}}
 Does = Callable[[Installation], Awaitable[Any]]
@@ -97,12 +97,12 @@ async def test_a_pod_whose_node_is_gone_counts_until_it_is_collected() -> None:
         await world.pod("gated", queue="full")
         await world.stays_held("gated")
         assert world.standing("holder") is Standing.BOUND
-        # # Delete the pod like the pod garbage collector, after a while.
+        # Delete the pod like the pod garbage collector, after a while.
         await world.end_pod("holder")
         await until(lambda: world.is_bound("gated"))
 
 
-#: #: Ways in which an admitted pod becomes impossible to place; their ends; and the pod's message meanwhile.
+#: Ways in which an admitted pod becomes impossible to place; their ends; and the pod's message meanwhile.
 STUCK: dict[str, tuple[Does, Does, str]] = {
     "its group goes": (
         lambda world: world.delete(GROUP),

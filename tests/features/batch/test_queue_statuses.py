@@ -31,12 +31,12 @@ async def test_a_queue_says_what_its_pods_hold_whoever_placed_them_and_no_more_o
             await it.add(PODS, objects.pod(f"agent-{number}", **IN_Q))
         held = {"cpu": "3", "memory": "0", GPU: "2", "pods": "12"}
         await it.seen(Q, lambda queue: queue["status"]["allocated"] == held)
-        # # Pods without their group still count.
+        # Pods without their group still count.
         await it.delete(pod_group_path("default", "g"))
         await asyncio.sleep(5)
         await it.seen(Q, lambda queue: queue["status"]["allocated"] == held)
         for name in await it.pods():
             await it.end_pod(name)
         await it.seen(Q, lambda queue: queue["status"]["allocated"] == {"cpu": "0", "memory": "0"})
-        # # The status is written only if it has changed when it is checked, and not for each pod.
+        # The status is written only if it has changed when it is checked, and not for each pod.
         assert tap.count(lambda request: request.method == "PATCH" and request.path == Q) < 10

@@ -113,7 +113,7 @@ async def test_those_who_are_to_run_first_are_given_room_that_others_stand_by_wi
         await it.run_job(master="2", minimum=1)
         await until(lambda: it.stand_by_on("n1"))
         pod = (await it.pods())["j-master-0"]
-        # # With the workers' room there is enough for the master alone.
+        # With the workers' room there is enough for the master alone.
         for field in ("capacity", "allocatable"):
             await it.patch("/api/v1/nodes/n1/status", {"status": {field: {"cpu": "3"}}})
         await it.end_pod("j-master-0")

@@ -171,7 +171,7 @@ async def test_tasks_of_a_job_run_one_after_another_as_gangs() -> None:
             return "Scheduled" in [each["reason"] for each in await _of_groups(it)]
 
         await until(group_is_told)
-        # # No pod waited for anything but its creation and its bind.
+        # No pod waited for anything but its creation and its bind.
         assert [each["message"] for each in await _of_groups(it) if each["message"].startswith("0/")] == []
         await it.delete(f"{JOBS}/j")
         await until(it.only_placed)
@@ -190,7 +190,7 @@ async def test_the_minimum_of_each_task_comes_before_more_of_the_first(prefers_m
         await it.make_job("j", *tasks, minimum=5)
         await until(lambda: it.only_placed("j-m-0", "j-m-1", "j-m-2", "j-w-0", "j-w-1"))
         await until(lambda: it.runs("j", 5, pending=3))
-        # # Pods above the minimums follow, those of the first task first if it is preferred.
+        # Pods above the minimums follow, those of the first task first if it is preferred.
         await it.add_node("n2", cpu="2")
         more = {"j-m-3", "j-m-4"} if prefers_masters else None
 
@@ -214,7 +214,7 @@ async def test_stages_of_a_job_that_asks_for_all_minimums_come_one_after_another
     async with whole(JOB, PODGROUP, QUEUE) as it:
         await it.add_node("n1", cpu=str(room))
         if room < 3:
-            # # The cordoned node lets the group be admitted.
+            # The cordoned node lets the group be admitted.
             await it.add_node("n2", cpu="2", unschedulable=True)
         tasks = [
             stage("master", 1, 1, gated=gated),
@@ -256,7 +256,7 @@ async def test_three_stages_take_what_they_need_first_and_the_rest_when_there_is
     """
     async with whole(JOB, PODGROUP, QUEUE) as it:
         await it.add_node("n1", cpu="3")
-        # # The cordoned nodes let the group be admitted.
+        # The cordoned nodes let the group be admitted.
         await it.add_node("n2", cpu="2", unschedulable=True)
         await it.add_node("n3", cpu="3", unschedulable=True)
         last = stage("last", 1, 0, dependsOn={"name": ["worker"]})
@@ -344,11 +344,11 @@ def _any_of(*names: str) -> dict[str, Any]:
             ["j-a-0", "j-a-2"],
             "",
         ),
-        # # No task waits for another: a pod that is created again finds room although others have failed.
+        # No task waits for another: a pod that is created again finds room although others have failed.
         ([stage("a", 2, 2), stage("b", 2, 2)], 4, ["j-a-0"], "j-b-1"),
         ([stage("a", 2, 1), stage("b", 2, 1)], 4, ["j-a-0"], "j-b-1"),
         ([stage("a", 4, 0, partitionPolicy=_PARTS), stage("b", 1, 1)], 3, ["j-a-0"], "j-b-0"),
-        # # A Job that was made smaller without a webhook.
+        # A Job that was made smaller without a webhook.
         ([stage("a", 1, 2), stage("b", 1, 1)], 3, [], "j-b-0"),
     ],
     ids=["any", "some", "evicted", "in all", "partition", "small"],

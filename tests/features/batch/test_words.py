@@ -111,14 +111,14 @@ def do(name: str, *what: Any, first: tuple[str, ...] = (), **more: Any) -> Step:
 
 
 class Row(NamedTuple):
-    #: #: The steps that create the objects, and end the wait.
+    #: The steps that create the objects, and end the wait.
     made: Step
     mended: Step
-    #: #: The pod p0's reason, a part of its message, and the label.
+    #: The pod p0's reason, a part of its message, and the label.
     reason: str
     message: str
     label: str
-    #: #: The reason of the condition of Volcano's PodGroup; empty if there is none.
+    #: The reason of the condition of Volcano's PodGroup; empty if there is none.
     group: str = ""
 
 
@@ -142,7 +142,7 @@ def closed(state: str, name: str, *what: Any, **more: Any) -> tuple[Step, Step]:
     return do(name, *what, first=("set_state", "q", state), **more), do("set_state", "q", "Open")
 
 
-#: #: Rows for both schedulers.
+#: Rows for both schedulers.
 ALIKE = {
     "queue missing": Row(do("one", queue="nowhere"), do("queue", "nowhere"), *NOWHERE),
     "namespace's queue missing": Row(
@@ -158,7 +158,7 @@ ALIKE = {
     "nodes": Row(do("one"), do("node"), *WANT_NODES),
     "native nodes": Row(do("native", 2, {}, {}), do("node"), *WANT_NODES),
 }
-#: #: Rows for the batch scheduler.
+#: Rows for the batch scheduler.
 GANGS = {
     "group missing": Row(do("member", "p0", "g"), do("group", 1), *NO_GROUP),
     "group's queue missing": Row(

@@ -17,7 +17,7 @@ from tests.support.objects import task
 from tests.support.transports import Through
 from tests.support.virtual import virtual_time
 
-#: #: More writes than a process makes in any of the tests below.
+#: More writes than a process makes in any of the tests below.
 _WRITES = 26
 _ALL = ("j-a-0", "j-a-1", "j-b-0")
 
@@ -192,7 +192,7 @@ async def test_who_waits_for_whom_is_told_with_numbers() -> None:
         await it.pods_are("Succeeded", "j-a-1")
         assert "j-c-0" in await it.pods()
         assert "message" not in (await it.status())["state"]
-        # # The pod exists, and waits for no other any more.
+        # The pod exists, and waits for no other any more.
         await it.pods_are("Failed", "j-a-0")
         assert "message" not in (await it.status())["state"]
 
@@ -216,7 +216,7 @@ async def test_pods_whose_turn_does_not_come_keep_no_room() -> None:
         state = (await it.status())["state"]
         assert state["phase"] == "Pending", "it is no eviction that policies answer"
         assert state["message"].startswith("b waits in vain for a (1 of 2 ready)")
-        # # Pods whose turn may come again stand by again.
+        # Pods whose turn may come again stand by again.
         await it.delete(f"{PODS}/j-a-1")
         await asyncio.sleep(REST)
         assert {"j-a-1", "j-b-0", "j-c-0"} <= (await it.pods()).keys()
@@ -253,7 +253,7 @@ async def test_pods_that_run_at_once_are_counted_once() -> None:
         await asyncio.sleep(REST)
         await it.pods_are("Succeeded", *_ALL)
         assert await it.phase() == "Completed"
-        # # Its phases are Pending, Running and Completed.
+        # Its phases are Pending, Running and Completed.
         assert telling.written.count("PATCH jobs/status") == 3
         assert telling.written.count("POST pods") == 3
 
@@ -310,7 +310,7 @@ async def test_a_pod_that_is_one_too_many_is_no_evicted_one() -> None:
         smaller = {"spec": {"minAvailable": 2, "tasks": [task("a", 1), task("b", 1)]}}
         await it.patch(f"{JOBS}/j", smaller)
         await asyncio.sleep(REST)
-        # # The process that takes over during the deletion sees a pod that is being deleted.
+        # The process that takes over during the deletion sees a pod that is being deleted.
         await it.kill(it.processes[-1])
         it.start()
         await asyncio.sleep(REST)
@@ -352,7 +352,7 @@ async def test_a_finished_job_is_deleted_after_its_time() -> None:
     async with jobs_run() as it:
         await _runs(it, ttlSecondsAfterFinished=30)
         await it.pods_are("Succeeded", *_ALL)
-        # # It is deleted in time although the time of its end is missing.
+        # It is deleted in time although the time of its end is missing.
         await it.patch(f"{JOBS}/j/status", {"status": {"state": {"lastTransitionTime": None}}})
         await asyncio.sleep(20.0)
         assert "deletionTimestamp" not in (await it.get(f"{JOBS}/j"))["metadata"]

@@ -22,7 +22,7 @@ _EVENTS = ("PodFailed", "PodEvicted", "TaskCompleted", "Unknown", "*")
 _ORDERS = ("AbortJob", "ResumeJob", "ResumeJob", "RestartJob", "CompleteJob", "TerminateJob", "Nonsense")
 _CLOSED = {"Aborting", "Aborted", "Terminating", "Terminated", "Completing", "Completed", "Failed"}
 _FINISHED = {"Aborted", "Terminated", "Completed", "Failed"}
-#: #: The number of events of one Job.
+#: The number of events of one Job.
 _TURNS = 25
 
 
@@ -60,7 +60,7 @@ class _Life:
         self._process = self._it.start(self._dying)
         await asyncio.sleep(self._rng.choice((0.05, REST)))
 
-    # # ---- events
+    # ---- events
 
     def _tasks(self, most: int = 3) -> list[dict[str, Any]]:
         rng = self._rng
@@ -122,7 +122,7 @@ class _Life:
                 for group in (await self._it.items(GROUPS))[:1]:
                     await self._it.call("DELETE", f"{GROUPS}/{group['metadata']['name']}")
 
-    # # ---- invariants
+    # ---- invariants
 
     async def _check(self) -> None:
         job = await self._it.get(f"{JOBS}/j")

@@ -34,7 +34,7 @@ CLAIMS, POLICIES = (
 )
 PLACES = (PODS, GROUPS, JOBS, SERVICES, MAPS, SECRETS, CLAIMS, POLICIES)
 NAME, OUT_OF_SYNC = "volcano.sh/job-name", "volcano.sh/controller-out-of-sync"
-#: #: Fields of a status that hold times.
+#: Fields of a status that hold times.
 TIMES = {"lastTransitionTime", "transitionID", "lastProbeTime", "runningDuration"}
 CLAIM = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
 
@@ -210,7 +210,7 @@ async def test_what_others_do_to_what_a_job_has_comes_to_nothing(stopped: bool) 
         for name, (place, body) in HARMS.items():
             if stopped:
                 await it.kill(it.processes[-1])
-            # # Ended pods are not created again, and an ended Job keeps its phase.
+            # Ended pods are not created again, and an ended Job keeps its phase.
             kept = [f"{PODS}/{each}" for each in ("ends", "fails", "vain", "lost")]
             if name in ("phases", "statuses"):
                 kept = [f"{JOBS}/{each}" for each in ("ends", "fails", "vain", "aborted", "terminated")]
@@ -222,7 +222,7 @@ async def test_what_others_do_to_what_a_job_has_comes_to_nothing(stopped: bool) 
                     await it.call("PATCH", path, {"metadata": {"finalizers": None}}, content_type=MERGE)
                 if body == "restore":
                     old = {**first[path]["metadata"], "ownerReferences": None}
-                    await it.call("POST", place, {**first[path], "metadata": old})  # # 409: it exists again
+                    await it.call("POST", place, {**first[path], "metadata": old})  # 409: it exists again
                 if isinstance(body, dict):
                     await it.patch(f"{path}/status" if place == JOBS else path, body)
             if stopped:

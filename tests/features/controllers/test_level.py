@@ -30,7 +30,7 @@ from tests.support.virtual import time_of_day
 from tests.support.whole import Whole, stage
 
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/agent-scheduler/leases"
-#: #: Fields that differ although the content is the same: those of identity, version and time.
+#: Fields that differ although the content is the same: those of identity, version and time.
 SAID_ANEW = {
     *("uid", "resourceVersion", "creationTimestamp", "managedFields", "generation"),
     *("lastTransitionTime", "lastProbeTime", "transitionID", "lastUpdateTime"),

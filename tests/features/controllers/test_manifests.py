@@ -54,7 +54,7 @@ def test_names_in_the_roles_are_those_of_the_deployment() -> None:
     (config_map,) = kustomization["configMapGenerator"]
     assert config_map["name"] == settings.sharding.config_map
     assert config_map["namespace"] == settings.sharding.namespace
-    # # The controller would not find a ConfigMap of another name.
+    # The controller would not find a ConfigMap of another name.
     assert config_map["options"] == {"disableNameSuffixHash": True}
 
 
@@ -88,7 +88,7 @@ def test_the_pod_is_as_restricted_as_the_schedulers() -> None:
     assert CONTAINER["securityContext"] == other["containers"][0]["securityContext"]
     assert CONTAINER["image"] == other["containers"][0]["image"]
     assert POD["automountServiceAccountToken"] is False
-    # # Both kustomizations create the namespace, and must agree on it.
+    # Both kustomizations create the namespace, and must agree on it.
     (ours,) = of_kind("Namespace")
     (theirs,) = (each for each in documents(DEFAULT) if each.get("kind") == "Namespace")
     assert ours == theirs
@@ -115,6 +115,6 @@ async def test_the_shipped_configuration_leaves_no_ready_node_without_a_shard() 
 def test_kustomize_builds_it() -> None:
     kubectl()
     found = {(each["kind"], each["metadata"]["name"]) for each in by_kubectl(FOLDER)}
-    # # The removal of the controller must not remove the shards that schedulers have claimed.
+    # The removal of the controller must not remove the shards that schedulers have claimed.
     assert ("CustomResourceDefinition", "nodeshards.shard.volcano.sh") not in found
     assert ("ConfigMap", "agent-scheduler-sharding") in found

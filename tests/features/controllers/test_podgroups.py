@@ -52,7 +52,7 @@ async def group_of(it: BatchWorld, name: str, namespace: str = "default") -> str
     return str(await until(named))
 
 
-# # ---- pods with a group
+# ---- pods with a group
 
 
 @pytest.mark.parametrize(
@@ -102,7 +102,7 @@ async def test_a_pod_whose_workload_is_gone_or_cannot_be_read_for_now_gets_its_g
         assert refusals == []
 
 
-# # ---- changes in between
+# ---- changes in between
 
 
 async def test_a_workload_that_is_scaled_to_nothing_loses_its_group_and_gets_another() -> None:
@@ -118,7 +118,7 @@ async def test_a_workload_that_is_scaled_to_nothing_loses_its_group_and_gets_ano
             return len(await it.groups()) == number
 
         await until(lambda: are(0))
-        # # Its pod waits, and still exists.
+        # Its pod waits, and still exists.
         await it.patch(path, {"spec": {"replicas": 1}})
         await until(lambda: are(1))
         assert list(await it.groups()) == [await group_of(it, "a")]
@@ -140,7 +140,7 @@ async def test_a_group_follows_its_workload_with_the_next_pod() -> None:
         await group_of(it, "b")
         group = (await it.groups())[name]
         assert (group["spec"]["minMember"], group["spec"]["minResources"]["cpu"]) == (2, "6")
-        # # The scheduler's fields stay.
+        # The scheduler's fields stay.
         assert group["status"] == {"phase": "Running"}
 
 
@@ -180,7 +180,7 @@ async def test_a_pod_that_took_the_name_of_another_does_not_get_the_others_group
         second = await add_pod(it, "p")
         name = f"podgroup-{second['metadata']['uid']}"
         assert await group_of(it, "p") == name
-        # # The patch of the first pod has been answered by now.
+        # The patch of the first pod has been answered by now.
         await asyncio.sleep(0.8)
         assert await group_of(it, "p") == name
         assert first["metadata"]["uid"] != second["metadata"]["uid"]

@@ -126,12 +126,12 @@ async def test_queues_below_a_closed_one_close_and_open_with_it_unless_closed_by
         await it.until_states(b="Closed")
         await it.command("CloseQueue", "top")
         await it.until_states(top="Closed", a="Closed", leaf="Closed")
-        # # A child cannot be opened alone, and a new child is closed, too.
+        # A child cannot be opened alone, and a new child is closed, too.
         await it.command("OpenQueue", "leaf")
         await add_queue(it, "late", parent="top")
         await it.until_no_commands()
         await it.until_states(late="Closed", leaf="Closed")
-        # # A queue that is closed once more by itself stays closed.
+        # A queue that is closed once more by itself stays closed.
         await it.command("CloseQueue", "late")
         await it.until_no_commands()
         await it.command("OpenQueue", "top")
@@ -150,7 +150,7 @@ async def test_a_queue_follows_the_one_that_it_is_moved_below() -> None:
         await it.until_states(q="Closed")
         await it.patch(queue_path("q"), {"spec": {"parent": "root"}})
         await it.until_states(q="Open")
-        # # The children of a missing queue stay as they are.
+        # The children of a missing queue stay as they are.
         await it.patch(queue_path("q"), {"spec": {"parent": "none"}})
         await asyncio.sleep(0.4)
         assert await it.state("q") == "Open"
@@ -172,7 +172,7 @@ async def test_wherever_a_process_dies_the_next_one_ends_what_it_began(sent: boo
             await it.command("OpenQueue" if closing else "CloseQueue", "other")
             at = 0
             while await dies(it, at, QUEUE, sent=sent):
-                # # Completed writes are not repeated, so that each process gets further than the last.
+                # Completed writes are not repeated, so that each process gets further than the last.
                 at = 1
             last = it.start(QUEUE)
             await it.until_no_commands()

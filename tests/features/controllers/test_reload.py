@@ -10,7 +10,7 @@ from tests.support.embedded import until
 from tests.support.sharded import CONFIG_MAP, NAME, NAMESPACE, limits
 from tests.support.sharding import Rounds, World, following, world
 
-#: #: The flags of these tests: one shard of all nodes.
+#: The flags of these tests: one shard of all nodes.
 ALL = "all:volcano:0.0:1.0:false:0:0"
 
 UNUSABLE: list[Any] = [
@@ -26,7 +26,7 @@ UNUSABLE: list[Any] = [
 ]
 
 
-#: #: Always tested: a text that cannot be parsed, and one with an unknown field.
+#: Always tested: a text that cannot be parsed, and one with an unknown field.
 NUMBERS = [
     pytest.param(number, marks=() if number in (2, 5) else pytest.mark.wide)
     for number in range(len(UNUSABLE))
@@ -67,7 +67,7 @@ async def test_a_configuration_that_cannot_be_used_at_the_start_changes_nothing_
         await rounds.go_on()
         assert await it.specs() == {"a": ["n000"], "b": ["n001", "gone"]}
         assert it.metric("agent_scheduler_sharding_writes_total") == 0
-        # # The error ends with a valid configuration.
+        # The error ends with a valid configuration.
         await it.configure(limits(a=2, b=1))
         await it.until_counts(a=2, b=1)
         assert it.metric("agent_scheduler_config_last_reload_successful") == 1
@@ -82,7 +82,7 @@ async def test_a_configuration_that_comes_to_be_unusable_leaves_the_one_before_i
         event = await it.until_event("InvalidShardingConfiguration")
         assert event["note"].endswith(f"In effect: ConfigMap {NAMESPACE}/{NAME}, sharding.yaml.")
         await refused(it, 1)
-        # # It continues with the last valid one.
+        # It continues with the last valid one.
         await it.delete_node(before["b"][0])
         await it.until_counts(a=2, b=1)
 
@@ -96,7 +96,7 @@ async def test_changes_take_effect_while_it_runs_and_no_node_is_ever_in_two_shar
         await it.configure(limits(c=5, b=2, a=2))
         await it.until_counts(a=2, b=2, c=5)
         await it.configure(limits(d=9, a=3))
-        # # A shard that is removed is deleted only after a while.
+        # A shard that is removed is deleted only after a while.
         await it.until_counts(a=0, b=0, c=0, d=9)
         await it.configure({**limits(a=4), "leftover": "a"})
         await it.until_counts(a=4, b=0, c=0, d=0)

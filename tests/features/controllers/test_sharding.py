@@ -16,7 +16,7 @@ from tests.support.sharded import MERGE, limits
 from tests.support.sharding import Rounds, World, following, world
 from tests.support.transports import Through
 
-#: #: Two shards by CPU, of any size: below 60 %, and from 70 % on.
+#: Two shards by CPU, of any size: below 60 %, and from 70 % on.
 BY_CPU = "low:volcano:0.0:0.6:false:0:0,high:agent:0.7:1.0:false:0:0"
 
 
@@ -27,7 +27,7 @@ async def test_a_node_moves_with_its_utilisation_and_back() -> None:
         await it.until_specs(low=["n000", "n002"], high=["n001"])
         await it.load("n001", "1")
         await it.until_specs(low=["n000", "n001", "n002"], high=[])
-        # # A pod that has ended does not count, even if it is not deleted.
+        # A pod that has ended does not count, even if it is not deleted.
         await it.load("n002", "9")
         await it.until_specs(low=["n000", "n001"], high=["n002"])
         done = {"status": {"phase": "Succeeded"}}
@@ -70,7 +70,7 @@ async def test_a_node_that_is_put_in_the_place_of_another_by_hand_does_not_stick
         await it.until_specs(a=["n000"], b=["n001"])
         await it.change_shard("a", {"spec": {"nodesDesired": ["n003"]}})
         await it.until_specs(a=["n000"], b=["n001"])
-        # # A new process takes the existing shards as its last plan.
+        # A new process takes the existing shards as its last plan.
         await it.stop(it.processes[0])
         await it.change_shard("a", {"spec": {"nodesDesired": ["n003"]}})
         it.start()
@@ -98,19 +98,19 @@ async def test_without_the_trigger_changes_wait_for_the_period(monkeypatch: pyte
         await it.until_counts(low=2, high=0)
         controller = process.sharding
         assert controller is not None
-        # # Its own writes are a reason to plan, too, until the watch has delivered them.
+        # Its own writes are a reason to plan, too, until the watch has delivered them.
         await until(lambda: not controller._wake.is_set() and len(controller._store.unwatched) == 0)
         before = rounds.begun
         await it.add_node("new")
         await until(lambda: it.metric("agent_scheduler_watch_events_total", kind="Node") == 3)
-        # # A change is a reason as soon as it is counted, and until the next round begins.
+        # A change is a reason as soon as it is counted, and until the next round begins.
         assert not controller._wake.is_set() and rounds.begun == before
-        # # Any other reason to plan includes it.
+        # Any other reason to plan includes it.
         await it.delete(f"{NODE_SHARDS}/high")
         await it.until_counts(low=3, high=0)
 
 
-# # ---- shards of other controllers
+# ---- shards of other controllers
 
 
 @pytest.mark.promise("S23")
@@ -145,7 +145,7 @@ async def test_a_foreign_shard_with_a_configured_name_is_told_of_and_taken_over_
         await until(lambda: it.metric("agent_scheduler_sharding_foreign_shards") == 0)
 
 
-# # ---- removed shards
+# ---- removed shards
 
 
 async def test_a_shard_that_is_no_longer_configured_is_emptied_and_then_deleted(
@@ -189,7 +189,7 @@ async def test_nodes_of_a_shard_that_was_never_made_and_is_no_longer_configured_
         it.start(fence=5.0, transport=losing)
         await until(lambda: it.metric("agent_scheduler_sharding_writes_total", result="failed"))
         await it.configure(limits(a=2))
-        # # As long as the request may still arrive, its node is in no other shard.
+        # As long as the request may still arrive, its node is in no other shard.
         await it.planned_again(5)
         assert await it.specs() == {"a": ["n000"]}
         losing.loses = False
@@ -258,13 +258,13 @@ async def test_a_shard_in_use_stays_while_its_scheduler_lives(monkeypatch: pytes
         await lease(it, "old", "somebody", seconds=3600)
         await lease(it, "dead", "", seconds=1)
         it.start(configs=BY_CPU)
-        # # There is no lease, or it was released: no scheduler has to leave its nodes.
+        # There is no lease, or it was released: no scheduler has to leave its nodes.
         await it.until_counts(old=0, low=2, high=0)
         await it.change_shard("old", {"status": {"nodesInUse": []}}, status=True)
         await it.until_counts(low=2, high=0)
 
 
-# # ---- failing writes
+# ---- failing writes
 
 
 async def test_a_shard_that_is_too_large_is_told_of_and_stays_as_it_was(
@@ -301,7 +301,7 @@ async def test_a_cluster_without_the_kind_is_told_of_and_served_once_it_is_there
         assert not process.sharding.is_kind_missing  # type: ignore[union-attr]
 
 
-# # ---- leadership
+# ---- leadership
 
 
 async def test_who_takes_over_lists_all_again_before_it_writes() -> None:

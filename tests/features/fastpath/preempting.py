@@ -19,7 +19,7 @@ from tests.support.transports import Through, failure
 HIGH = "system-cluster-critical"
 HIGHEST = "system-node-critical"
 TERMINATING = "not eligible due to a terminating pod on the nominated node."
-#: #: Settings with which no pod is retried by itself.
+#: Settings with which no pod is retried by itself.
 PATIENT = {"initial_backoff": 60.0, "max_backoff": 60.0, "pop_from_backoff": False}
 
 

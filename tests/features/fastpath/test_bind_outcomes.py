@@ -276,7 +276,7 @@ async def test_a_bind_in_doubt_that_the_watch_confirms_counts_as_scheduled(
 async def test_a_refusal_that_waits_to_be_written_is_dropped_when_a_bind_begins() -> None:
     slow = RateLimit(qps=0.001, burst=1, concurrency=1)
     async with embedded_cluster() as cluster, scheduling(cluster.transport, status_writes=slow) as running:
-        # # The first write takes the only token for a long time.
+        # The first write takes the only token for a long time.
         await cluster.add_pod("first")
         await until(lambda: cluster.condition("first"))
         await cluster.add_pod("a", cpu="1")
@@ -351,7 +351,7 @@ async def test_no_more_is_decided_than_the_binder_has_room_for_and_all_are_bound
         await until(lambda: queue.pending().active + queue.pending().in_flight == 20)
         await until(lambda: running.fast_path.binder.in_flight == 3)
         await asyncio.sleep(0.05)
-        # # One is being bound and two wait for it; the others stay where a pod of higher priority can pass them.
+        # One is being bound and two wait for it; the others stay where a pod of higher priority can pass them.
         assert running.fast_path.binder.in_flight == queue.pending().in_flight == 3
         held.go.set()
         await until(lambda: running.reports.attempts["scheduled"] == 20, seconds=10)

@@ -160,7 +160,7 @@ async def test_a_pod_that_is_deleted_while_it_waits_leaves_nothing() -> None:
         await until(lambda: found.is_free("c"))
         await until(lambda: running.fast_path.binder.in_flight == 0)
         await until(lambda: nothing_assumed(running))
-        # # Its device is free for other pods.
+        # Its device is free for other pods.
         await found.add_pod("q", claim="d")
         await until(lambda: waits(found, running, "q", "d"))
         await found.report("d", ATTACHED)

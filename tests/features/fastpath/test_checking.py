@@ -129,7 +129,7 @@ async def test_a_pod_that_is_gone_and_still_counted_is_found(node: str, problem:
         gone = fast_path.cluster.pods[uid(fast_path, "bound")]
         await cluster.end_pod("bound")
         await until(lambda: len(fast_path.cluster.pods) == 3)
-        # # The deletion never reached the ledger.
+        # The deletion never reached the ledger.
         fast_path.ledger.set_pod(gone, node)
         fast_path._informers._reflectors["Pod"].view.known[gone.uid] = gone
         assert await said(fast_path) == [
@@ -202,7 +202,7 @@ async def test_kept_answers_that_are_not_what_plugins_say_now_are_found(kept: st
         if kept == "refusal":
             assert line == "view: Node n1: profile agent-scheduler: kept as refused, now it passes"
         else:
-            # # With two nodes either may be reported as the different one.
+            # With two nodes either may be reported as the different one.
             assert line.startswith("view: Node n") and ": score kept as " in line
 
 

@@ -60,12 +60,12 @@ async def test_while_a_claim_is_provisioned_its_pod_says_where_it_will_be() -> N
         uid = (await cluster.pods())["p"]["metadata"]["uid"]
         known = running.fast_path.cluster
         await until(lambda: known.pods[uid].nominated_node_name == "n1")
-        # # Its room there is already counted; no other pod has to leave it once more.
+        # Its room there is already counted; no other pod has to leave it once more.
         assert not known.queue.nominator.nominated
         assert not await cluster.is_bound("p")
         world.play()
         await until(lambda: cluster.is_bound("p"))
-        # # Clear the nomination, as kube-apiserver does at a bind.
+        # Clear the nomination, as kube-apiserver does at a bind.
         assert await nominated(cluster, "p") == ""
 
 
@@ -112,7 +112,7 @@ async def test_an_attempt_that_fails_leaves_it_told_and_the_next_one_begins_ther
             await found.add_pod("p", claim="c")
             told = await until(lambda: nominated(cluster, "p"))
             assert told in ("n1", "n2")
-            # # An attempt that began before the nomination was known would choose again.
+            # An attempt that began before the nomination was known would choose again.
             await _seen(running, "p", told)
             refusing.answers.set()
             await until(lambda: running.reports.problems)
@@ -145,7 +145,7 @@ async def test_a_node_that_others_nominate_a_pod_to_is_where_it_goes_if_it_fits(
         await cluster.add_node("empty")
         await cluster.add_pod("first", cpu="2", nodeSelector={"pool": "full"})
         await until(lambda: cluster.is_bound("first"))
-        # # The profile packs, so that it would choose the fuller node.
+        # The profile packs, so that it would choose the fuller node.
         await cluster.add_pod("p", schedulingGates=[{"name": "hold"}])
         told = {"status": {"nominatedNodeName": "empty"}}
         await cluster.merge(f"{PODS}/p/status", told)

@@ -126,7 +126,7 @@ async def test_a_pod_that_is_being_bound_is_told_with_its_node() -> None:
             found = told(running, "p")
             waiting.go.set()
             assert (found["place"], found["node"]) == ("in_flight", "n1")
-            # # It counts on its node already, so that an explanation of that node would be wrong.
+            # It counts on its node already, so that an explanation of that node would be wrong.
             assert "decision" not in found
 
 
@@ -146,7 +146,7 @@ async def test_explaining_leaves_the_workers_views_as_they_are() -> None:
         for view, position, ranked in before:
             assert view._rows.position == position
             assert np.array_equal(view._rows.ranking.scores, ranked)
-        # # They continue from the rows that the explanation has refreshed in the snapshot.
+        # They continue from the rows that the explanation has refreshed in the snapshot.
         await cluster.add_node("room", cpu="4")
         assert (await at(running, "large", "bound"))["node"] == "room"
 

@@ -218,7 +218,7 @@ async def test_a_scheduler_that_ends_between_the_writes_is_followed_by_one_that_
             await asyncio.wait_for(dying.dead.wait(), 10)
             assert len(await found.claims()) == 1
             if moved:
-                # # The devices are needed elsewhere, and the pod has to go to another node.
+                # The devices are needed elsewhere, and the pod has to go to another node.
                 (node,) = {each.node_name for each in running.fast_path.ledger.placements.values()}
                 await found.cordon(node)
         async with found.settling() as running:
@@ -237,7 +237,7 @@ class Overlapping(Through):
         self.cluster, self.slow = cluster, slow
         self.running: Any = None
         self.deletions = 0
-        #: #: Set when the next attempt has got as far as it may, and when the slow request is over.
+        #: Set when the next attempt has got as far as it may, and when the slow request is over.
         self.is_far, self.is_over = asyncio.Event(), asyncio.Event()
 
     async def request(self, method: str, path: str, **more: Any) -> Response:
@@ -263,7 +263,7 @@ class Overlapping(Through):
 
     async def _wait(self) -> None:
         await until(lambda: self.running.fast_path.ledger.placements)
-        # # It gets no further if it waits for this.
+        # It gets no further if it waits for this.
         with suppress(TimeoutError):
             await asyncio.wait_for(self.is_far.wait(), 0.2)
 

@@ -104,7 +104,7 @@ async def test_a_condition_that_says_nothing_new_is_not_written_again() -> None:
                 await until(lambda index=index: running.reports.attempts["unschedulable"] >= index + 2)
             assert (await cluster.ask("GET", f"{PODS}/large"))["metadata"]["resourceVersion"] == before
             assert running.reports.counts["status written"] == 1
-        # # A new scheduler finds the condition already there.
+        # A new scheduler finds the condition already there.
         async with scheduling(cluster.transport) as running:
             await until(lambda: running.reports.attempts["unschedulable"])
             await running.stop()
@@ -123,12 +123,12 @@ async def test_a_pod_whose_cycle_raises_kills_no_worker() -> None:
         condition = await until(lambda: cluster.condition("bad"))
         assert condition["reason"] == "SchedulerError"
         assert condition["message"] == "ZeroDivisionError: boom"
-        # # An error is no refusal: the pod comes back by itself, after its backoff.
+        # An error is no refusal: the pod comes back by itself, after its backoff.
         assert running.fast_path.queue.pending().backoff == 1
 
 
 async def test_many_workers_never_wait_for_one_another_for_ever() -> None:
-    # # Room for two results at most, so that nearly all workers wait for room nearly all the time.
+    # Room for two results at most, so that nearly all workers wait for room nearly all the time.
     narrow = replace(SETTINGS.binds, concurrency=1)
     async with embedded_cluster() as cluster:
         await cluster.add_node("n1", cpu="64", pods="1000")
@@ -138,14 +138,14 @@ async def test_many_workers_never_wait_for_one_another_for_ever() -> None:
                 if index % 10 == 0:
                     await cluster.add_pod(f"large{index}", cpu="100")
                 if index % 7 == 0:
-                    # # A pod that is deleted while it waits, is decided, or is bound.
+                    # A pod that is deleted while it waits, is decided, or is bound.
                     await cluster.add_pod(f"short{index}", cpu="10m")
                     await cluster.end_pod(f"short{index}")
             await until(lambda: cluster.all_placed(100))
             await until(lambda: running.reports.attempts["unschedulable"] >= 10)
             await until(lambda: running.fast_path.binder.in_flight == 0)
             assert running.fast_path.queue.pending().in_flight == 0
-            # # Closing while all wait ends at once, too.
+            # Closing while all wait ends at once, too.
             await running.stop()
 
 
@@ -201,7 +201,7 @@ async def test_stopping_ends_what_is_under_way_and_takes_nothing_new() -> None:
             for name in ("late", "later"):
                 uid = (await cluster.add_pod(name))["metadata"]["uid"]
                 await until(lambda uid=uid: queue.where(uid))
-            # # A worker that still took pods would have taken the first one when the second came.
+            # A worker that still took pods would have taken the first one when the second came.
             assert queue.pending().in_flight == 0
             assert len(await cluster.placed()) == bound
 
@@ -242,7 +242,7 @@ async def test_preferences_that_cannot_be_read_are_told_as_an_error_of_the_sched
             "for 'Gt', 'Lt' operators, the value must be an integer"
         )
         assert running.reports.failures == []
-        # # The pod is retried after a backoff, and with one node left there is nothing to rank.
+        # The pod is retried after a backoff, and with one node left there is nothing to rank.
         await cluster.ask("DELETE", "/api/v1/nodes/n1")
         await until(cluster.placed)
         assert (await cluster.placed())["p"] == "n2"

@@ -234,7 +234,7 @@ async def test_members_with_volumes_reserve_them_in_the_trial_and_are_bound_when
             members.append(pod(f"p-{name}", volumes=using(name)))
         controller = VolumeBinding(there.api)
         running = asyncio.create_task(controllers.run(controller, clock=there.api.store.clock))
-        # # There is one volume for two: the reservations for the first member are released.
+        # There is one volume for two: the reservations for the first member are released.
         assert bound(await create(there, node("n1", "8"), group(2), *members)) == []
         assert there.call("GET", f"{VOLUMES}/pv-a")["spec"].get("claimRef") is None
         add_volume(there, "pv-b")

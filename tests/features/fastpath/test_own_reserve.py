@@ -52,7 +52,7 @@ class Licenses(Filter, Reserve, PreBind):
     def __init__(self, _args: PluginArgs) -> None:
         self.taken: dict[str, str] = {}
         self.log: list[str] = []
-        #: #: The problem that PreBind reports instead of writing.
+        #: The problem that PreBind reports instead of writing.
         self.problem = ""
 
     def prepare(self, pod: PodClass, handle: Handle) -> object:
@@ -80,7 +80,7 @@ class Licenses(Filter, Reserve, PreBind):
         self.log.append(f"pre_bind {pod.name}: {attempt.reservation}")
         if self.problem:
             return self.problem
-        # # The patch names no version: writing the same note twice does no harm.
+        # The patch names no version: writing the same note twice does no harm.
         body = {"metadata": {"uid": pod.uid, "annotations": {NOTE: attempt.node_name}}}
         path = f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}"
         return await attempt.writes.patch(path, json.dumps(body).encode(), wanted=attempt.wanted)
@@ -122,11 +122,11 @@ async def test_what_it_takes_of_a_node_is_taken_once_and_written_before_the_bind
             for number in range(3):
                 await cluster.add_pod(f"p{number}", cpu="10m")
             found = await until(lambda: all_bound(cluster))
-        # # Packing would have put all of them on one node.
+        # Packing would have put all of them on one node.
         assert sorted(node for node, _ in found.values()) == ["n0", "n1", "n2"]
         assert all(node == note for node, note in found.values())
         assert len(plugin.log) == 3 and all(line.startswith("pre_bind") for line in plugin.log)
-        # # The licenses of bound pods stay taken.
+        # The licenses of bound pods stay taken.
         assert sorted(plugin.taken.values()) == ["n0", "n1", "n2"]
 
 

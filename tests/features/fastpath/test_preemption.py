@@ -64,7 +64,7 @@ async def test_nobody_else_is_evicted_while_victims_are_leaving() -> None:
     async with full("a", "b", pods=2, **SHORT) as world:
         await world.add("high")
         first, second = sorted(await world.victims(2))
-        # # One of two has ended: that is an event, and there is no room yet.
+        # One of two has ended: that is an event, and there is no room yet.
         await world.cluster.end_pod(first)
         await until(lambda: world.cluster.says_text("high", TERMINATING))
         assert await world.cluster.leaving() == {second}
@@ -82,7 +82,7 @@ async def test_the_room_is_kept_from_pods_of_lower_priority_and_not_from_higher_
         await world.victims()
         await world.cluster.end_pod("low-0")
         await world.settled(0)
-        # # The room is free, and the pod for which it is reserved is in backoff.
+        # The room is free, and the pod for which it is reserved is in backoff.
         await world.cluster.add_pod("plain", cpu="1")
         await until(lambda: world.cluster.says_text("plain", "0/1 nodes are available: 1 Insufficient cpu."))
         await world.add("higher", cpu="1", priority=HIGHEST)
@@ -172,7 +172,7 @@ class SilentAfterEviction(Through):
         self.deletions = 0
 
     async def request(self, method: str, path: str, **more: Any) -> Response:
-        # # A watch that begins after the answer does not deliver its event.
+        # A watch that begins after the answer does not deliver its event.
         self.deletions += method == "DELETE"
         return await super().request(method, path, **more)
 
@@ -211,7 +211,7 @@ async def test_evictions_for_a_pod_whose_node_a_more_important_one_took_are_call
         await world.add("high")
         await until(lambda: held.begun == 1)
         if late:
-            # # An earlier status that arrives late has this effect on the nominator.
+            # An earlier status that arrives late has this effect on the nominator.
             world.queue.nominator.delete(await world.uid("high"))
         await world.add("higher", priority=HIGHEST)
         await until(lambda: held.begun == 2)
@@ -233,7 +233,7 @@ async def test_a_pod_that_is_gone_has_nobody_evicted() -> None:
         assert await world.cluster.leaving() == set()
 
 
-#: #: A profile without preemption.
+#: A profile without preemption.
 WITHOUT = "profiles: [{plugins: {postFilter: {disabled: [{name: DefaultPreemption}]}}}]"
 
 
@@ -312,7 +312,7 @@ async def test_a_pod_that_waits_for_its_victims_is_tried_at_their_end_whatever_r
     async with full(**SHORT) as world:
         await world.add("high", containers=[container(requests={"cpu": "2"}, ports=[port])])
         await world.victims()
-        # # Another pod takes the port, so that the room alone does not help.
+        # Another pod takes the port, so that the room alone does not help.
         await world.run("other", "n1", containers=[container(ports=[port])], priorityClassName=HIGHEST)
         await until(lambda: not world.preemption._gate.gated)
         world.queue.activate((await world.uid("high"),))
@@ -342,7 +342,7 @@ async def test_pods_that_wait_for_victims_of_another_one_are_tried_when_these_st
         fast_path, queue, held = world.running.fast_path, world.queue, HeldEvictions(world, first=True)
         await world.add("first")
         await until(lambda: held.begun)
-        # # A new leader finds a pod that the last leader nominated, with a pod evicted for it.
+        # A new leader finds a pod that the last leader nominated, with a pod evicted for it.
         await world.add("second", cpu="1")
         second = await world.uid("second")
         await until(lambda: queue.where(second) == "unschedulable")
@@ -379,7 +379,7 @@ async def test_ends_of_others_are_not_put_to_pods_whose_victims_are_being_evicte
         for number in range(3):
             await world.cluster.end_pod(f"other-{number}")
             await world.settled(3 - number)
-        # # After the first end it is refused; then it is behind its gate.
+        # After the first end it is refused; then it is behind its gate.
         assert asked == ["high"]
         assert world.queue.where(await world.uid("high")) is Place.GATED
         held.go.set()

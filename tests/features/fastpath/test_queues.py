@@ -197,7 +197,7 @@ async def test_one_that_no_node_takes_does_not_keep_the_room_that_it_was_called_
         await found.set("a", "2")
         await found.add("large", "a", cpu="2")
         await found.placed("large")
-        # # The pod created first is tried first.
+        # The pod created first is tried first.
         await found.add("nowhere", "a", cpu="2", nodeSelector={"is": "missing"})
         await found.waits("nowhere")
         await found.add("small", "a")
@@ -221,7 +221,7 @@ async def test_no_room_is_kept_on_a_node_for_a_pod_whose_queue_is_full() -> None
         await found.add("other", cpu="64")
         await until(lambda: found.cluster.condition("other"))
         await found.set("a", "1")
-        # # The end of its victim wakes the pod, which then waits for its queue.
+        # The end of its victim wakes the pod, which then waits for its queue.
         await found.cluster.end_pod("lesser")
         assert await found.waits("nominated")
         await found.placed("other")
@@ -254,7 +254,7 @@ async def test_a_gang_that_wants_nodes_does_so_no_more_once_its_queue_has_not_ro
         for number in range(2):
             await found.wants_nodes(f"g-{number}")
         if first == 1:
-            # # The pod has returned from its backoff.
+            # The pod has returned from its backoff.
             await asyncio.sleep(30)
         if reserved == "none":
             await found.add("one", "a", cpu="2")

@@ -26,7 +26,7 @@ async def test_a_pod_that_was_refused_is_tried_again_under_the_new_profile() -> 
         running.fast_path.reconfigure(relaxed)
         await until(cluster.placed)
         assert running.reports.counts["backoff RulesChanged"] == 1
-        # # The new profile is used from now on, whatever a view cached of the old one.
+        # The new profile is used from now on, whatever a view cached of the old one.
         await cluster.add_pod("b", nodeSelector={"disk": "none"})
         await until(lambda: running.reports.attempts["scheduled"] == 2)
         assert running.reports.counts["after flush"] == 0
@@ -79,7 +79,7 @@ async def test_no_pod_and_no_worker_is_lost_in_a_burst_of_changes() -> None:
         assert running.reports.failures == []
         workers = {name for name in running.reports.counts if name.startswith("worker ")}
         assert len(workers) == 4
-        # # Forty pods become ready at once: every remaining worker gets some.
+        # Forty pods become ready at once: every remaining worker gets some.
         for number in range(40):
             await cluster.add_pod(f"after{number}", nodeSelector={"late": "yes"})
         await until(lambda: running.reports.attempts["unschedulable"] == 40)
@@ -129,5 +129,5 @@ async def test_rates_follow_the_settings() -> None:
         for number in range(11):
             await cluster.add_pod(f"p{number}")
         await until(lambda: running.reports.attempts["scheduled"] == 11)
-        # # Ten binds after the one of the burst; without the limit all would go at once.
+        # Ten binds after the one of the burst; without the limit all would go at once.
         assert loop.time() - began >= 10 / 20 * 0.9

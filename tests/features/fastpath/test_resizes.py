@@ -32,7 +32,7 @@ async def test_a_resize_counts_as_much_as_its_kubelet_says() -> None:
         for name in "ab":
             await world.add_pod(name, cpu="1")
         await until(lambda: runs("a", "b"))
-        # # An impossible resize does not count; one that has to wait for room does.
+        # An impossible resize does not count; one that has to wait for room does.
         await resize("9")
         await until(lambda: says("Infeasible", "1"))
         await world.add_pod("c", cpu="2")

@@ -161,7 +161,7 @@ async def test_a_pod_whose_claim_is_being_written_is_bound_before_the_scheduler_
             await found.add_pod("p", claim="c")
             await waiting.came.wait()
             ending = asyncio.create_task(running.stop(grace=10.0))
-            # # No more pods are taken from the queue, and yet it has not ended.
+            # No more pods are taken from the queue, and yet it has not ended.
             later = await found.cluster.add_pod("later")
             await until(lambda: running.fast_path.queue.where(later["metadata"]["uid"]))
             assert running.fast_path.queue.pending().in_flight == 1
@@ -457,7 +457,7 @@ async def test_a_pod_whose_nodes_stay_undecided_is_tried_again_without_an_event(
         told = await until(lambda: found.cluster.condition("p"))
         assert told["message"].startswith("0/1 nodes are available: 1 timed out trying to allocate devices.")
         await until(lambda: running.reports.attempts["unschedulable"] >= 3)
-        # # Other pods are placed meanwhile.
+        # Other pods are placed meanwhile.
         await found.cluster.add_pod("plain")
         await until(lambda: found.cluster.all_placed(1))
 

@@ -19,7 +19,7 @@ from embedded_kubernetes.requests import Disturbance, Request
 from tests.support.embedded import EmbeddedCluster, embedded_cluster, until
 from tests.support.installation import samples, started
 
-#: #: A configuration without leader election.
+#: A configuration without leader election.
 ALONE = "leaderElection: {leaderElect: false}\n"
 HEAD = "apiVersion: agent-scheduler/v1\nkind: SchedulerConfiguration\nserving: {port: 0}\n"
 ELECT = """leaderElection:
@@ -109,7 +109,7 @@ async def test_it_ends_in_order_before_it_is_synced(text: str) -> None:
                     'agent_scheduler_watch_steps_total{kind="Pod",step="failure"}', 0.0
                 )
 
-            # # It has failed to reach the server more than once, and continues.
+            # It has failed to reach the server more than once, and continues.
             await until(lambda: failures() >= 2)
             assert not process.ending.done()
         assert process.ending.result() == 0
@@ -133,7 +133,7 @@ async def test_binds_that_hang_end_with_the_grace(text: str, monkeypatch: pytest
             await asyncio.wait_for(under_way.wait(), 10)
         assert process.ending.result() == 0
         if text:
-            # # The lease is released, but only after the last possible write.
+            # The lease is released, but only after the last possible write.
             lease = "/apis/coordination.k8s.io/v1/namespaces/default/leases/one"
             assert not (await cluster.ask("GET", lease))["spec"].get("holderIdentity")
 
@@ -249,5 +249,5 @@ async def test_a_leader_that_cannot_list_what_safety_needs_gives_the_lease_back(
         assert not second.ending.done()
         assert await cluster.placed() == {}
         refusals.of()
-        # # It waits for as long as other replicas need to try, and then leads.
+        # It waits for as long as other replicas need to try, and then leads.
         await until(cluster.placed)

@@ -19,7 +19,7 @@ from tests.support.terms import HOSTNAME
 from tests.support.transports import Faulty, Send, Way, lost, refused
 from tests.support.volume_cluster import CLAIMS, NOBODY, VOLUMES, nothing_reserved, storage
 
-# # ---- claims that wait for their consumer
+# ---- claims that wait for their consumer
 
 
 async def test_a_claim_that_waits_gets_the_static_volume_of_the_pods_node_before_the_pod_is_bound() -> None:
@@ -89,13 +89,13 @@ async def test_pods_that_share_a_claim_that_waits_have_it_bound_once_and_all_run
         assert running.reports.problems == [] and not running.reports.failures
 
 
-# # ---- refusals of filters, and events that wake
+# ---- refusals of filters, and events that wake
 
 
-# # ---- failing writes
+# ---- failing writes
 
 
-#: #: Writes of claims and volumes.
+#: Writes of claims and volumes.
 WRITES = "PATCH", "/persistentvolume"
 
 

@@ -92,7 +92,7 @@ async def test_a_soft_scheduler_that_starts_while_shards_change_waits_for_its_ow
         await shared.desire("a", ["n0"])
         await shared.desire("volcano", [])
         await shared.add_pod("there", scheduler="nobody", cpu="2", nodeName="n1")
-        # # While its claim is being written another shard changes, so it lists again and gets the answer late.
+        # While its claim is being written another shard changes, so it lists again and gets the answer late.
         tap.harm = lambda request: Disturbance(
             late=0.3 if _status_writes(request) else 0.0,
             delay=0.3 if lists_shards(request) and tap.count(_status_writes) else 0.0,
@@ -154,7 +154,7 @@ async def test_a_claim_that_another_made_at_the_same_time_is_withdrawn() -> None
         await shared.desire("volcano", [])
         await shared.desire("a", [])
         await until(lambda: shared.uses("a", ""))
-        # # Its own write is carried out, and its answer comes only after the other one.
+        # Its own write is carried out, and its answer comes only after the other one.
         tap.harm = lambda request: Disturbance(late=0.5) if _status_writes(request) else None
         await shared.desire("a", ["n0", "n1"])
         await until(lambda: _is(shared, "a", "n0 n1"))
@@ -166,7 +166,7 @@ async def test_a_claim_that_another_made_at_the_same_time_is_withdrawn() -> None
         assert 'agent_scheduler_shard_writes_total{result="withdrawn"} 1' in samples
 
 
-# # ---- failing servers
+# ---- failing servers
 
 
 def _status_writes(request: Request) -> bool:
@@ -212,7 +212,7 @@ async def test_who_may_not_read_the_shards_counts_as_having_none(
             assert condition["message"] == (
                 "0/1 nodes are available: it is not known yet which nodes are in this scheduler's node shard."
             )
-            # # It continues as soon as requests succeed.
+            # It continues as soon as requests succeed.
             tap.harm = lambda request: None
             await until(lambda: decides_on(runtime, "n0"))
         assert await until(shared.placed) == {"p": "n0"}
@@ -239,7 +239,7 @@ async def test_a_store_that_is_older_than_the_last_list_of_the_shards_ends_the_p
         async with shared_cluster(1, disturb=tap) as shared, scheduler(shared, "a") as runtime:
             await shared.desire("a", ["n0"])
             await until(lambda: decides_on(runtime, "n0"))
-            # # The watch of the shards does not show these, and the next list has their version.
+            # The watch of the shards does not show these, and the next list has their version.
             for number in range(60):
                 await shared.add_node(f"other-{number}")
             seen = tap.count(lists_shards)
@@ -247,7 +247,7 @@ async def test_a_store_that_is_older_than_the_last_list_of_the_shards_ends_the_p
             tap.harm = lambda request: Disturbance(behind=50) if lists_shards(request) else None
             before = tap.count(lists_shards)
             (told,) = await until(lambda: [each for each in logs if each["event"] == "store went back"])
-            # # A replica of the store may lag for a while.
+            # A replica of the store may lag for a while.
             assert tap.count(lists_shards) - before == STALE_LISTS_REFUSED + 1
     assert "the list of NodeShards is of version" in told["problem"]
 

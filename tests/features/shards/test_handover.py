@@ -70,7 +70,7 @@ async def test_a_node_with_a_bind_without_an_answer_is_not_given_back() -> None:
         await until(lambda: shared.is_removing("a", "n0"))
         await has_looked_again(shared, "a", tap)
         assert await shared.in_use("a") == "n0"
-        # # If the pod is gone, the bind can have no effect any more.
+        # If the pod is gone, the bind can have no effect any more.
         await shared.delete(f"/api/v1/namespaces/default/pods/{pod['metadata']['name']}")
         await until(lambda: shared.uses("a", ""))
 
@@ -106,14 +106,14 @@ async def test_the_new_owner_knows_what_the_old_one_bound_though_its_watch_is_si
         await shared.desire("new", [])
         await until(lambda: new.leases.held)
         await until(lambda: shared.uses("new", ""))
-        # # From now on the open watches deliver nothing.
+        # From now on the open watches deliver nothing.
         transport.fall_silent()
         await shared.add_pod("first", scheduler="old", cpu="4")
         await until(shared.placed)
         await shared.desire("old", [])
         await until(lambda: shared.uses("old", ""))
         await shared.desire("new", ["n0"])
-        # # The coordinator's own watch delivers nothing, either; it lists again in time.
+        # The coordinator's own watch delivers nothing, either; it lists again in time.
         assert new.coordinator is not None
         new.coordinator._changed.set()
         await until(lambda: decides_on(new, "n0"))
@@ -151,7 +151,7 @@ async def test_a_node_that_is_desired_again_before_its_claim_was_given_back_stay
     ):
         await shared.desire("a", [])
         await until(lambda: shared.uses("a", ""))
-        # # The write that releases the claim is refused, as the shard has changed meanwhile.
+        # The write that releases the claim is refused, as the shard has changed meanwhile.
         tap.harm = lambda request: (
             Disturbance(delay=0.5)
             if request.method == "PATCH" and request.path.endswith("/b/status")
@@ -189,7 +189,7 @@ async def test_what_a_dead_scheduler_had_claimed_is_kept_by_its_successor_until_
     async with shared_cluster(2) as shared:
         await shared.desire("a", ["n1"])
         await shared.desire("b", ["n0"])
-        # # The scheduler before had to release n0 and died: one of its binds may still arrive.
+        # The scheduler before had to release n0 and died: one of its binds may still arrive.
         await shared.write_status("a", nodesInUse=["n0"])
         async with scheduler(shared, "a", fence="1h") as a, scheduler(shared, "b") as b:
             await until(lambda: decides_on(a, "n1"))
@@ -197,7 +197,7 @@ async def test_what_a_dead_scheduler_had_claimed_is_kept_by_its_successor_until_
             await until(lambda: shared.is_adding("b", "n0"))
             assert await shared.in_use("a") == "n0 n1"
             assert decides_on(b)
-        # # At its own end it does not release what is not its own.
+        # At its own end it does not release what is not its own.
         assert await shared.in_use("a") == "n0"
 
 
@@ -207,7 +207,7 @@ async def test_what_a_dead_scheduler_had_claimed_is_given_back_after_the_fence()
         await shared.desire("a", ["n1"])
         await shared.write_status("a", nodesInUse=["n0"])
         async with scheduler(shared, "a", fence="5s"):
-            # # Another shard may want the node: the release does not wait for the next full look a minute later.
+            # Another shard may want the node: the release does not wait for the next full look a minute later.
             await until(lambda: shared.uses("a", "n1"), seconds=6)
 
 

@@ -92,7 +92,7 @@ async def test_the_webhook_and_the_policy_gate_the_same_pods() -> None:
             made["metadata"]["name"] = f"p{number}"
             assert await gates(world.cluster, json.loads(json.dumps(made))) == expected
             assert await gates(cluster, json.loads(json.dumps(made))) == expected
-        # # Pods that the cluster needs to start are not gated.
+        # Pods that the cluster needs to start are not gated.
         for namespace in ("kube-system", "agent-scheduler"):
             for one in (world.cluster, cluster):
                 await one.call("POST", "/api/v1/namespaces", {"metadata": {"name": namespace}})
@@ -162,7 +162,7 @@ async def test_a_job_gets_its_defaults_and_is_refused_where_its_tasks_wait_in_a_
         told = await refused(cluster, "POST", jobs("default"), objects.job("k", *tasks))
         assert told.startswith('admission webhook "jobs.validate.agent-scheduler" denied the request: ')
         assert "ps -> worker -> ps" in told
-        # # The minimum of one of several tasks differs from that of the Job.
+        # The minimum of one of several tasks differs from that of the Job.
         told = await refused(cluster, "PATCH", f"{jobs('default')}/j", {"spec": {"minAvailable": 2}})
         assert "allowed: 3 (ps 2 + worker 1)" in told
 

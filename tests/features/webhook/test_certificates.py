@@ -89,7 +89,7 @@ async def test_what_others_do_to_what_it_writes_is_put_right(path: str, what: st
         async with keeping.runs(world):
             await until(lambda: keeping.is_right(world))
             old = await world.cluster.ask("GET", path)
-            # # A new authority is used from now on: a restored configuration has the old one.
+            # A new authority is used from now on: a restored configuration has the old one.
             await world.merge(SECRET, {"data": None})
             await until(lambda: keeping.is_right(world))
             if running:
@@ -123,6 +123,6 @@ async def test_who_writes_the_same_all_the_time_is_not_answered_all_the_time() -
         for _ in range(300):
             await do(world, "edited", f"{MUTATING}/{NAME}", None)
             await asyncio.sleep(0.1)
-        # # The other client's are 300; beside them one every five seconds, after a burst.
+        # The other client's are 300; beside them one every five seconds, after a burst.
         assert 5 < len(keeping.writes) - before - 300 < 20
         await until(lambda: keeping.is_right(world))

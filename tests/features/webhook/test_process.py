@@ -193,5 +193,5 @@ async def test_files_that_are_replaced_take_effect_and_those_that_do_not_fit_cha
         await until(lambda: process.certificate._digest != before)
         async with asking(process, second) as api_server:
             assert (await api_server.get("/livez"))[0] == 200
-        # # No configurations are written: the provider of the certificate sets their authority.
+        # No configurations are written: the provider of the certificate sets their authority.
         assert await world.secret() == {}

@@ -15,7 +15,7 @@ from hypothesis.stateful import RuleBasedStateMachine
 _PROFILE = os.environ.get("HYPOTHESIS_PROFILE", "commit")
 _SOAKING = _PROFILE == "soak"
 _FACTOR = int(os.environ.get("HYPOTHESIS_SOAK", "50")) if _SOAKING else 1
-#: #: The number for tests that name none.
+#: The number for tests that name none.
 _EXAMPLES = 50
 
 
@@ -43,7 +43,7 @@ def model_test(machine: type[RuleBasedStateMachine], *, examples: int, steps: in
     """Return the state machine as a test case of `examples` runs of up to `steps` steps."""
     case: Any = machine.TestCase
     case.settings = settings(max_examples=examples * _FACTOR, stateful_step_count=steps)
-    # # Shrinking a failure of this many draws may take minutes.
+    # Shrinking a failure of this many draws may take minutes.
     case.pytestmark = [pytest.mark.timeout(0 if _SOAKING else 600)]
     return case
 

@@ -10,7 +10,7 @@ import pytest
 
 from .places import REPOSITORY
 
-#: #: Definitions of the custom resources that the recorded servers had.
+#: Definitions of the custom resources that the recorded servers had.
 CRDS = REPOSITORY / "config" / "crd"
 _FOLDER = REPOSITORY.parent / "shared" / "conformance"
 

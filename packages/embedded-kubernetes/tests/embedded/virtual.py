@@ -10,7 +10,7 @@ from typing import Any
 
 
 class _JumpingLoop(asyncio.SelectorEventLoop):
-    # # Attributes of asyncio's base loop, whose types typeshed does not declare.
+    # Attributes of asyncio's base loop, whose types typeshed does not declare.
     _ready: deque[asyncio.Handle]
     _scheduled: list[asyncio.TimerHandle]
 

@@ -161,7 +161,7 @@ async def test_a_new_definition_is_served_once_webhooks_let_it_pass() -> None:
     assert {one["type"] for one in found["status"]["conditions"]} >= {"Established"}
 
 
-# # ---- The server completes objects before webhooks are called.
+# ---- The server completes objects before webhooks are called.
 
 
 async def test_a_pod_has_its_priority_also_in_an_update_that_leaves_it_out() -> None:

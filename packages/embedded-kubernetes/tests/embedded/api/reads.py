@@ -19,11 +19,11 @@ from embedded_kubernetes.watch import Watcher
 
 from .store_model import NODE_SELECTORS, SELECTORS, Json, Line, Model, Wanted
 
-#: #: The maximum number of places of a machine.
+#: The maximum number of places of a machine.
 PLACES = 7
-#: #: A number for a place and a selector of its kind; see `Reads.wanted`.
+#: A number for a place and a selector of its kind; see `Reads.wanted`.
 QUERY = st.integers(0, PLACES * len(NODE_SELECTORS) - 1)
-#: #: How many versions ago; None is now, and a negative number is a version in the future.
+#: How many versions ago; None is now, and a negative number is a version in the future.
 BACK = st.sampled_from([None, None, None, *range(-2, 15)])
 
 
@@ -176,7 +176,7 @@ class Reads(RuleBasedStateMachine):
         floor, prefix = now, []
         query = f"{wanted.query}&watch=1&allowWatchBookmarks=1"
         if how == "version":
-            # # A version in the future came from a server with more events: those up to it were seen already.
+            # A version in the future came from a server with more events: those up to it were seen already.
             floor = self.version(back)
             query += f"&resourceVersion={floor}"
         elif how == "later":
@@ -216,7 +216,7 @@ class Reads(RuleBasedStateMachine):
     def read(self, opened: Open, room: int) -> None:
         """Compare the lines with the model's events since the last read."""
         events = self.models[opened.kind].watched(opened.floor, opened.wanted)
-        # # A bookmark follows the events that it covers.
+        # A bookmark follows the events that it covers.
         behind = sorted([*events, *opened.bookmarks], key=lambda line: (line[0], line[1] == "BOOKMARK"))
         expected = [*opened.prefix, *behind]
         lines = opened.watcher.take(room)
@@ -256,7 +256,7 @@ class Reads(RuleBasedStateMachine):
         opened.watcher.close()
         assert opened.watcher.drained and opened.watcher.take(1 << 20) == []
 
-    # # -- invariants --------------------------------------------------------------------------------------
+    # -- invariants --------------------------------------------------------------------------------------
 
     def check_tables(self) -> None:
         owners: dict[str, set[Any]] = {}

@@ -96,7 +96,7 @@ def _node(obj: Json) -> str:
     return obj.get("spec", {}).get("nodeName", "")
 
 
-#: #: Selectors as query strings and as predicates, for every kind. The first three are empty.
+#: Selectors as query strings and as predicates, for every kind. The first three are empty.
 SELECTORS: list[tuple[str, Callable[[Json], bool]]] = [
     *[("", lambda obj: True)] * 3,
     ("labelSelector=app%3Da", lambda obj: _labels(obj).get("app") == "a"),
@@ -105,7 +105,7 @@ SELECTORS: list[tuple[str, Callable[[Json], bool]]] = [
     ("fieldSelector=metadata.name%3Dx", lambda obj: obj["metadata"]["name"] == "x"),
 ]
 
-#: #: Selectors for kinds with a node.
+#: Selectors for kinds with a node.
 NODE_SELECTORS: list[tuple[str, Callable[[Json], bool]]] = [
     *SELECTORS,
     ("fieldSelector=spec.nodeName%3Dn1", lambda obj: _node(obj) == "n1"),

@@ -16,11 +16,11 @@ from ..examples import model_test
 from .reads import Reads
 from .store_model import LABELS, ZONE, Json, Model, stamped
 
-#: #: In the order of keys, default-b/x comes before default/x.
+#: In the order of keys, default-b/x comes before default/x.
 NAMESPACES = ("default", "default-b")
 NAMES = ("x", "x-1")
 HISTORY = 9
-#: #: Kind -> its group, and the namespaces of its objects.
+#: Kind -> its group, and the namespaces of its objects.
 KINDS = {
     "pods": ("", NAMESPACES),
     "configmaps": ("", NAMESPACES),
@@ -94,7 +94,7 @@ class ApiMachine(Reads):
             return status, answer
         assert status < 300, "a write that was refused was carried out"
         if method == "DELETE" and kind == "pods" and before is not None and after is None:
-            # # A deletion of a pod has two versions: first the pod is marked, then it is removed.
+            # A deletion of a pod has two versions: first the pod is marked, then it is removed.
             self.mark(key, before, answer)
             version += 1
         assert self.store.rv == version + 1, "a write took more versions than it has changes"

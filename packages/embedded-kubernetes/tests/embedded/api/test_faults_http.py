@@ -172,7 +172,7 @@ async def test_a_watch_ends_at_a_place_in_good_order_or_not(kind: str, place: An
         for name in "abc":
             served.world.pod(name)
         if kind == "close":
-            # # The connection stays open, as after any complete answer.
+            # The connection stays open, as after any complete answer.
             sent = await client.reader.readuntil(b"\r\n0\r\n\r\n" if any(place.values()) else b"0\r\n\r\n")
             assert await client.is_alive()
         else:

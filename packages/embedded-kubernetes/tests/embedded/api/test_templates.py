@@ -75,7 +75,7 @@ def test_members_of_many_gangs_are_one_burst_and_each_is_what_the_rules_would_ha
     def members(world: World) -> list[Any]:
         groups = [{GROUP: f"gang-{number // 2}", "team": "x"} for number in range(6)]
         made = [world.pod(f"agent-{number:04d}", annotations=said) for number, said in enumerate(groups)]
-        # # These have no group's annotation, though the rest of their text is the same.
+        # These have no group's annotation, though the rest of their text is the same.
         made += [world.pod(f"bare-{number}", annotations={"team": "x"}) for number in range(3)]
         return [*made, world.pod("odd", annotations={GROUP: 'no name: a "text"', "team": "x"})]
 

@@ -140,7 +140,7 @@ def test_an_exception_leaves_no_thread_no_socket_and_no_file() -> None:
     found = EmbeddedCluster(faults={"rules": [{"match": {"path": "/hung"}, "fault": {"hang": {}}}]})
     with pytest.raises(Failed), socket.socket() as waiting, found:
         url, file = found.url, found.kubeconfig
-        # # Neither an open watch nor an answer that never comes delays the end.
+        # Neither an open watch nor an answer that never comes delays the end.
         watch = urlopen(f"{url}{PODS}?watch=true", timeout=60)
         waiting.connect(("127.0.0.1", int(url.rpartition(":")[2])))
         waiting.sendall(b"GET /hung HTTP/1.1\r\nHost: c\r\n\r\n")

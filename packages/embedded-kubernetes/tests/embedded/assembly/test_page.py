@@ -18,7 +18,7 @@ CONFTEST, TESTS = re.findall(r"```python\n(.*?)```", PAGE.split("## With pytest"
 SCRIPTS = [each for each in EXAMPLES if each not in (CONFTEST, TESTS)]
 
 
-#: #: pytest without the plugins that these tests themselves use.
+#: pytest without the plugins that these tests themselves use.
 OPTIONS = (
     "--strict-markers",
     *(f"-pno:{name}" for name in ("cacheprovider", "asyncio", "xdist", "hypothesispytest")),

@@ -8,7 +8,7 @@ from typing import Any
 from embedded_kubernetes.builtin import BUILTIN
 from embedded_kubernetes.resource import Resource
 
-#: #: Resources by kind; the newer of the two kinds of events also has its group in the name.
+#: Resources by kind; the newer of the two kinds of events also has its group in the name.
 KINDS: dict[str, Resource] = {
     f"{resource.kind}{'.new' if resource.group == 'events.k8s.io' else ''}": resource for resource in BUILTIN
 }

@@ -198,7 +198,7 @@ def test_kubectl_gets_the_columns_of_a_real_server(
 ) -> None:
     world.post(path, {**NAMED, **body})
     table = world.get(path, accept=TABLE)
-    # # A Job's selector has its uid.
+    # A Job's selector has its uid.
     assert table["rows"][0]["cells"][: len(cells)] == cells
 
 

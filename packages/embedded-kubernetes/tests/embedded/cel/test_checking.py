@@ -132,7 +132,7 @@ def test_the_same_functions_are_known_with_as_many_parameters() -> None:
     evaluated |= {(method.name, method.parameters + 1, True) for method in METHODS}
     evaluated.add(("jsonpatch.escapeKey", 1, False))
     known = {(name, len(one.parameters), one.is_method) for name, found in signatures() for one in found}
-    # # These are rewritten, in one way to be checked and in another to be evaluated.
+    # These are rewritten, in one way to be checked and in another to be evaluated.
     anew = {f"{OWN}{name}" for name in ("indexOf", "lastIndexOf", "charAt", "substring", "slice", "sortedBy")}
     anew |= {"distinct", "flatten", "slice"}
     assert {each for each in known if each[0] not in anew} == {

@@ -121,7 +121,7 @@ def operator_of(cluster: EmbeddedCluster, token: str, its: Client) -> kopf.Opera
 async def running(registry: kopf.OperatorRegistry) -> AsyncIterator[None]:
     stop, ready = asyncio.Event(), asyncio.Event()
     settings = kopf.OperatorSettings()
-    settings.posting.loggers = False  # # only the events that the handlers write themselves
+    settings.posting.loggers = False  # only the events that the handlers write themselves
     operator = asyncio.create_task(
         kopf.operator(
             registry=registry,

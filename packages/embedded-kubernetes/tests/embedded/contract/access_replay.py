@@ -42,7 +42,7 @@ oscar-token,oscar,u-oscar,"night"
 _SAVED = re.compile(r"\{((?:tok|uid)\w*)\}")
 _ALLOWED = re.compile(r'RBAC: allowed by (RoleBinding|ClusterRoleBinding) "([^"]*)" of .*')
 _RBAC = "/apis/rbac.authorization.k8s.io/v1"
-#: #: Seconds that the recorder waited between lines: a token that was accepted is accepted for ten seconds more.
+#: Seconds that the recorder waited between lines: a token that was accepted is accepted for ten seconds more.
 _WAITED = 11.0
 
 
@@ -75,7 +75,7 @@ class AccessReplay:
         self.client = client
         self._recorded = recorded
         self._lines = lines
-        #: #: Values of earlier responses, by the names that later lines use for them.
+        #: Values of earlier responses, by the names that later lines use for them.
         self._saved: dict[str, str] = {}
 
     async def run(self) -> list[list[str]]:

@@ -15,7 +15,7 @@ from aiohttp import web
 from embedded.sockets import answering
 
 _NAMES = ("127.0.0.1", "localhost", "hook.hooks.svc")
-#: #: The port in the recorder's Service in front of its webhook.
+#: The port in the recorder's Service in front of its webhook.
 _RECORDED_PORT = "23201"
 
 
@@ -33,7 +33,7 @@ class Hooks:
     def __init__(self) -> None:
         self.called: list[Called] = []
         self._answers: list[dict[str, Any]] = []
-        #: #: An address without a server.
+        #: An address without a server.
         self._elsewhere = ""
         self.places: dict[str, str] = {}
 
@@ -54,11 +54,11 @@ class Hooks:
     async def respond(self, request: web.Request) -> web.Response:
         path = request.path_qs
         sent_body = await request.read()
-        # # A redirected call has no body.
+        # A redirected call has no body.
         review = json.loads(sent_body) if sent_body else None
         sent = {name: request.headers.get(name, "") for name in ("Content-Type", "Accept")}
         self.called.append(Called(path, sent, review))
-        # # The next recorded answer for this path. A delete may be reviewed less often, or once more.
+        # The next recorded answer for this path. A delete may be reviewed less often, or once more.
         found = [each for each in self._answers if each["path"] == path]
         if not found:
             return web.Response(status=404)
@@ -67,7 +67,7 @@ class Hooks:
         answer = found[0]["answer"]
         await asyncio.sleep(answer.get("delaySeconds") or 0)
         if answer["status"] == 0:
-            # # The recorder closed the connection.
+            # The recorder closed the connection.
             assert request.transport is not None
             request.transport.close()
             return web.Response()

@@ -36,7 +36,7 @@ class AdmissionReplay(AccessReplay):
         self._hooks.expect([])
         for each in configurations:
             if any("service" in hook["clientConfig"] for hook in each.get("webhooks", ())):
-                # # The Service was created without a line; 409 if it exists.
+                # The Service was created without a line; 409 if it exists.
                 await self.client.call("POST", _SERVICES, _SERVICE)
             status, answer = await self.client.call("POST", _place(each), each)
             assert status == 201, answer
@@ -67,7 +67,7 @@ def _compare_calls(expected: list[dict[str, Any]], called: list[Called], validat
     found = _once(called)
     differences = []
     for beside in (True, False):
-        # # Validating webhooks are called concurrently, the others in order.
+        # Validating webhooks are called concurrently, the others in order.
         one, other = (
             [each for each in calls if (each.path.partition("?")[0] in validating) is beside]
             for calls in (wanted, found)

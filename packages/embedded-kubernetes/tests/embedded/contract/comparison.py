@@ -156,7 +156,7 @@ def _aggregated(expected: dict[str, Any], found: dict[str, Any], where: str) -> 
     return texts
 
 
-# # ---- The parts that `compare` leaves out, for recordings that are matched word for word: headers and messages.
+# ---- The parts that `compare` leaves out, for recordings that are matched word for word: headers and messages.
 # Recorded texts may have placeholders, such as `<uid>` or `{server}`, for parts that differ between runs.
 
 

@@ -81,7 +81,7 @@ class OverHttp(Client):
     async def request(self, method: str, path: str, *, body: bytes | None = None, headers: Headers) -> Answer:
         url = URL(self._url + path, encoded=True)
         async with self._session.request(method, url, data=body, headers=_sent(headers)) as response:
-            # # A header that was sent several times is one list.
+            # A header that was sent several times is one list.
             found = {name.lower(): ", ".join(response.headers.getall(name)) for name in response.headers}
             return response.status, found, await response.read()
 

@@ -25,7 +25,7 @@ _CRDS = (
     Path(__file__).parent / "crds" / "nodeshards.yaml",
     *(CRDS / f"scheduling.volcano.sh_{plural}.yaml" for plural in ("podgroups", "queues")),
 )
-#: #: Seconds that are longer than any watch in a recording.
+#: Seconds that are longer than any watch in a recording.
 _PATIENCE = 10.0
 
 #: Method, path and body.
@@ -50,7 +50,7 @@ _BEFORE: dict[str, list[Asked]] = {
     "status strategic patch: condition added": [_made("s", labels=_X)],
     "list pods ": [_made(generateName="gen-")],
     "delete pod with finalizer: stays": [_made("fin", labels=_X, finalizers=["example.com/f"])],
-    # # A budget protects only running pods.
+    # A budget protects only running pods.
     "evict guarded: 429": [
         _made("guard", labels={"app": "guard"}),
         ("PATCH", f"{_PODS}/guard/status", {"status": {"phase": "Running"}}),
@@ -123,7 +123,7 @@ class Replay:
             self._known["cont"] = quote(metadata["continue"], safe="")
         if metadata.get("name") and metadata.get("uid"):
             self._known[f"uid_{metadata['name']}"] = metadata["uid"]
-            # # The version in the answer to a create or a read; those of other writes do not count.
+            # The version in the answer to a create or a read; those of other writes do not count.
             if method in ("POST", "GET"):
                 self._known[f"rv_{metadata['name']}"] = metadata.get("resourceVersion", "")
 

@@ -53,7 +53,7 @@ async def _admission(door: str, lines: Lines) -> list[list[str]]:
             await server.api.close()
 
 
-#: #: Recording -> its file, the variable that names another, its number of lines, and its replay.
+#: Recording -> its file, the variable that names another, its number of lines, and its replay.
 RECORDINGS: dict[str, tuple[str, str, int, Callable[[str, Lines], Awaitable[list[list[str]]]]]] = {
     "answers": ("apiserver-1.36.2.jsonl", "AGENT_SCHEDULER_RECORDING", 151, _answers),
     "access": ("apiserver-authz-1.36.2.jsonl", "AGENT_SCHEDULER_AUTHZ_RECORDING", 674, _access),

@@ -111,7 +111,7 @@ def test_evictions_are_granted_while_the_budget_has_room(world: World) -> None:
     _budget(world, minAvailable=1)
     for name in ("one", "two"):
         world.ready_pod(name)
-    assert _evict(world, "one") == 429  # # the budget has not been counted yet
+    assert _evict(world, "one") == 429  # the budget has not been counted yet
     world.settle()
     assert _evict(world, "one", deleteOptions={"dryRun": ["All"]}) == 201
     assert (world.is_there(f"{PODS}/one"), _numbers(world)) == (True, (1, 2, 1, 2))

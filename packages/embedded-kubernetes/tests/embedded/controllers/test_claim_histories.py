@@ -44,7 +44,7 @@ class History:
             self.world.controllers[0].advance(most=self.random.randint(1, 3))
 
     def create_pod(self) -> None:
-        # # Few names, so that pods reuse those of others.
+        # Few names, so that pods reuse those of others.
         name = f"p{self.random.randint(0, 5)}"
         entries: dict[str, str] = {}
         for entry in ("a", "b"):
@@ -87,7 +87,7 @@ class History:
                 consumer["uid"] = "of-a-pod-that-went"
             if "allocation" not in claim["status"]:
                 self.world.allocate(name)
-            # # A scheduler may be stopped before it reserves.
+            # A scheduler may be stopped before it reserves.
             if self.random.random() < 0.8 and consumer["uid"] not in {each["uid"] for each in reserved}:
                 self.world.change(f"{name}/status", {"status": {"reservedFor": [*reserved, consumer]}})
 

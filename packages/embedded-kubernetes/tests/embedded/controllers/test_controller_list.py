@@ -35,7 +35,7 @@ def test_what_was_chosen_is_started_and_nothing_else() -> None:
         ResourceClaims
     ]
     assert ResourceClaims not in map(type, start(api, chosen("*,-resourceclaim-controller"), kubelets=True))
-    # # One controller has two names.
+    # One controller has two names.
     either = chosen("*,-persistentvolume-protection-controller")
     assert [type(each) for each in start(api, either, kubelets=True)].count(Protection) == 1
 

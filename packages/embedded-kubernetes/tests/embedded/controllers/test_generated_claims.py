@@ -79,7 +79,7 @@ def test_a_claim_that_the_server_refuses_is_tried_again_ever_more_rarely(world: 
     ((reason, said, count),) = world.warnings()
     assert reason == "FailedResourceClaimCreation"
     assert "resource.kubernetes.io/admin-access" in said
-    # # At once, and after 1, 3, 7 and 15 seconds.
+    # At once, and after 1, 3, 7 and 15 seconds.
     assert count == 5
     allow_admin_access(world, "true")
     world.settle(20)
@@ -90,7 +90,7 @@ def test_a_claim_that_the_server_refuses_is_tried_again_ever_more_rarely(world: 
 def test_claims_of_one_template_are_alike_but_for_their_pods(world: ClaimsWorld) -> None:
     world.add_template(labels={"team": "a"}, annotations={"note": "100% b"})
     world.add_template("bare")
-    # # The annotation looks like the placeholder of a template.
+    # The annotation looks like the placeholder of a template.
     world.add_template("odd", annotations={"note": "\ue0001"})
     uids: set[str] = set()
     for template in ("t", "bare", "odd"):

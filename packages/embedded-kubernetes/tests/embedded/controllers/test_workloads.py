@@ -161,7 +161,7 @@ async def test_a_pod_that_a_webhook_is_asked_about_is_made_once_and_as_it_says()
     sets = ReplicaSets(world.api)
     world.post(SETS, replicated("r", 2))
     sets.advance()
-    # # Another client changes it in between.
+    # Another client changes it in between.
     world.patch(f"{SETS}/r", {"metadata": {"labels": {"a": "b"}}})
     for _ in range(5):
         sets.advance()
@@ -223,7 +223,7 @@ def test_a_deployment_goes_from_one_template_to_another_without_gap_or_crowd(wor
     late = template("j", **{"agent-scheduler.io/ready-after-seconds": "2"})
     world.patch(f"{DEPLOYMENTS}/d", {"spec": {"template": late}})
     seen = rolled(world)
-    # # At most 25 % more pods, and at most 25 % fewer available ones.
+    # At most 25 % more pods, and at most 25 % fewer available ones.
     assert max(count for count, _ in seen) == 5
     assert min(ready for _, ready in seen) == 3
     assert images(pods(world)) == {"j"}
@@ -239,7 +239,7 @@ def test_a_deployment_goes_from_one_template_to_another_without_gap_or_crowd(wor
     assert len(sets) == 2
     assert sets[before]["spec"]["replicas"] == 0
     assert revision(world, f"{DEPLOYMENTS}/d") == "2"
-    # # Back again: the existing ReplicaSet is used, as the newest revision.
+    # Back again: the existing ReplicaSet is used, as the newest revision.
     old = {"spec": {"template": {**template(), "metadata": template()["metadata"]}}}
     old["spec"]["template"]["metadata"]["annotations"] = {"agent-scheduler.io/ready-after-seconds": None}
     world.patch(f"{DEPLOYMENTS}/d", old)
@@ -315,7 +315,7 @@ def test_a_job_runs_as_many_at_a_time_until_enough_have_succeeded(world: World) 
     }
     assert status["startTime"] < status["completionTime"]
     assert len(pods(world)) == 5
-    # # No pod that was counted keeps its finalizer.
+    # No pod that was counted keeps its finalizer.
     assert all("finalizers" not in pod["metadata"] for pod in pods(world))
 
 
@@ -349,7 +349,7 @@ def test_a_job_that_may_not_fail_once_completes_if_none_fails(world: World) -> N
 def test_a_job_fails_when_too_many_pods_have(world: World) -> None:
     world.post(JOBS, job(code="1", backoffLimit=2))
     world.settle(5.0)
-    # # The next pod waits for 10 s.
+    # The next pod waits for 10 s.
     assert status_of(world)["failed"] == len(pods(world)) == 1
     world.settle(100.0)
     assert status_of(world)["failed"] == len(pods(world)) == 3

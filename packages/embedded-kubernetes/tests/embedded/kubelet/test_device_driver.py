@@ -100,7 +100,7 @@ def test_a_node_that_is_replaced_at_once_has_the_slices_of_its_own(world: Driver
     world.delete("/api/v1/nodes/n1")
     world.add_node("n1")
     uid = world.get("/api/v1/nodes/n1")["metadata"]["uid"]
-    # # The collector, for which the old slices are garbage, runs later.
+    # The collector, for which the old slices are garbage, runs later.
     world.controllers[0].advance()
     assert world.generation("n1") == 2
     (after,) = {each for each in world.slice_names() if each.startswith("n1-")}

@@ -72,7 +72,7 @@ def test_a_container_that_fails_again_and_again_waits_ever_longer(world: World) 
         world.settle(1.0)
         if _report(world)["restartCount"] > count:
             starts.append(world.now)
-    # # At once, and then after 10 and 20 seconds, with a second of running each.
+    # At once, and then after 10 and 20 seconds, with a second of running each.
     assert [at - starts[0] for at in starts] == [0, 11, 32]
 
 
@@ -94,7 +94,7 @@ def test_a_pod_may_be_evicted_by_its_kubelet(world: World) -> None:
     assert status["message"].startswith("The node was low on resource: memory.")
     targets = [each["reason"] for each in status["conditions"] if each["type"] == "DisruptionTarget"]
     assert targets == ["TerminationByKubelet"]
-    # # The pod's resources are free again.
+    # The pod's resources are free again.
     run(world, "b", cpu="4")
     world.settle()
     assert world.phase("b") == "Running"

@@ -21,7 +21,7 @@ _MORE = {
     "ownerReferences": [{"apiVersion": "v1", "kind": "Node", "name": "n", "uid": "u"}],
 }
 
-#: #: Kind -> the created object, and its status afterwards.
+#: Kind -> the created object, and its status afterwards.
 _OBJECTS = """
 shared:
   container: &container {name: c, image: i, ports: [{name: web, containerPort: 80}], env: [{name: A, value:
@@ -111,7 +111,7 @@ class Stored:
             if status is not None:
                 self.world.patch(f"{path}/status", {"status": status})
             self.paths[name] = [path]
-        # # Another form of the object that is stored under the same name.
+        # Another form of the object that is stored under the same name.
         self.paths["events.k8s.io", "events"] = ["/apis/events.k8s.io/v1/namespaces/default/events/a"]
         self._play()
 

@@ -22,7 +22,7 @@ def _refs(node: Any) -> set[str]:
         return set().union(*map(_refs, node))
     if not isinstance(node, dict):
         return set()
-    # # A schema of schemas has a property called $ref, too.
+    # A schema of schemas has a property called $ref, too.
     own = {node["$ref"]} if isinstance(node.get("$ref"), str) else set()
     return own.union(*map(_refs, node.values()))
 

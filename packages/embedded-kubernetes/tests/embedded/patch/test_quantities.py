@@ -15,7 +15,7 @@ _FACTORS = {
     "n": Fraction(1, 10**9), "u": Fraction(1, 10**6), "m": Fraction(1, 1000), "": Fraction(1), "k": Fraction(1000),
     "M": Fraction(10**6), "G": Fraction(10**9), "Ki": Fraction(2**10), "Mi": Fraction(2**20), "Gi": Fraction(2**30),
 }  # fmt: skip
-#: #: Larger suffixes, with which results are also written.
+#: Larger suffixes, with which results are also written.
 _LARGER = {"T": Fraction(10**12), "P": Fraction(10**15), "Ti": Fraction(2**40), "Pi": Fraction(2**50)}
 
 

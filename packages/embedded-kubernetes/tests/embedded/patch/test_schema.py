@@ -120,7 +120,7 @@ def test_what_a_real_server_answers_decodes_to_itself() -> None:
             (one for one in RESOURCES.values() if (one.group, one.kind) == (group, body["kind"])), None
         )
         if resource is None or group in ("coordination.k8s.io", "events.k8s.io"):
-            continue  # # their micro times are all "<time>" in the recording
+            continue  # their micro times are all "<time>" in the recording
         before = json.loads(json.dumps(body))
         assert schema.check(resource, body) == []
         assert body == before

@@ -47,7 +47,7 @@ def judging_everything() -> Iterator[None]:
     parts = ("labels", "annotations", "ownerReferences", "finalizers")
 
     def of_new(now: Object, old: Object, *more: Any, **how: Any) -> Any:
-        # # All of the stored object counts as new, but its finalizers, which may not be added everywhere.
+        # All of the stored object counts as new, but its finalizers, which may not be added everywhere.
         news = {name: value for name, value in old.items() if name not in parts[:3]}
         return check(now, news, *more, **how)
 
