@@ -87,7 +87,9 @@ def test_an_interrupted_demo_leaves_nothing_behind(tmp_path: Path) -> None:
 
 
 @pytest.mark.wide
-@pytest.mark.parametrize(("story", "ends"), [("gates", "One node was added"), ("jobs", "Completed: each task")])
+@pytest.mark.parametrize(
+    ("story", "ends"), [("gates", "One node was added"), ("jobs", "Completed: each task")]
+)
 def test_a_story_is_told_and_holds(tmp_path: Path, story: str, ends: str) -> None:
     done = subprocess.run(
         [*DEMO, "--story", story], cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False

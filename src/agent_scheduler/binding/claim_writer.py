@@ -30,6 +30,7 @@ from agent_scheduler.engine.state.podinfo import PodInfo
 from agent_scheduler.engine.state.records import version_of
 from agent_scheduler.kube.errors import Failure, FailureClass, StoreWentBack
 from agent_scheduler.kube.patch import CALLED_OFF, Patched
+from agent_scheduler.kube.watch_events import is_older
 
 
 class KeyLocks:
@@ -176,8 +177,11 @@ class ClaimWriter:
                 if waited >= _LOOKS:
                     known = self._devices.latest_version(part.claim)
                     if waited > _LOOKS:
-                        seen = self._devices.claims[part.claim].resource_version
-                        raise StoreWentBack(f"claim {'/'.join(part.claim)}", listed=seen, known=known)
+                        name, seen = "/".join(part.claim), self._devices.claims[part.claim].resource_version
+                        if not is_older(seen, known):
+                            # Nothing that was written is missing; the next attempt decides by what there is.
+                            return f"resourceclaim {name} waits for another client"
+                        raise StoreWentBack(f"claim {name}", listed=seen, known=known)
                     await self._caught_up(known)
                     continue
                 if step is Due.DONE:

@@ -158,6 +158,17 @@ async def test_a_claim_that_lacks_what_was_written_though_all_is_known_tells_tha
     assert world.catch_ups == ["7"]
 
 
+async def test_a_claim_that_waits_though_all_that_was_written_is_there_is_decided_anew(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(claim_writer, "_LOOKS", 2)
+    monkeypatch.setattr(claim_writer, "due", lambda *_: Due.WAIT)
+    world = Claims()
+    world.see(6)
+    assert await world.write() == "resourceclaim default/c waits for another client"
+    assert len(world.catch_ups) == 1
+
+
 async def test_what_the_next_attempt_reserves_outlives_the_news_of_the_last_ones_end() -> None:
     world = await taken_back()
     world.assume()
