@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Final
 from agent_scheduler.objects.batch import INQUEUE, NOT_LET_IN, RUNNING, UNKNOWN, PodGroup
 from apimachinery.quantity import QuantityError
 
-from ..quotas.entries import Standing
+from ..quotas.entries import Standing, covers
 from ..quotas.shortfall import QUEUE_FULL, Shortfall
 from ..quotas.vector import EMPTY, Total, Vector, add_to, at_least, is_empty, minus, of_resources, plus, rest
 from .asks import Ask, Promise, needed, role_of, turn_in_gang, turn_of_group
@@ -45,10 +45,6 @@ def _line_name(key: GroupKey) -> str:
 
 def _says_queue_full(group: PodGroup) -> bool:
     return any(each.status == "True" and each.reason == QUEUE_FULL for each in group.status.conditions or ())
-
-
-def _covers(room: Vector, missing: Vector) -> bool:
-    return all(amount <= room.get(resource, 0) for resource, amount in missing.items())
 
 
 def _has_gated(members: Iterable[PodInfo]) -> bool:
@@ -259,7 +255,7 @@ class Promises:
             return
         # The pods and groups in line have no room now, so admitting a group that fits overtakes none of them.
         headroom = self._usage.book.headroom()
-        wanted = rest(ask.wanted, self._held(ask.members))
+        wanted = self._lacks(ask)
         if ask.key in self._gave_way_at and (self._places_others or not self._has_room_beside_all(ask)):
             self._stop_asking(ask.key)
             self._kept_out.add(ask.key)
@@ -284,7 +280,7 @@ class Promises:
 
         It is also False if a pod or group outside of the line needs this room, since the next session may place it.
         """
-        wanted = rest(ask.wanted, self._held(ask.members))
+        wanted = self._lacks(ask)
         if self._are_lacking([(ask.queue, wanted)], is_free=True):
             return False
         headroom = self._usage.book.headroom(self.wanted)
@@ -309,7 +305,7 @@ class Promises:
             came_free = minus(used, book.used(short.queue))
             most = at_least(came_free, room) if is_free else plus(came_free, room)
             least = minus(came_free, room) if is_free else came_free
-            if _covers(most, short.missing) and not _covers(least, short.missing):
+            if covers(most, short.missing) and not covers(least, short.missing):
                 return True
         return False
 
@@ -323,7 +319,7 @@ class Promises:
         ask = ask._replace(voted=False)
         name = _line_name(ask.key)
         known = self._asking.get(name)
-        wanted = rest(ask.wanted, self._held(ask.members))
+        wanted = self._lacks(ask)
         if is_empty(wanted) or (known is not None and known.voted):
             return
         # Others with an earlier turn may not be in line so far, so the room is assigned when all are.
@@ -348,7 +344,7 @@ class Promises:
     def _adjust(self, ask: Ask, promise: Promise) -> bool:
         """Update the promise of an admitted group. Returns whether the group must request admission again."""
         promise.complete = ask.complete
-        left = rest(ask.wanted, self._held(ask.members))
+        left = self._lacks(ask)
         headroom = self._usage.book.headroom()
         if not is_empty(left) and headroom.shortfall(ask.queue, left, (), ask.key.text) is not None:
             self.end(ask.key)
@@ -470,7 +466,7 @@ class Promises:
         queues = []
         for name in names:
             ask = self._asking[name]
-            lacks = rest(ask.wanted, self._held(ask.members))
+            lacks = self._lacks(ask)
             if is_empty(rest(lacks, ask.lacks)):
                 del self._asking[name]
                 self._promise(ask)
@@ -490,7 +486,7 @@ class Promises:
     def come_again(self, asks: Iterable[Ask]) -> None:
         """Return groups to the line after `step_aside`."""
         for ask in asks:
-            self._stand(ask, rest(ask.wanted, self._held(ask.members)))
+            self._stand(ask, self._lacks(ask))
             self._usage.book.fallen.add(ask.queue)
 
     # ---- promises
@@ -541,6 +537,10 @@ class Promises:
             return entry.vector
         held = (pod.finished and pod.node_name) or pod.uid in self._usage.gated.given_back
         return self._usage.vector(pod) if held else EMPTY
+
+    def _lacks(self, ask: Ask) -> Vector:
+        """Return what the group needs in addition to what its members hold."""
+        return rest(ask.wanted, self._held(ask.members))
 
     def _held(self, members: Iterable[PodInfo]) -> Vector:
         """Return the part of a group's needs for which its queue needs no more room.
