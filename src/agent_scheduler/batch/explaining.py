@@ -117,10 +117,10 @@ class BatchExplainer:
     def reasons(self, keys: Iterable[GroupKey]) -> dict[GroupKey, str]:
         """Return one line per group on why it waits; empty for a group that has its minimum."""
         last = self._last()
-        told = {} if last is None else {each.group.key: each.verdict for each in last.result.groups}
+        verdicts = {} if last is None else {each.group.key: each.verdict for each in last.result.groups}
         found = {}
         for key in keys:
-            verdict = told[key] if key in told else self._without_session(key)
+            verdict = verdicts[key] if key in verdicts else self._without_session(key)
             found[key] = "" if verdict is None else verdict.message
         return found
 
@@ -160,11 +160,11 @@ class BatchExplainer:
             label, why = ("session", _NO_SESSION) if verdict is None else (verdict.label, verdict.message)
             return {**found, "waits_for": label, "why": why}
         book = self._cluster.ledger.usage.book
-        told = msgspec.to_builtins(explain_gang(last.session, last.result, job, book))
-        for each in told["minimums"]:
+        explanation = msgspec.to_builtins(explain_gang(last.session, last.result, job, book))
+        for each in explanation["minimums"]:
             each["missing"] = max(each["needs"] - each["has"], 0)
         session = {"uid": last.session.uid, "ended": time_text(last.ended)}
-        return {**told, **found, "queue": job.queue, "session": session}
+        return {**explanation, **found, "queue": job.queue, "session": session}
 
     def _without_session(self, key: GroupKey) -> Verdict | None:
         """Return what a group outside of the sessions waits for; None if it only waits for its first session."""

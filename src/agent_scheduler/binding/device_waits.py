@@ -58,15 +58,15 @@ class DeviceWaits:
         """
         parts = (*self._awaited(reservation), *self._made(pod))
         started = self._clock()
-        told = False
+        reported = False
         with self._changes.of([part.claim for part in parts]) as changed:
             while True:
                 changed.clear()
                 self._devices.now = self._now().timestamp()
                 seen = [self._seen(part) for part in parts]
                 bindings = [each for each in seen if isinstance(each, BindingConditions)]
-                if bindings and not told:
-                    told = True
+                if bindings and not reported:
+                    reported = True
                     self._messenger.waits_for_devices(pod, reservation.node_name)
                 is_late = self._clock() - started >= timeout
                 status, problem = self._outcome(parts, seen, is_late, timeout)

@@ -149,12 +149,12 @@ class Informers:
                     each is not None and each.last >= each.since + REFUSED_PATIENCE
                     for each in refused.values()
                 ):
-                    told = (
+                    problems = (
                         _refusal(self._kinds[name], each)
                         for name, each in refused.items()
                         if each is not None
                     )
-                    raise InputsRefused("; ".join(told))
+                    raise InputsRefused("; ".join(problems))
 
     @property
     def absent(self) -> list[Kind]:

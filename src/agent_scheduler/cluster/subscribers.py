@@ -55,11 +55,11 @@ class EventReceivers:
 
         Otherwise its own pods would be tried again endlessly.
         """
-        told, self.move_all = self.move_all, _nothing
+        move_all, self.move_all = self.move_all, _nothing
         try:
             yield
         finally:
-            self.move_all = told
+            self.move_all = move_all
 
     @contextmanager
     def burst(self) -> Iterator[None]:

@@ -182,13 +182,13 @@ class Explainer:
             cls = snapshot.handle.class_of(pod)
             view = ClassView(self._rules.profiles[pod.scheduler_name], cls, snapshot)
             view.refresh(snapshot)
-            told = plain(explain(view, snapshot.columns))
+            explanation = plain(explain(view, snapshot.columns))
             against = self._nominations.against(pod)
             rows = self._nominations.taken(pod, view, snapshot.columns, against)
         except Exception as error:
             return {"problem": f"{type(error).__name__}: {error}"}
         nodes = [snapshot.columns.nodes[row] for row in rows]
-        return {**told, "held": sorted(node.name for node in nodes if node is not None)}
+        return {**explanation, "held": sorted(node.name for node in nodes if node is not None)}
 
     # ---- when
 

@@ -88,12 +88,12 @@ class ConsolePicture:
     def news(self) -> Json:
         ledger = self._fast_path.ledger
         rows = ledger.rows_since(self._sequence)
-        told, self._sequence = self._sequence, ledger.sequence
+        earlier, self._sequence = self._sequence, ledger.sequence
         found = self._figures()
         found["nodes"] = (
             self._nodes(range(ledger.columns.size), spec_after=-1)
             if rows is None
-            else self._nodes(rows, spec_after=told)
+            else self._nodes(rows, spec_after=earlier)
         )
         shards = self._known_shards()
         if shards is not self._shards:

@@ -315,7 +315,7 @@ def _conflict(conflicts: list[tuple[_Manager, Path]]) -> ApiError:
             lines.append(f"conflicts with {name}:")
             lines += [f"- {show(path)}" for manager, path in conflicts if str(manager) == name]
         message = f"Apply failed with {len(conflicts)} conflicts: " + "\n".join(lines)
-    return ApiError(409, "Conflict", message, {"causes": [cause.told() for cause in causes]})
+    return ApiError(409, "Conflict", message, {"causes": [cause.as_object() for cause in causes]})
 
 
 def _read(obj: Object | None) -> Managed:

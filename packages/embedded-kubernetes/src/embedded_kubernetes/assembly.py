@@ -214,8 +214,8 @@ def _audit_file(file: File) -> IO[bytes]:
 
 
 def _both(one: Observer, other: Observer) -> Callable[[AuditedRequest], None]:
-    def told(asked: AuditedRequest) -> None:
+    def observe(asked: AuditedRequest) -> None:
         one(asked)
         other(asked)
 
-    return told
+    return observe

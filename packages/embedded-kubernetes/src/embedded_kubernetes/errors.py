@@ -20,7 +20,7 @@ class Cause(NamedTuple):
     field: str
     message: str
 
-    def told(self) -> dict[str, str]:
+    def as_object(self) -> dict[str, str]:
         """Return the form of a cause in a Status."""
         return {"reason": self.reason, "message": self.message, "field": self.field}
 
@@ -129,7 +129,7 @@ def invalid(kind: str, group: str, name: str, causes: list[Cause]) -> ApiError:
         details["group"] = group
     if kind:
         details["kind"] = kind
-    details["causes"] = [cause.told() for cause in causes]
+    details["causes"] = [cause.as_object() for cause in causes]
     shown = qualified(kind, group)
     return ApiError(422, "Invalid", f'{shown} "{name}" is invalid: {joined}', details)
 

@@ -26,7 +26,7 @@ import orjson
 
 from apimachinery.quantity import QuantityError
 
-from . import kubelet_status as told
+from . import kubelet_status
 from .controllers import Controller, WorkQueue, run
 from .kubelet_admission import NodeBook
 from .kubelet_claims import PodClaims
@@ -244,7 +244,7 @@ class Kubelets(Controller):
 
     def _refuse(self, uid: str, obj: Object, reason: str, message: str) -> None:
         self._pods[uid].over = True
-        self._write(uid, obj, told.refused(obj, reason=reason, message=message, now=self._now()))
+        self._write(uid, obj, kubelet_status.refused(obj, reason=reason, message=message, now=self._now()))
 
     def _try_again(self, uid: str) -> None:
         """Retry a waiting pod after one of its claims changed."""
@@ -277,7 +277,7 @@ class Kubelets(Controller):
         number = self._pod_ips
         ip = f"10.{number >> 16 & 255}.{number >> 8 & 255}.{number & 255}"
         ready = self._pods[uid].play.ready_after == 0
-        status = told.running(obj, ip=ip, host_ip=host_ip, now=self._now(), ready=ready)
+        status = kubelet_status.running(obj, ip=ip, host_ip=host_ip, now=self._now(), ready=ready)
         self._write(uid, obj, self._resizes.report(uid, obj, status))
         self._started(uid, self._pods[uid])
 
@@ -305,12 +305,12 @@ class Kubelets(Controller):
 
     def _ready(self, run: int, uid: str) -> None:
         if (obj := self._living(uid, run)) is not None:
-            self._write(uid, obj, told.readied(obj, now=self._now()))
+            self._write(uid, obj, kubelet_status.readied(obj, now=self._now()))
 
     def _evict(self, run: int, uid: str) -> None:
         if (obj := self._living(uid, run)) is not None:
             self._over(uid, self._pods[uid])
-            self._write(uid, obj, told.evicted(obj, now=self._now()))
+            self._write(uid, obj, kubelet_status.evicted(obj, now=self._now()))
 
     def _end(self, run: int, uid: str) -> None:
         if (obj := self._living(uid, run)) is None:
@@ -319,17 +319,19 @@ class Kubelets(Controller):
         code = pod.play.code(run)
         if not pod.play.is_started_again(obj, code):
             self._over(uid, pod)
-            self._write(uid, obj, told.ended(obj, now=self._now(), code=code))
+            self._write(uid, obj, kubelet_status.ended(obj, now=self._now(), code=code))
             return
         pod.runs += 1
-        self._write(uid, obj, told.exited(obj, code=code, now=self._now()))
+        self._write(uid, obj, kubelet_status.exited(obj, code=code, now=self._now()))
         wait = pause(pod.runs, self._store.clock() - pod.began)
         self._later(wait, partial(self._start_again, pod.runs), uid)
 
     def _start_again(self, run: int, uid: str) -> None:
         if (obj := self._living(uid, run)) is not None:
             pod = self._pods[uid]
-            self._write(uid, obj, told.started_again(obj, now=self._now(), ready=pod.play.ready_after == 0))
+            self._write(
+                uid, obj, kubelet_status.started_again(obj, now=self._now(), ready=pod.play.ready_after == 0)
+            )
             self._started(uid, pod)
 
     def _stop(self, uid: str, pod: _Pod, obj: Object) -> None:
@@ -349,7 +351,9 @@ class Kubelets(Controller):
         was_over = pod.over
         self._over(uid, pod)
         obj["metadata"]["deletionGracePeriodSeconds"] = 0
-        self._write(uid, obj, obj.get("status", {}) if was_over else told.ended(obj, now=self._now()))
+        self._write(
+            uid, obj, obj.get("status", {}) if was_over else kubelet_status.ended(obj, now=self._now())
+        )
 
     def _current(self, uid: str) -> Record | None:
         pod = self._pods.get(uid)
@@ -400,7 +404,7 @@ class Kubelets(Controller):
         self._host_ips[name] = f"172.{16 + (number >> 16 & 15)}.{number >> 8 & 255}.{number & 255}"
         if not is_true(obj.get("status") or {}, "Ready"):
             self._store.replace(
-                NODES, record, told.ready_node(obj, host_ip=self._host_ips[name], now=self._now())
+                NODES, record, kubelet_status.ready_node(obj, host_ip=self._host_ips[name], now=self._now())
             )
         # Nodes are created in bulk, so their renewals are spread out.
         self._later(RENEW_SECONDS * (self._sequence * 0.618 % 1.0), self._renew, name)

@@ -127,23 +127,23 @@ class Resizes:
             refusal = book.change(uid, demand_of(pod))
         if refusal is not None:
             self._waiting.setdefault(node, {})[uid] = refusal.reason
-            told = with_resize_condition(
+            updated = with_resize_condition(
                 status, PENDING, now, generation, reason=refusal.reason, message=refusal.message
             )
-            if told != status:
-                self._pods.write(uid, pod, told)
+            if updated != status:
+                self._pods.write(uid, pod, updated)
             return
         self._waiting.get(node, {}).pop(uid, None)
-        told = with_resize_condition(status, PENDING, now)
+        updated = with_resize_condition(status, PENDING, now)
         if wanted != self._set_aside[uid]:
             self._set_aside[uid] = wanted
             self.has_room(node)
             if status.get("phase") == "Running":
-                told = _reported(told, pod, wanted)
-                told = with_resize_condition(told, IN_PROGRESS, now, generation)
+                updated = _reported(updated, pod, wanted)
+                updated = with_resize_condition(updated, IN_PROGRESS, now, generation)
                 self._pods.later(self._seconds, self._carry_out, uid)
-        if told != status:
-            self._pods.write(uid, pod, told)
+        if updated != status:
+            self._pods.write(uid, pod, updated)
 
     def _carry_out(self, uid: str) -> None:
         """Report that containers have their allocation; restart those that cannot be resized while they run."""
@@ -191,16 +191,16 @@ def _given(pod: Object) -> Allocation:
     """Return the allocation of a pod as reported by its status, otherwise its requests."""
     status, asked = pod.get("status") or {}, _asked(pod)
     reports = [*(status.get("containerStatuses") or ()), *(status.get("initContainerStatuses") or ())]
-    told = {each["name"]: _of_report(each) for each in reports if each.get("resources") is not None}
-    containers = {name: told.get(name, amounts) for name, amounts in asked.containers.items()}
+    in_effect = {each["name"]: _of_report(each) for each in reports if each.get("resources") is not None}
+    containers = {name: in_effect.get(name, amounts) for name, amounts in asked.containers.items()}
     whole = _of_report(status) if status.get("resources") is not None and asked.pod else asked.pod
     return Allocation(containers, whole)
 
 
 def _of_report(report: Report) -> _Amounts:
     """Return the resources in a report: allocated requests, and the limits."""
-    told = report.get("allocatedResources")
-    return _amounts({**report["resources"], **({"requests": told} if told else {})})
+    allocated = report.get("allocatedResources")
+    return _amounts({**report["resources"], **({"requests": allocated} if allocated else {})})
 
 
 def _with(pod: Object, given: Allocation) -> Object:

@@ -191,8 +191,8 @@ class ResourceClaims(Controller):
                 made[use.entry] = self._maker.name_for(pod, use)
             except (NoTemplate, ApiError) as error:
                 why = f'template "{error}" not found' if isinstance(error, NoTemplate) else str(error)
-                told = f"PodResourceClaim {use.entry}: {why}"
-                self._recorder.warn(pod, "FailedResourceClaimCreation", told)
+                text = f"PodResourceClaim {use.entry}: {why}"
+                self._recorder.warn(pod, "FailedResourceClaimCreation", text)
                 raise
         return made
 
@@ -203,11 +203,11 @@ class ResourceClaims(Controller):
         told_now = [{"name": entry, "resourceClaimName": claim} for entry, claim in made.items()]
         status["resourceClaimStatuses"] = [*others, *told_now]
         self._store.put(PODS, with_status(pod, self._store.rv + 1, status), pod)
-        told = tuple([Use(use.entry, use.template, made.get(use.entry, use.claim)) for use in uses])
-        self._users.put(pod.key, _keys(pod, told))
+        resolved = tuple([Use(use.entry, use.template, made.get(use.entry, use.claim)) for use in uses])
+        self._users.put(pod.key, _keys(pod, resolved))
         # The write above queued the pod, but there is nothing to process.
         self._noted_pods.pop(pod.key, None)
-        return told
+        return resolved
 
     def _reserve(self, pod: Record, use: Use) -> None:
         """Reserve a claim for a bound pod for which no scheduler reserved it."""

@@ -87,7 +87,7 @@ def renewal(known: PodGroup, body: Mapping[str, Any]) -> dict[str, Any] | None:
     members, resources = known.spec.min_task_member or {}, known.spec.min_resources or {}
     priority = spec.get("priorityClassName", "")
     about = _about(known.metadata, body["metadata"])
-    told = {
+    policies = {
         key: wished or None
         for key, there in (
             ("networkTopology", known.spec.network_topology),
@@ -98,7 +98,7 @@ def renewal(known: PodGroup, body: Mapping[str, Any]) -> dict[str, Any] | None:
     }
     if (
         not about
-        and not told
+        and not policies
         and (known.spec.min_member, members, resources, known.spec.priority_class_name)
         == (
             spec["minMember"],
@@ -118,7 +118,7 @@ def renewal(known: PodGroup, body: Mapping[str, Any]) -> dict[str, Any] | None:
             "minTaskMember": replacement(members, spec["minTaskMember"]),
             "minResources": replacement(resources, spec["minResources"]),
             "priorityClassName": priority or None,
-            **told,
+            **policies,
         },
     }
 

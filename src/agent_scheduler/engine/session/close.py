@@ -44,7 +44,7 @@ from .messages import (
 from .model import HOLDING, JobInfo, TaskStatus
 from .session import GroupEvent, Session
 from .settled import STRIDE, SettledJob, at_rest, settles
-from .written import NOBODY, Told, holds, of_group, of_task
+from .written import NOBODY, GroupMessages, holds, of_group, of_task
 
 _SCHEDULED: Final = (TaskStatus.BOUND, TaskStatus.RUNNING, TaskStatus.SUCCEEDED, TaskStatus.FAILED)
 _COMPLETED: Final = (TaskStatus.SUCCEEDED, TaskStatus.FAILED)
@@ -129,7 +129,7 @@ def close(
     """
     mapped = book is not None
     held, wanted = ({}, {}) if book is None else (yield from holds(session, book, given_back))
-    told: Told = {event.group: event.message for event in session.events}
+    messages: GroupMessages = {event.group: event.message for event in session.events}
     closings = session.tiers.every("job_closed")
     may_settle = mapped and settles(session.conf)
     groups, pods, events = [], [], list(session.events)
@@ -151,7 +151,7 @@ def close(
             for closed in closings:
                 closed(job)
         job.phase = _phase(session, job, mapped=mapped)
-        verdict = of_group(session, job, held, told)
+        verdict = of_group(session, job, held, messages)
         # The message is needed only for waiting jobs.
         waits = job.phase in _INCOMPLETE or (mapped and verdict is not None) or job.in_statuses(_WAITING)
         message = fit_error(job) if waits else ""
@@ -391,9 +391,9 @@ def _pod_results(
             reason, message, nominated = scheduling_reason(task)
             message = message or job_message
             if mapped:
-                told = _pod_result(pod, of_task(task, group, held, message), nominated)
-                if told is not None:
-                    found.append(told)
+                result = _pod_result(pod, of_task(task, group, held, message), nominated)
+                if result is not None:
+                    found.append(result)
                 continue
             said = pod.condition[:3] if pod.condition is not None else None
             if said != ("False", reason, message) or (nominated and nominated != pod.nominated_node_name):

@@ -26,11 +26,11 @@ _PLACED = (*READY, TaskStatus.PIPELINED)
 def lent(session: Session) -> Iterator[None]:
     """Return a context in which queues may exceed their shares, but no other limits."""
     plugins = session.tiers.every("lending")
-    for told in plugins:
-        told(True)
+    for hook in plugins:
+        hook(True)
     yield
-    for told in plugins:
-        told(False)
+    for hook in plugins:
+        hook(False)
 
 
 def has_nominated(job: JobInfo) -> bool:

@@ -297,16 +297,16 @@ class Session:
             task.job.set_status(task, TaskStatus.PENDING)
             task.row, task.node_name = -1, ""
             return None
-        for told in self.allocated:
-            told(task)
+        for hook in self.allocated:
+            hook(task)
         return mark
 
     def unplace(self, task: TaskInfo, mark: Mark | None = None) -> None:
         """Undo a placement. `mark` is the result of `allocate`."""
         self.nodes.unplace(task, mark)
         task.job.set_status(task, TaskStatus.PENDING)
-        for told in self.deallocated:
-            told(task)
+        for hook in self.deallocated:
+            hook(task)
         task.row, task.node_name = -1, ""
 
     def bind(self, tasks: Sequence[TaskInfo]) -> None:
@@ -320,8 +320,8 @@ class Session:
                 self.unplace(task)
             else:
                 job.set_status(task, TaskStatus.BINDING)
-                for told in self._committed:
-                    told(task)
+                for hook in self._committed:
+                    hook(task)
                 self.bound.setdefault(job.uid, []).append(task)
 
     def evict(self, task: TaskInfo, reason: str) -> bool:

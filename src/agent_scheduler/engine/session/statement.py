@@ -80,8 +80,8 @@ class Statement:
         session, status = self.session, task.status
         task.job.set_status(task, TaskStatus.RELEASING)
         mark = session.nodes.release(task)
-        for told in session.deallocated:
-            told(task)
+        for hook in session.deallocated:
+            hook(task)
         self.operations.append(Operation(OperationKind.EVICT, task, mark, reason, status))
 
     def discard(self) -> None:
@@ -100,14 +100,14 @@ class Statement:
         # Volcano sets the task to Running instead, and so writes a wrong number of running members.
         task.job.set_status(task, operation.status)
         session.nodes.take_back_release(task, operation.mark)
-        for told in session.allocated:
-            told(task)
+        for hook in session.allocated:
+            hook(task)
 
     def commit(self) -> None:
         """Execute the steps. Those that the committer or evictor refuses are undone; the others remain."""
         session, operations = self.session, self.operations
-        for told in session.cleanup_reservations:
-            told(self)
+        for hook in session.cleanup_reservations:
+            hook(self)
         self.operations = []
         binding = []
         for operation in operations:

@@ -181,8 +181,8 @@ class Tiers:
         return _permitted(self._enqueueable, job)
 
     def enqueued(self, job: JobInfo) -> None:
-        for told in self._enqueued:
-            told(job)
+        for hook in self._enqueued:
+            hook(job)
 
     def starving(self, job: JobInfo) -> bool:
         """Return whether the job starves: the first tier with a vote decides; without any vote it does not."""

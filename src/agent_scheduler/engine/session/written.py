@@ -37,10 +37,12 @@ _WAITING: Final = (TaskStatus.PENDING, TaskStatus.ALLOCATED)
 _VALID: Final = (*READY, TaskStatus.PIPELINED, TaskStatus.PENDING)
 
 #: Group -> the session's message why it did not admit the group to its queue.
-Told = Mapping[GroupKey, str]
+GroupMessages = Mapping[GroupKey, str]
 
 
-def of_group(session: Session, job: JobInfo, held: Mapping[str, Verdict], told: Told) -> Verdict | None:
+def of_group(
+    session: Session, job: JobInfo, held: Mapping[str, Verdict], messages: GroupMessages
+) -> Verdict | None:
     """Return what a gang waits for; None if it has its minimum or has ended. `held` is a result of `holds`."""
     tiers = session.tiers
     hold = _hold_of(job, held) if job.is_pending else None
@@ -48,7 +50,7 @@ def of_group(session: Session, job: JobInfo, held: Mapping[str, Verdict], told: 
         return hold
     if job.phase == COMPLETED or (job.tasks and tiers.job_ready(job)):
         return None
-    not_let_in = told.get(job.group.key, "its turn to be let into the queue has not come")
+    not_let_in = messages.get(job.group.key, "its turn to be let into the queue has not come")
     if not job.tasks and job.is_pending:
         # The pods of a Job are created after its group is admitted.
         return _hold_of_coming(session, job) or Verdict(WaitReason.ADMISSION, not_let_in)

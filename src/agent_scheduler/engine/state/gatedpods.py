@@ -119,7 +119,7 @@ class GatedPods:
         #: Gang -> names under which its members wait, in the order of their addition.
         self._waits_as: dict[GroupKey, dict[str, None]] = {}
         #: UID of a held pod -> the queue for which `events.held` was called last.
-        self._told: dict[str, str] = {}
+        self._reported: dict[str, str] = {}
 
     # ---- pods
 
@@ -136,9 +136,9 @@ class GatedPods:
             key = _gang_of(pod)
             before = self.held.get(pod.uid)
             if before is not None and (_gang_of(before) != key or before.cls is not pod.cls):
-                told = self._told.get(pod.uid, "")
+                queue = self._reported.get(pod.uid, "")
                 self._unhold(pod.uid)
-                self._told[pod.uid] = told
+                self._reported[pod.uid] = queue
             self.held[pod.uid] = pod
             self._gangs.setdefault(key, {})[pod.uid] = pod
             self._decide_anew(key)
@@ -172,7 +172,7 @@ class GatedPods:
         pod = self.held.pop(uid, None)
         if pod is None:
             return
-        self._told.pop(uid, None)
+        self._reported.pop(uid, None)
         key = _gang_of(pod)
         members = self._gangs[key]
         del members[uid]
@@ -252,22 +252,22 @@ class GatedPods:
         usage = self._usage
         if key in self._gangs and (short := usage.promises.shortfall(key)) is not None:
             pods = list(self._gangs[key].values())
-            if new := self._not_told(pods, short.queue):
+            if new := self._not_reported_to_wait_for(pods, short.queue):
                 self._tell_of(new, short.queue, str(short), len(pods))
         for name in self._waits_as.get(key, ()):
             queue = usage.waiting.queue_of(name)
             pods = [self.held[uid] for uid in self._chosen[name].uids]
-            if new := self._not_told(pods, queue):
+            if new := self._not_reported_to_wait_for(pods, queue):
                 short = take_all(usage.book.headroom(), usage.waiting.wanted(name))
                 why = f"others come first in queue {queue}" if short is None else str(short)
                 self._tell_of(new, queue, why, len(pods))
 
-    def _not_told(self, pods: Iterable[PodInfo], queue: str) -> list[PodInfo]:
-        return [pod for pod in pods if self._told.get(pod.uid) != queue]
+    def _not_reported_to_wait_for(self, pods: Iterable[PodInfo], queue: str) -> list[PodInfo]:
+        return [pod for pod in pods if self._reported.get(pod.uid) != queue]
 
     def _tell_of(self, new: Sequence[PodInfo], queue: str, why: str, together: int) -> None:
         """Report new waiting pods; `together` is the number of pods that wait together, with those reported before."""
-        self._told.update((pod.uid, queue) for pod in new)
+        self._reported.update((pod.uid, queue) for pod in new)
         self.events.held(new, f"{why}, for {together} pods together" if together > 1 else why)
 
     def _put(self, key: GroupKey, members: Mapping[str, PodInfo]) -> None:
@@ -351,7 +351,7 @@ class GatedPods:
                 uids = ()
             for uid in uids:
                 pod = self.reserved[uid] = self.held.pop(uid)
-                self._told.pop(uid, None)
+                self._reported.pop(uid, None)
                 del members[uid]
                 self._usage.reserve(pod)
                 admitted.append(pod)

@@ -180,7 +180,7 @@ def pod_info(pod: wire.Pod, classes: PodClasses, *, problem: str = "") -> PodInf
     labels = metadata.labels or _NO_LABELS
     cls = classes.of(spec, status, namespace, name, uid, labels, "", problem)
     claimed = status.resource_claim_statuses
-    told = status.extended_resource_claim_status
+    extended = status.extended_resource_claim_status
     # Arguments are positional, in the order of the fields: keywords would cost eight times as much for each version of
     # each pod. For the same reason rare fields are tested before a function is called for them.
     return PodInfo(
@@ -206,7 +206,7 @@ def pod_info(pod: wire.Pod, classes: PodClasses, *, problem: str = "") -> PodInf
         status.start_time or "",
         _claims(pod) if spec.resource_claims else (),
         needs_of(spec) if cls.extended else None,
-        told.resource_claim_name if told is not None else "",
+        extended.resource_claim_name if extended is not None else "",
         metadata.generation or 0,
         None
         if metadata.annotations is None and spec.scheduling_group is None and BATCH_LABELS.isdisjoint(labels)

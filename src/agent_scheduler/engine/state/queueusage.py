@@ -127,11 +127,11 @@ class QueueUsage:
     def _say_anew(self, queue: str) -> None:
         """Wake pods that wait for the queue, which was created, deleted, opened or closed, so that they report it."""
         # Groups, whose names contain a slash, and gated pods stay in line, which admits them.
-        told = [uid for uid in self.waiting.in_line(queue) if "/" not in uid and not self.gated.waits_as(uid)]
-        for uid in told:
+        uids = [uid for uid in self.waiting.in_line(queue) if "/" not in uid and not self.gated.waits_as(uid)]
+        for uid in uids:
             self.waiting.remove(uid)
-        if told:
-            self.events.room(told)
+        if uids:
+            self.events.room(uids)
 
     def _queues_changed(self, *, recount: bool) -> None:
         """Update all state that depends on queues; `recount` if a queue may have begun or stopped to accept pods."""
@@ -229,9 +229,9 @@ class QueueUsage:
         self.taken += 1
         self._not_taken(self.wanting.refused_since(queue))
 
-    def _not_taken(self, told: Collection[str]) -> None:
-        of_sessions = [uid for uid in told if self.wanting.scheduler_of(uid) in self.batch_schedulers]
-        others = [uid for uid in told if uid not in of_sessions] if of_sessions else [*told]
+    def _not_taken(self, uids: Collection[str]) -> None:
+        of_sessions = [uid for uid in uids if self.wanting.scheduler_of(uid) in self.batch_schedulers]
+        others = [uid for uid in uids if uid not in of_sessions] if of_sessions else [*uids]
         if others:
             self.events.room(others)
         if of_sessions:

@@ -143,7 +143,7 @@ class WantingPods:
 
         Pods of the batch scheduler are left out, since sessions report what these want.
         """
-        told: set[tuple[int, str]] = set()
+        yielded: set[tuple[int, str]] = set()
         for kind, alike in self._kinds.items():
             if kind.reserved or not kind.queue:
                 continue
@@ -152,8 +152,8 @@ class WantingPods:
                 together = self._together.get(uid)
                 if self.scheduler_of(uid) in self._usage.batch_schedulers:
                     continue
-                if together is None or (id(together), kind.queue) not in told:
-                    told.add((id(together), kind.queue))
+                if together is None or (id(together), kind.queue) not in yielded:
+                    yielded.add((id(together), kind.queue))
                     yield kind.queue, vector
 
     def queue_of(self, uid: str) -> str:

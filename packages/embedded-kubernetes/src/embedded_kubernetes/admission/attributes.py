@@ -61,7 +61,7 @@ class GroupVersionKind(NamedTuple):
     version: str
     name: str
 
-    def told(self, name: str = "kind") -> Object:
+    def as_object(self, name: str = "kind") -> Object:
         return {"group": self.group, "version": self.version, name: self.name}
 
     def __str__(self) -> str:
@@ -175,11 +175,11 @@ class Admission:
     def asked(self, form: ResourceForm) -> Object:
         """Return the request as reviews and expressions see it in this form, without its objects."""
         own = self.forms[0]
-        found: Object = {"kind": form.kind.told(), "resource": form.resource.told("resource")}
+        found: Object = {"kind": form.kind.as_object(), "resource": form.resource.as_object("resource")}
         if self.subresource:
             found["subResource"] = self.subresource
-        found["requestKind"] = own.kind.told()
-        found["requestResource"] = own.resource.told("resource")
+        found["requestKind"] = own.kind.as_object()
+        found["requestResource"] = own.resource.as_object("resource")
         if self.subresource:
             found["requestSubResource"] = self.subresource
         if self.name:

@@ -169,11 +169,11 @@ class Review:
 
     def run(self, work: Coroutine[Any, Any, Response]) -> Answer:
         """Return the answer of `work` with warnings. It is complete unless a webhook has to be called."""
-        told = self._told(work)
+        steps = self._told(work)
         if self.reviewers.calls(self.admission):
-            return told
+            return steps
         try:
-            told.send(None)
+            steps.send(None)
         except StopIteration as done:
             answer: Response = done.value
             return answer

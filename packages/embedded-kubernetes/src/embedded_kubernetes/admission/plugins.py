@@ -105,5 +105,5 @@ def _refuse_terminating(served: Served, namespace: str, name: str) -> None:
     why = f"unable to create new content in namespace {namespace} because it is being terminated"
     refused = forbidden(resource.plural, served.name[0], name, why)
     cause = Cause("NamespaceTerminating", "metadata.namespace", f"namespace {namespace} is being terminated")
-    refused.details = {**(refused.details or {}), "causes": [cause.told()]}
+    refused.details = {**(refused.details or {}), "causes": [cause.as_object()]}
     raise refused

@@ -287,9 +287,9 @@ def _decisions(
             continue
         if isinstance(value, str) and (value := value.strip()):
             value = value.encode()[:_LONGEST_ANNOTATION].decode(errors="ignore")
-            told = published.setdefault(f"{one.policy.name}/{annotation['key']}", [])
-            if value not in told:
-                told.append(value)
+            earlier = published.setdefault(f"{one.policy.name}/{annotation['key']}", [])
+            if value not in earlier:
+                earlier.append(value)
 
 
 def _message(validation: Object, scope: Scope) -> str:

@@ -158,9 +158,9 @@ class Gate:
             result = refusal(error)
         finally:
             FURTHER.reset(token)
-        told = self._told(request, known, result)
-        assert isinstance(told, Response)
-        return told
+        response = self._told(request, known, result)
+        assert isinstance(response, Response)
+        return response
 
     def _told(self, request: Request, known: _Known, result: Response | Stream) -> Response | Stream:
         if known.user is NOBODY and warns_of_space(request.authorization) and isinstance(result, Response):

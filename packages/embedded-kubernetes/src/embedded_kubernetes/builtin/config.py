@@ -158,7 +158,7 @@ def _check_limit_amounts(item: dict[str, Any], at: str) -> Iterator[Cause]:
         name for field in ("max", "min", "default", "defaultRequest") for name in bounds[field]
     )
     for name in every:
-        for low, high, told in (
+        for low, high, bound in (
             ("min", "max", "min"),
             ("min", "defaultRequest", "defaultRequest"),
             ("defaultRequest", "max", "defaultRequest"),
@@ -169,7 +169,7 @@ def _check_limit_amounts(item: dict[str, Any], at: str) -> Iterator[Cause]:
             less, more = bounds[low].get(name), bounds[high].get(name)
             if less is not None and more is not None and milli_value(less) > milli_value(more):
                 detail = f"{low} value {less} is greater than {high} value {more}"
-                yield invalid(f"{at}.{told}[{name}]", bounds[told][name], detail)
+                yield invalid(f"{at}.{bound}[{name}]", bounds[bound][name], detail)
         ratio = (item.get("maxLimitRequestRatio") or {}).get(name)
         if ratio is not None and milli_value(ratio) < 1000:
             yield invalid(f"{at}.maxLimitRequestRatio[{name}]", ratio, f"ratio {ratio} is less than 1")

@@ -195,13 +195,13 @@ def _check_value(written: str, at: str, known: Names) -> Iterator[Cause]:
 
 def _check_validation(validation: Object, at: str, known: Names) -> Iterator[Cause]:
     yield from _check_text(validation.get("expression", ""), f"{at}.expression", ("bool",), known)
-    message, told = validation.get("message", ""), validation.get("messageExpression", "")
-    if told and not told.strip():
-        yield invalid(f"{at}.messageExpression", told, "must be non-empty if specified")
-    elif told:
+    message, expression = validation.get("message", ""), validation.get("messageExpression", "")
+    if expression and not expression.strip():
+        yield invalid(f"{at}.messageExpression", expression, "must be non-empty if specified")
+    elif expression:
         # A message expression has no authorizer.
         less = known._replace(authorizer=False)
-        yield from check_expression(told, f"{at}.messageExpression", ("string",), less)
+        yield from check_expression(expression, f"{at}.messageExpression", ("string",), less)
     if message and not message.strip():
         yield invalid(f"{at}.message", message, "must be non-empty if specified")
     elif re.search(r"[\n\r]", message.strip()):

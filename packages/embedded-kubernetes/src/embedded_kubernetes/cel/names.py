@@ -101,7 +101,9 @@ def problems(text: str, names: Names) -> str:
         if root not in _KNOWN:
             continue
         if not names.has(root):
-            found.append(told(text, mention.start, f"undeclared reference to '{root}' (in container '')"))
+            found.append(
+                problem_text(text, mention.start, f"undeclared reference to '{root}' (in container '')")
+            )
             continue
         fields: Any = None
         if root == "request":
@@ -115,7 +117,7 @@ def problems(text: str, names: Names) -> str:
             if fields is None:
                 break
             if name not in fields:
-                found.append(told(text, place, f"undefined field '{name}'"))
+                found.append(problem_text(text, place, f"undefined field '{name}'"))
                 break
             fields = fields[name]
     return "\n".join(found)
@@ -136,7 +138,7 @@ def inlined(text: str, variables: Mapping[str, str]) -> str:
     return "".join([*parts, text[end:]])
 
 
-def told(text: str, place: int, problem: str) -> str:
+def problem_text(text: str, place: int, problem: str) -> str:
     """Return a problem at an offset of an expression in cel-go's format."""
     line = text.count("\n", 0, place)
     column = place - (text.rfind("\n", 0, place) + 1)

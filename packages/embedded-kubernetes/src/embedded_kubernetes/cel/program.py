@@ -19,7 +19,7 @@ from .environment import checking, evaluating
 from .initializers import TOKEN, Maps, as_calls, as_maps, has_initializers, written
 from .literals import literal_problems
 from .macros import expanded
-from .names import Names, mentions, missing_field, problems, told
+from .names import Names, mentions, missing_field, problem_text, problems
 from .numbers import compared
 from .words import go_type, located, merged, said
 
@@ -157,7 +157,7 @@ def _typed(text: str, variables: tuple[tuple[str, str], ...], *, patches: bool) 
     maps = _rewritten(text, checks=True, patches=patches)
     compiled, maps = _compiled(checking(shapes, variables, patches=patches), text, maps)
     problems, uninstantiable = literal_problems(compiled.serialize(), shapes, _failure)
-    wrong = [told(text, written(place, maps), problem) for place, problem in problems]
+    wrong = [problem_text(text, written(place, maps), problem) for place, problem in problems]
     return _Typed(go_type(compiled.return_type().name()), "\n".join(wrong), uninstantiable)
 
 
@@ -168,7 +168,7 @@ def _check_syntax(text: str) -> None:
     escaped = [match.start() for match in TOKEN.finditer(text) if match[0].startswith("`")]
     if escaped:
         # The library accepts backticks; kube-apiserver does not.
-        raise CelError("\n".join(told(text, place, "unsupported syntax: '`'") for place in escaped))
+        raise CelError("\n".join(problem_text(text, place, "unsupported syntax: '`'") for place in escaped))
 
 
 def _failure(text: str) -> str:

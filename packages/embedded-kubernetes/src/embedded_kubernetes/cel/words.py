@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from .initializers import Maps, written
 from .macros import OWN
-from .names import told
+from .names import problem_text
 
 _status = re.compile(r"^[A-Z_]+: ")
 _missing = re.compile(r'Key not found in map : (?:"(.*)"|([^"]*))', re.DOTALL).search
@@ -193,5 +193,7 @@ def places(error: str, text: str) -> Iterator[tuple[int, str]]:
 
 def located(error: str, maps: Sequence[Maps], text: str) -> str:
     """Return the errors with positions in the original text instead of the last rewrite."""
-    found = [told(text, written(place, maps), problem) for place, problem in places(error, maps[-1].text)]
+    found = [
+        problem_text(text, written(place, maps), problem) for place, problem in places(error, maps[-1].text)
+    ]
     return "\n".join(found) or error

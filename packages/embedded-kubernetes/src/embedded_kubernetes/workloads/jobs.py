@@ -133,13 +133,13 @@ class Jobs(Workloads):
         now, conditions = self.store.clock(), status.get("conditions") or []
         early, final = ("FailureTarget", "Failed") if failure else ("SuccessCriteriaMet", "Complete")
         reason, text = failure or ("CompletionsReached", "Reached expected number of succeeded pods")
-        told = {"lastProbeTime": clock_text(now)}
-        status["conditions"] = with_condition(conditions, early, "True", reason, text, now, **told)
+        probe = {"lastProbeTime": clock_text(now)}
+        status["conditions"] = with_condition(conditions, early, "True", reason, text, now, **probe)
         if active:
             _put(status, "failed", status.get("failed", 0) + (len(active) if failure else 0))
         else:
             status["conditions"] = with_condition(
-                status["conditions"], final, "True", reason, text, now, **told
+                status["conditions"], final, "True", reason, text, now, **probe
             )
             if not failure:
                 status["completionTime"] = clock_text(now)

@@ -310,9 +310,9 @@ def _lend_to(session: Session, job: JobInfo, sheets: dict[str, Sheet]) -> Genera
     if job.uid not in sheets:
         sheets[job.uid] = _sheet(session, job)
     sheet = sheets[job.uid]
-    told = job.take_fit_errors()
+    errors = job.take_fit_errors()
     is_complete = yield from _try(session, job, sheet)
-    job.take_fit_errors({**told, **job.fit_errors})
+    job.take_fit_errors({**errors, **job.fit_errors})
     if not is_complete and session.nodes.keeps:
         session.held_back.add(job.uid)
     return is_complete and any(sheet.values())

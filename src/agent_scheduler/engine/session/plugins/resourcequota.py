@@ -155,8 +155,8 @@ def _message(short: list[str], asked: Nanos, promised: Nanos, quota: ResourceQuo
     ]
     if any(promised.get(each) for each in short):
         parts.insert(2, ("promised", _text(promised)))
-    told = (f"{name}: {', '.join(f'{each}={of.get(each, 0)}' for each in short)}" for name, of in parts)
-    return f"resource quota insufficient, {', '.join(told)}"
+    texts = (f"{name}: {', '.join(f'{each}={of.get(each, 0)}' for each in short)}" for name, of in parts)
+    return f"resource quota insufficient, {', '.join(texts)}"
 
 
 def _text(amounts: Nanos) -> dict[str, str]:
