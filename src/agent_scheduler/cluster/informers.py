@@ -17,9 +17,9 @@ import msgspec
 from agent_scheduler.engine.preemption.pdbs import PDBs, read_pdb
 from agent_scheduler.engine.state.labelselector import label_selector
 from agent_scheduler.engine.state.nodeinfo import node_info
-from agent_scheduler.engine.state.owners import OwnerKind
 from agent_scheduler.engine.state.podclasses import PodClasses
 from agent_scheduler.engine.state.podinfo import PodInfo, PodReader
+from agent_scheduler.engine.state.siblings import OwnerKind
 from agent_scheduler.kube.errors import FailureClass
 from agent_scheduler.kube.reflector import Collection, Reflector, Refused, WatchTimes
 from agent_scheduler.kube.retry import Timing

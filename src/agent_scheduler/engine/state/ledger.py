@@ -364,8 +364,20 @@ class Ledger:
             del self.priorities[priority]
 
     def _count_others(self, placement: Placement, row: int | None, sign: int) -> None:
-        if placement.cls.existing or self.columns.matching:
-            self.counts_version += self.terms.count(self.columns, placement.pod, row, sign)
+        """Add (1) or remove (-1) a pod in the counts of other pods; `row` is None if its node is unknown."""
+        columns, existing = self.columns, placement.cls.existing
+        if not (existing or columns.matching):
+            return
+        for term in existing if sign > 0 else ():
+            if self.terms.add(term):
+                self.counts_version += 1
+                columns.terms[term] = np.zeros(columns.capacity, dtype=np.int64)
+        if row is not None:
+            columns.count_others(row, placement.pod, sign)
+        for term in existing if sign < 0 else ():
+            if self.terms.remove(term):
+                self.counts_version += 1
+                del columns.terms[term]
 
     def _count(self, row: int, cls: PodClass, sign: int) -> None:
         self.columns.take(row, self.with_pod(self.columns.taken[row], cls, sign))
