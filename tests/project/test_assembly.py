@@ -20,11 +20,7 @@ NO_WIRING: Final[Mapping[str, frozenset[str]]] = {
 
 #: The places that are not done yet. An entry goes when its place is mended; none is added.
 ALLOWED: Final[Mapping[str, frozenset[str]]] = {
-    "wide": frozenset(
-        {
-            "Session",
-        }
-    ),
+    "wide": frozenset(),
     "optional": frozenset(),
     "late": frozenset(
         {

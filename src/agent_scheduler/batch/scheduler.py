@@ -33,7 +33,9 @@ from agent_scheduler.engine.preemption.pdbs import PDBs
 from agent_scheduler.engine.queueing.queue import QueueSignals, SchedulingQueue
 from agent_scheduler.engine.queueing.record import NullRecorder
 from agent_scheduler.engine.session.nodes import SessionNodes
-from agent_scheduler.engine.session.session import Session, Stage
+from agent_scheduler.engine.session.ports import QueueAccount, SessionPorts
+from agent_scheduler.engine.session.registry import REGISTRY
+from agent_scheduler.engine.session.session import Session, Stage, Stamp
 from agent_scheduler.engine.session.settled import SettledJob
 from agent_scheduler.engine.shards.claims import Shared
 from agent_scheduler.engine.state.batchinfo import GroupKey
@@ -80,6 +82,10 @@ _MEMBERS_SECONDS: Final = 30.0
 
 class _Stopped(Exception):
     """Raised in a session that must end because the scheduler stops."""
+
+
+def _uid(rng: Callable[[], float]) -> str:
+    return str(uuid.UUID(int=int(rng() * 2**64) << 64 | int(rng() * 2**64), version=4))
 
 
 def _queue(
@@ -292,7 +298,7 @@ class BatchScheduler:
         if self._next is not None:
             self._adopt(*self._next)
             self._next = None
-        timing, trial = self._timing, self._trial
+        timing, trial, usage = self._timing, self._trial, self._cluster.ledger.usage
         began = timing.clock()
         self._evictions.see()
         self._messages.statuses.see()
@@ -319,17 +325,13 @@ class BatchScheduler:
                     nominations=self._nominations,
                     scheduler_name=self._profile.scheduler_name,
                 ),
-                committer=self._committer.on(self._snapshot, trial),
-                evictor=self._evictions,
-                uid=str(
-                    uuid.UUID(int=int(timing.rng() * 2**64) << 64 | int(timing.rng() * 2**64), version=4)
-                ),
-                now=trial.at,
-                book=self._cluster.ledger.usage.book,
-                promises=self._cluster.ledger.usage.promises if self._lets_in else None,
+                registry=REGISTRY,
+                ports=SessionPorts(self._committer.on(self._snapshot, trial), self._evictions),
+                account=QueueAccount(usage.book, usage.promises if self._lets_in else None),
+                stamp=Stamp(_uid(timing.rng), trial.at),
             )
             spent: dict[Stage, float] = {}
-            steps = hold(session, self._cluster.ledger.usage, clock=timing.clock, spent=spent)
+            steps = hold(session, usage, clock=timing.clock, spent=spent)
             result = await self._worked_off(steps)
             trial.reset()
             claims = self._keep_claims(session)
@@ -345,7 +347,7 @@ class BatchScheduler:
             self.waiting.wait_until(min(result.turns_at, self._pictures.changes_at))
             await self._worked_off(self.waiting.decided(result.groups, result.held))
             await self._worked_off(self._wanting.see(session, result))
-            self._cluster.ledger.usage.promises.wanted = result.wanted
+            usage.promises.wanted = result.wanted
             self._deallocate(session)
             self._cluster.standing_by.left_alone(await self._worked_off(left_alone(session)))
             self.sessions += 1

@@ -29,7 +29,8 @@ from agent_scheduler.engine.events.events import (
 )
 from agent_scheduler.engine.queueing.entry import pod_change_events
 from agent_scheduler.engine.queueing.queue import SchedulingQueue
-from agent_scheduler.engine.session.close import GroupResult, differ
+from agent_scheduler.engine.session.close import differ
+from agent_scheduler.engine.session.results import GroupResult
 from agent_scheduler.engine.session.settled import STRIDE, SettledJob
 from agent_scheduler.engine.state.batchinfo import GroupKey
 from agent_scheduler.engine.state.podclaims import PodClaim

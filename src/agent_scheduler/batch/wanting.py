@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Generator, Mapping
 
-from agent_scheduler.engine.session.close import GroupResult, SessionResult
+from agent_scheduler.engine.session.close import SessionResult
 from agent_scheduler.engine.session.model import JobInfo
+from agent_scheduler.engine.session.results import GroupResult
 from agent_scheduler.engine.session.session import Session
 from agent_scheduler.engine.session.written import wanting_nodes
 from agent_scheduler.engine.state.batchinfo import GroupKey

@@ -13,7 +13,8 @@ import msgspec
 
 from agent_scheduler.cluster.groups import Groups
 from agent_scheduler.engine.quotas.vector import Total, Vector, in_ledger_units, of_resources
-from agent_scheduler.engine.session.close import GroupResult, QueueResult, placed_in, queue_results
+from agent_scheduler.engine.session.close import placed_in, queue_results
+from agent_scheduler.engine.session.results import GroupResult, QueueResult
 from agent_scheduler.engine.session.session import GroupEvent
 from agent_scheduler.engine.state.batchinfo import GroupKey
 from agent_scheduler.engine.state.queueusage import QueueUsage

@@ -6,18 +6,13 @@ A hook with the value None is not registered. `tiers` decides which hooks are ca
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import Any, Final
 
 from msgspec import Struct
 
 from ..quotas.queues import QueueInfo
 from ..quotas.vector import Vector
-from .conf import PluginOption
 from .model import JobInfo, SubJobInfo, TaskInfo
-
-if TYPE_CHECKING:
-    from .session import Session
-    from .statement import Statement
 
 #: The votes of plugins.
 PERMIT: Final = 1
@@ -78,7 +73,7 @@ class Hooks(Struct, frozen=True, kw_only=True):
     #: Called after a task was passed to the binder.
     committed: Callable[[TaskInfo], None] | None = None
     #: Called before a statement is committed, to end the reservations for the tasks that it has allocated.
-    cleanup_reservations: Callable[[Statement], None] | None = None
+    cleanup_reservations: Callable[[Sequence[TaskInfo]], None] | None = None
     #: Called after the actions. Returns when, in seconds of the epoch and after `Session.moment`, the plugin's results
     #: would change without any other change; infinity for never. Plugins that depend on the time implement it.
     turns_at: Callable[[], float] | None = None
@@ -87,9 +82,3 @@ class Hooks(Struct, frozen=True, kw_only=True):
     closed: Callable[[], None] | None = None
     #: Returns queue -> name of the gauge -> value, after the session.
     gauges: Callable[[], Mapping[str, Mapping[str, float]]] | None = None
-
-
-class SessionPlugin(Protocol):
-    """Builds a plugin's hooks for a session. A plugin keeps no state between sessions."""
-
-    def __call__(self, session: Session, option: PluginOption) -> Hooks: ...

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Container, Generator, Iterable, Mapping, Sequence
 from operator import attrgetter
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from agent_scheduler.objects.batch import COMPLETED
 
@@ -25,10 +25,8 @@ from ..verdicts import Verdict, WaitReason, by_nodes, by_queue, of_own_gates, ot
 from .demand import requests_of
 from .lending import may_hold, wanted_next
 from .model import READY, JobInfo, TaskInfo, TaskStatus
+from .session import Session
 from .settled import STRIDE
-
-if TYPE_CHECKING:
-    from .session import Session
 
 NOBODY: Final[Mapping[str, str]] = MappingProxyType({})
 

@@ -20,8 +20,10 @@ from agent_scheduler.engine.session.close import SessionResult, close
 from agent_scheduler.engine.session.conf import PluginOption, SessionConf
 from agent_scheduler.engine.session.model import JobInfo, TaskInfo
 from agent_scheduler.engine.session.nodes import SessionNodes
+from agent_scheduler.engine.session.ports import QueueAccount, SessionPorts
 from agent_scheduler.engine.session.profile import profile_of
-from agent_scheduler.engine.session.session import ClusterView, Session
+from agent_scheduler.engine.session.registry import REGISTRY
+from agent_scheduler.engine.session.session import ClusterView, Session, Stamp
 from agent_scheduler.engine.shards.claims import Membership, ShardingMode, Shared
 from agent_scheduler.engine.state.batchinfo import GroupKey
 from agent_scheduler.engine.state.nodeinfo import NodeInfo
@@ -191,12 +193,10 @@ class Scene(World):
                 nominations=Nominations(self.nominator, self.ledger, snapshot, lambda _name: profile),
                 scheduler_name=SCHEDULER,
             ),
-            committer=self.cluster,
-            evictor=self.cluster,
-            uid="this",
-            now=now,
-            book=book,
-            promises=None,
+            registry=REGISTRY,
+            ports=SessionPorts(self.cluster, self.cluster),
+            account=QueueAccount(book),
+            stamp=Stamp("this", now),
         )
 
     def run(

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from operator import attrgetter
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from agent_scheduler.objects.batch import GROUP_OF_PODS, INQUEUE, PENDING
 
@@ -17,12 +17,10 @@ from ...quotas.accounts import QuotaRefusal
 from ...quotas.vector import EMPTY, Total, Vector, add_to, at_least, in_order
 from ...state.asks import Ask, needed, turn_in_gang, turn_of_group
 from ...state.promises import Promises
-from ..demand import admitted_minimum, record_refusal
+from ..demand import admitted_minimum
 from ..model import READY, JobInfo, TaskStatus
+from ..session import Session
 from ..worklist import Worklist
-
-if TYPE_CHECKING:
-    from ..session import Session
 
 _EVICTING: Final = frozenset(("preempt", "reclaim"))
 
@@ -96,7 +94,7 @@ def _by_account(session: Session, promises: Promises) -> Iterator[None]:
             job.phase = PENDING
             short = promises.shortfall(key)
             if short is not None:
-                record_refusal(session, job, QuotaRefusal(short.queue, in_order(short.missing)))
+                session.record_refusal(job, QuotaRefusal(short.queue, in_order(short.missing)))
         elif was_inqueue:
             continue
         elif _is_let_in(session, job):

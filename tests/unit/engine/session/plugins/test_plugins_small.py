@@ -16,7 +16,7 @@ from agent_scheduler.engine.session.plugins.conformance import conformance
 from agent_scheduler.engine.session.plugins.drf import drf
 from agent_scheduler.engine.session.plugins.gang import gang
 from agent_scheduler.engine.session.plugins.priority import priority
-from agent_scheduler.engine.session.registry import PLUGINS
+from agent_scheduler.engine.session.registry import REGISTRY
 from agent_scheduler.engine.session.session import Session
 from agent_scheduler.engine.session.statement import Statement
 from agent_scheduler.objects.batch import QUOTA_PARTS
@@ -196,7 +196,7 @@ def test_a_plugin_that_asks_for_the_time_says_when_it_would_answer_otherwise(
     """The text of the time is for what is written, and nothing is decided by it."""
     monkeypatch.setattr(Session, "moment", property(lambda session: asked.append(session) or 0.0))
     timely = set()
-    for name in PLUGINS:
+    for name in REGISTRY.plugins:
         asked: list[Session] = []
         session, _ = sized(1).holding(waits("g", 2), has("h", minResources={"cpu": "9"})).run(conf(name))
         assert not asked or session.tiers.every("turns_at"), name
