@@ -12,9 +12,8 @@ import pytest
 
 from tests.project.assembly import Fault, faults, house, late, optional, unbound, wide
 
-#: What the rules find and is no wiring: a table of functions, and the state of work in progress.
+#: What the rules find and is no wiring: the state of work in progress.
 NO_WIRING: Final[Mapping[str, frozenset[str]]] = {
-    "wide": frozenset({"Hooks"}),
     "unbound": frozenset({"Connection._answer", "Connection._inflow", "RowAnswers.deferred"}),
 }
 

@@ -129,7 +129,7 @@ def budgets_asked_anew() -> Iterator[None]:
 
     def forgetful(session: Session, option: PluginOption) -> Hooks:
         hooks = plugins["pdb"](session, option)
-        return Hooks(preemptable=hooks.preemptable, reclaimable=hooks.reclaimable)
+        return Hooks(preemptable=hooks["preemptable"], reclaimable=hooks["reclaimable"])
 
     with pytest.MonkeyPatch.context() as patched:
         registry = REGISTRY._replace(plugins={**plugins, "pdb": forgetful})
