@@ -124,7 +124,7 @@ def _sheet(session: Session, job: JobInfo) -> Sheet:
     """Return the pending tasks to place, without best-effort tasks and tasks with other gates than the queue's."""
     sheet: dict[str, list[TaskInfo]] = {}
     for task in job.by_status[TaskStatus.PENDING].values():
-        if not task.best_effort and (not task.gated or task.only_queue_gate):
+        if not task.best_effort and not task.has_other_gate:
             sheet.setdefault(task.sub_job.uid if task.sub_job is not None else "", []).append(task)
     in_order = session.tiers.in_pending_order
     return {name: deque(in_order(job, tasks)) for name, tasks in sheet.items()}

@@ -135,7 +135,7 @@ def _wanted(job: JobInfo, *, complete: bool) -> Vector:
     if said is None and not (complete and any(task.gate_managed for task in job.tasks.values())):
         return EMPTY
     waiting = [
-        task for task in job.by_status[TaskStatus.PENDING].values() if not task.gated or task.only_queue_gate
+        task for task in job.by_status[TaskStatus.PENDING].values() if not task.has_other_gate
     ]
     if len({id(task.request) for task in waiting}) > 1:
         # The requests of the first tasks must not depend on the order in which the pods were observed.
