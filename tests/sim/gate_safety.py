@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Any
 
-from agent_scheduler.engine.quotas.entries import Standing
+from agent_scheduler.engine.queues.entries import Standing
 from agent_scheduler.fastpath.scheduler import FastPath
 from agent_scheduler.process.leading import GATES_LEASE
 from embedded_kubernetes.store import Event

@@ -18,7 +18,7 @@ from agent_scheduler.engine.decide.classview import ClassView
 from agent_scheduler.engine.decide.explain import explain, plain
 from agent_scheduler.engine.decide.snapshot import Snapshot
 from agent_scheduler.engine.framework.plugin import Profile
-from agent_scheduler.engine.quotas.shortfall import Shortfall
+from agent_scheduler.engine.queues.shortfall import Shortfall
 from agent_scheduler.engine.session.explain import explain_gang
 from agent_scheduler.engine.session.messages import scheduling_reason
 from agent_scheduler.engine.session.model import JobInfo, TaskInfo

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Generator, Mapping
 
+from agent_scheduler.engine.queues.usage import QueueUsage
+from agent_scheduler.engine.queues.wanting import WantingGang
 from agent_scheduler.engine.session.close import SessionResult
 from agent_scheduler.engine.session.model import JobInfo
 from agent_scheduler.engine.session.results import GroupResult
@@ -15,8 +17,6 @@ from agent_scheduler.engine.session.session import Session
 from agent_scheduler.engine.session.written import wanting_nodes
 from agent_scheduler.engine.state.batchinfo import GroupKey
 from agent_scheduler.engine.state.podinfo import PodInfo
-from agent_scheduler.engine.state.queueusage import QueueUsage
-from agent_scheduler.engine.state.wantingpods import WantingGang
 
 
 class WantingGroups:

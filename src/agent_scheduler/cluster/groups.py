@@ -12,9 +12,9 @@ from typing import Final, Protocol
 import msgspec
 
 from agent_scheduler.engine.gangs.native import NativeGroup
+from agent_scheduler.engine.queues.usage import QueueUsage
 from agent_scheduler.engine.state.batchinfo import GroupKey
 from agent_scheduler.engine.state.podinfo import PodInfo
-from agent_scheduler.engine.state.queueusage import QueueUsage
 from agent_scheduler.objects import batch
 from agent_scheduler.objects.wire import Namespace
 

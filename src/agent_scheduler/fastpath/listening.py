@@ -8,8 +8,8 @@ from agent_scheduler.binding.history import History
 from agent_scheduler.binding.messenger import KubeMessenger
 from agent_scheduler.cluster.cluster import KnownPods
 from agent_scheduler.engine.gangs.native import NativeGroup
+from agent_scheduler.engine.queues.usage import QueueUsage
 from agent_scheduler.engine.state.podinfo import PodInfo
-from agent_scheduler.engine.state.queueusage import QueueUsage
 
 #: Receives pods that no longer wait: the UID, and the node, which is empty for a deleted or terminating pod.
 Left = Callable[[str, str], object]

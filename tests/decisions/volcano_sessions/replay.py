@@ -13,6 +13,7 @@ from typing import Any
 from agent_scheduler.engine.decide.decide import ClassViews
 from agent_scheduler.engine.decide.snapshot import Snapshot
 from agent_scheduler.engine.decide.trial import Trial
+from agent_scheduler.engine.ledger import Ledger
 from agent_scheduler.engine.preemption.nominated import Nominations
 from agent_scheduler.engine.queueing.nominator import Nominator
 from agent_scheduler.engine.quotas.vector import of_resources
@@ -22,7 +23,6 @@ from agent_scheduler.engine.session.ports import QueueAccount, SessionPorts
 from agent_scheduler.engine.session.profile import profile_of
 from agent_scheduler.engine.session.registry import REGISTRY
 from agent_scheduler.engine.session.session import Session, Stamp
-from agent_scheduler.engine.state.ledger import Ledger
 from agent_scheduler.engine.state.podinfo import PodInfo
 from tests.decisions.volcano_sessions.recording import Case, Obj
 from tests.decisions.volcano_sessions.world import VOLCANO, World

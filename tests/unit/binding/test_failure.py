@@ -13,7 +13,7 @@ from agent_scheduler.binding.history import History
 from agent_scheduler.engine.decide.refusals import Refusal
 from agent_scheduler.engine.framework.plugin import NO_NODES, POD_SPEC
 from agent_scheduler.engine.plugins.node_shard import NAME as NODE_SHARD
-from agent_scheduler.engine.state.queueusage import QueueUsage
+from agent_scheduler.engine.queues.usage import QueueUsage
 
 POD = cast(
     Any, SimpleNamespace(uid="u", scheduler_name="agent-scheduler", cls=SimpleNamespace(error="no quantity"))

@@ -25,11 +25,11 @@ from agent_scheduler.objects.batch import (
 )
 
 from ..gangs.group import PodGroupInfo
+from ..queues.book import QuotaBook
+from ..queues.entries import Standing
+from ..queues.shortfall import Shortfall
 from ..quotas.accounts import zero
-from ..quotas.book import QuotaBook
-from ..quotas.entries import Standing
 from ..quotas.queues import QueueInfo
-from ..quotas.shortfall import Shortfall
 from ..quotas.vector import Total, Vector, add_to, plus
 from ..state.batchinfo import GroupKey
 from ..state.podinfo import PodInfo

@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from apimachinery.quantity import text_of
 
-from ..quotas.book import QuotaBook
+from ..queues.book import QuotaBook
 from ..quotas.vector import CPU, MEMORY, PODS, Vector, in_ledger_units
 from ..verdicts import Verdict
 from .close import SessionResult

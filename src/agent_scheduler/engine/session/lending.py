@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from operator import attrgetter
 
-from ..state.asks import needed
+from ..queues.asks import needed
 from .demand import requests_of
 from .model import READY, JobInfo, TaskInfo, TaskStatus
 from .session import Session

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import NamedTuple, Protocol
 
-from ..quotas.book import QuotaBook
-from ..state.promises import Promises
+from ..queues.book import QuotaBook
+from ..queues.promises import Promises
 from .model import JobInfo, TaskInfo
 
 

@@ -18,12 +18,12 @@ from ..decide.classview import ClassView
 from ..decide.trial import Mark
 from ..gangs.group import PodGroupInfo
 from ..preemption.pdbs import PDBs
+from ..queues.asks import turn_of_pod
 from ..quotas.accounts import QuotaRefusal
 from ..quotas.demand import JobDemand, QueueDemand
 from ..quotas.queues import QueueInfo
 from ..quotas.turns import TurnKey
 from ..quotas.vector import Vector
-from ..state.asks import turn_of_pod
 from ..state.batchinfo import GroupKey
 from ..state.podinfo import PodInfo
 from ..verdicts import UNSCHEDULABLE

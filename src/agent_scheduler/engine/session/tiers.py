@@ -7,10 +7,10 @@ from functools import cmp_to_key
 from operator import attrgetter
 from typing import Any, Final, TypeVar
 
+from ..queues.asks import needed
 from ..quotas.queues import QueueInfo
 from ..quotas.turns import number_of
 from ..quotas.vector import Vector
-from ..state.asks import needed
 from .conf import PluginOption
 from .hooks import REJECT, Hooks, Invalid, Victims
 from .model import READY, JobInfo, SubJobInfo, TaskInfo, TaskStatus

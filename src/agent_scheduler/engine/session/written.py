@@ -15,10 +15,10 @@ from typing import Final
 
 from agent_scheduler.objects.batch import COMPLETED
 
-from ..quotas.book import QuotaBook
-from ..quotas.headroom import Headroom
+from ..queues.asks import needed
+from ..queues.book import QuotaBook
+from ..queues.headroom import Headroom
 from ..quotas.vector import Total, Vector, add_to, plus
-from ..state.asks import needed
 from ..state.batchinfo import GroupKey
 from ..state.podinfo import PodInfo
 from ..verdicts import Verdict, WaitReason, by_nodes, by_queue, of_own_gates, others_gated, too_few

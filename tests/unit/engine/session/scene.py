@@ -13,8 +13,8 @@ from agent_scheduler.engine.decide.trial import Trial
 from agent_scheduler.engine.gangs.group import PodGroupInfo, of_pod_group
 from agent_scheduler.engine.preemption.nominated import Nominations
 from agent_scheduler.engine.queueing.nominator import Nominator
-from agent_scheduler.engine.quotas.book import QuotaBook
-from agent_scheduler.engine.quotas.entries import Standing
+from agent_scheduler.engine.queues.book import QuotaBook
+from agent_scheduler.engine.queues.entries import Standing
 from agent_scheduler.engine.quotas.vector import of_requests
 from agent_scheduler.engine.session.close import SessionResult, close
 from agent_scheduler.engine.session.conf import PluginOption, SessionConf

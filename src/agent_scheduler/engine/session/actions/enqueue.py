@@ -13,10 +13,10 @@ from typing import Final
 
 from agent_scheduler.objects.batch import GROUP_OF_PODS, INQUEUE, PENDING
 
+from ...queues.asks import Ask, needed, turn_in_gang, turn_of_group
+from ...queues.promises import Promises
 from ...quotas.accounts import QuotaRefusal
 from ...quotas.vector import EMPTY, Total, Vector, add_to, at_least, in_order
-from ...state.asks import Ask, needed, turn_in_gang, turn_of_group
-from ...state.promises import Promises
 from ..demand import admitted_minimum
 from ..model import READY, JobInfo, TaskStatus
 from ..session import Session
@@ -134,9 +134,7 @@ def _wanted(job: JobInfo, *, complete: bool) -> Vector:
     said = admitted_minimum(job)
     if said is None and not (complete and any(task.gate_managed for task in job.tasks.values())):
         return EMPTY
-    waiting = [
-        task for task in job.by_status[TaskStatus.PENDING].values() if not task.has_other_gate
-    ]
+    waiting = [task for task in job.by_status[TaskStatus.PENDING].values() if not task.has_other_gate]
     if len({id(task.request) for task in waiting}) > 1:
         # The requests of the first tasks must not depend on the order in which the pods were observed.
         waiting.sort(key=lambda task: turn_in_gang(task.pod))

@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from ..quotas.book import QuotaBook
-from ..quotas.entries import Standing
 from ..quotas.vector import Total, Vector, add_to
-from .podinfo import PodInfo
+from ..state.podinfo import PodInfo
+from .book import QuotaBook
+from .entries import Standing
 
 if TYPE_CHECKING:
-    from .queueusage import QueueUsage
+    from .usage import QueueUsage
 
 
 class _WantingKind(NamedTuple):

@@ -11,12 +11,12 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING
 
-from ..quotas.entries import Standing
+from ..state.podinfo import PodInfo
 from .asks import turn_of_pod
-from .podinfo import PodInfo
+from .entries import Standing
 
 if TYPE_CHECKING:
-    from .queueusage import QueueUsage
+    from .usage import QueueUsage
 
 
 class KeptRoom:

@@ -9,11 +9,11 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
+from agent_scheduler.engine.ledger import Ledger
+from agent_scheduler.engine.recount import contradictions
 from agent_scheduler.engine.state.batchinfo import GroupKey
-from agent_scheduler.engine.state.ledger import Ledger
 from agent_scheduler.engine.state.podclasses import PodClasses
 from agent_scheduler.engine.state.podinfo import PodInfo
-from agent_scheduler.engine.state.recount import contradictions
 from agent_scheduler.objects import batch
 from tests.support import objects
 from tests.support.engine import node, read_pod

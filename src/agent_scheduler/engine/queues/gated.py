@@ -18,13 +18,13 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from agent_scheduler.objects.batch import QUEUE_ALLOCATION_GATE
 
 from ..quotas.vector import EMPTY, Total, Vector, add_to, at_least, is_empty, rest
-from ..quotas.waiting import take_all
+from ..state.batchinfo import GroupKey
+from ..state.podinfo import PodInfo
 from .asks import Ask, turn_of_pod
-from .batchinfo import GroupKey
-from .podinfo import PodInfo
+from .waiting import take_all
 
 if TYPE_CHECKING:
-    from .queueusage import QueueUsage
+    from .usage import QueueUsage
 
 _OURS_ALONE: Final = (QUEUE_ALLOCATION_GATE,)
 _NOBODY: Final[Mapping[str, PodInfo]] = MappingProxyType({})

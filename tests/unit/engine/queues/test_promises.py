@@ -1,5 +1,5 @@
 """Groups that are let into their queues, beside gated pods and others, against a ledger and its book; and that pods and
-groups move by the table of `engine.quotas.standings` alone."""
+groups move by the table of `engine.queues.standings` alone."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 from msgspec.structs import replace
 
-from agent_scheduler.engine.quotas.entries import Standing
-from agent_scheduler.engine.quotas.shortfall import Shortfall
-from agent_scheduler.engine.quotas.standings import MOVES, QuotaState, table
+from agent_scheduler.engine.queues.asks import Ask, turn_of_group, turn_of_pod
+from agent_scheduler.engine.queues.entries import Standing
+from agent_scheduler.engine.queues.gated import GatedMembers
+from agent_scheduler.engine.queues.shortfall import Shortfall
+from agent_scheduler.engine.queues.standings import MOVES, QuotaState, table
 from agent_scheduler.engine.quotas.vector import EMPTY, Vector
-from agent_scheduler.engine.state.asks import Ask, turn_of_group, turn_of_pod
+from agent_scheduler.engine.recount import contradictions
 from agent_scheduler.engine.state.batchinfo import GroupKey
-from agent_scheduler.engine.state.gatedpods import GatedMembers
 from agent_scheduler.engine.state.podinfo import PodInfo
-from agent_scheduler.engine.state.recount import contradictions
 from agent_scheduler.objects.batch import TASK_SPEC, PodGroup, PodGroupCondition
 from tests.support import objects
 from tests.support.places import ROOT
 
-from .test_gatedpods import Gates, gated, with_gates
-from .test_queueusage import pod, queue
+from .test_gated import Gates, gated, with_gates
+from .test_usage import pod, queue
 
 pytestmark = pytest.mark.promise("S32", "S34")
 

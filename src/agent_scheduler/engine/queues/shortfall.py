@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
-from .vector import shown
+from ..quotas.vector import shown
 
 #: The reason of pods whose queue is full or takes no pods. Autoscalers add no nodes for it.
 QUEUE_FULL: Final = "QueueFull"

@@ -13,22 +13,22 @@ from typing import Final, NamedTuple
 
 from agent_scheduler.objects.batch import DEFAULT_QUEUE, Queue
 
-from ..quotas.book import QuotaBook
-from ..quotas.entries import Standing
 from ..quotas.queues import queue_info
-from ..quotas.shortfall import Shortfall
-from ..quotas.standings import QuotaState
 from ..quotas.vector import Total, Vector, add_to, of_requests, take_from
-from ..quotas.waiting import QuotaWaitingPods, Wanted
+from ..state.batchinfo import GroupKey
+from ..state.podclass import PodClass
+from ..state.podinfo import Placement, PodInfo
 from .asks import turn_of_pod
-from .batchinfo import GroupKey
-from .gatedpods import Choose, GatedPods, each_alone
-from .keptroom import KeptRoom
-from .podclass import PodClass
-from .podinfo import Placement, PodInfo
+from .book import QuotaBook
+from .entries import Standing
+from .events import QueueEvents
+from .gated import Choose, GatedPods, each_alone
+from .kept import KeptRoom
 from .promises import Promises
-from .queueevents import QueueEvents
-from .wantingpods import WantingGang, WantingPods
+from .shortfall import Shortfall
+from .standings import QuotaState
+from .waiting import QuotaWaitingPods, Wanted
+from .wanting import WantingGang, WantingPods
 
 #: The maximum number of classes whose vector is cached.
 _KEPT = 1024

@@ -23,19 +23,19 @@ from typing import Final
 
 import numpy as np
 
-from .columns import CPU, MEMORY, NO_PORTS, Amounts, Columns, Ints
-from .gatedpods import Choose, each_alone
-from .gpus import ANNOTATION as GPU_INDEX
-from .gpus import NO_GPUS, Indices, choose, text_of, without
-from .gpus import RESOURCE as GPU
-from .interns import Interns
-from .nodeinfo import Largest, NodeInfo, same_for_scheduling
-from .podclass import PodClass
-from .podcounts import PodsMatching, TermIndex
-from .podinfo import Placement, PodInfo
-from .queueusage import QueueUsage, UsageSettings
-from .rowlog import RowLog
-from .volumeusage import VolumeUse
+from .queues.gated import Choose, each_alone
+from .queues.usage import QueueUsage, UsageSettings
+from .state.columns import CPU, MEMORY, NO_PORTS, Amounts, Columns, Ints
+from .state.gpus import ANNOTATION as GPU_INDEX
+from .state.gpus import NO_GPUS, Indices, choose, text_of, without
+from .state.gpus import RESOURCE as GPU
+from .state.interns import Interns
+from .state.nodeinfo import Largest, NodeInfo, same_for_scheduling
+from .state.podclass import PodClass
+from .state.podcounts import PodsMatching, TermIndex
+from .state.podinfo import Placement, PodInfo
+from .state.rowlog import RowLog
+from .state.volumeusage import VolumeUse
 
 #: The number of changes that are kept for snapshots; a snapshot that is further behind copies everything.
 _LOG_LIMIT = 1 << 16

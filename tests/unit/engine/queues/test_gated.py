@@ -11,15 +11,15 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from msgspec.structs import replace
 
-from agent_scheduler.engine.quotas.entries import Standing
-from agent_scheduler.engine.state.asks import turn_of_pod
+from agent_scheduler.engine.queues.asks import turn_of_pod
+from agent_scheduler.engine.queues.entries import Standing
+from agent_scheduler.engine.queues.gated import Choose, GatedMembers, GateStatus
+from agent_scheduler.engine.recount import contradictions
 from agent_scheduler.engine.state.batchinfo import GroupKey
-from agent_scheduler.engine.state.gatedpods import Choose, GatedMembers, GateStatus
 from agent_scheduler.engine.state.podinfo import PodInfo
-from agent_scheduler.engine.state.recount import contradictions
 from agent_scheduler.objects.batch import QUEUE_ALLOCATION_GATE
 
-from .test_queueusage import World, pod, queue
+from .test_usage import World, pod, queue
 
 pytestmark = pytest.mark.promise("S32", "S34")
 

@@ -7,13 +7,13 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from ..quotas.entries import Entry, Standing
-from ..quotas.vector import of_requests
-from .columns import NO_PORTS, Columns
-from .gpus import NO_GPUS, without
 from .ledger import Ledger
-from .podclass import HostPort
-from .podinfo import PodInfo
+from .queues.entries import Entry, Standing
+from .quotas.vector import of_requests
+from .state.columns import NO_PORTS, Columns
+from .state.gpus import NO_GPUS, without
+from .state.podclass import HostPort
+from .state.podinfo import PodInfo
 
 
 def contradictions(ledger: Ledger) -> list[str]:

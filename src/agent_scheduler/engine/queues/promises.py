@@ -2,7 +2,7 @@
 
 A group is admitted when its queue and the queue's ancestors have room for all that the group needs to run, by their
 declared limits: its `minResources`, or the requests of its minimum of members if these are larger. It waits for this in
-the same line as gated pods and pods of the fast path (`engine.quotas.waiting`). From then on no other pod may use the
+the same line as gated pods and pods of the fast path (`engine.queues.waiting`). From then on no other pod may use the
 room: it counts in the queue as promised until members of the group hold it, admitted past their gate or on a node. So
 the gates of an admitted group's members are removed, and those of other groups are not.
 
@@ -22,15 +22,15 @@ from typing import TYPE_CHECKING, Final
 from agent_scheduler.objects.batch import INQUEUE, NOT_LET_IN, RUNNING, UNKNOWN, PodGroup
 from apimachinery.quantity import QuantityError
 
-from ..quotas.entries import Standing, covers
-from ..quotas.shortfall import QUEUE_FULL, Shortfall
 from ..quotas.vector import EMPTY, Total, Vector, add_to, at_least, is_empty, minus, of_resources, plus, rest
+from ..state.batchinfo import GroupKey
+from ..state.podinfo import PodInfo
 from .asks import Ask, Promise, needed, role_of, turn_in_gang, turn_of_group
-from .batchinfo import GroupKey
-from .podinfo import PodInfo
+from .entries import Standing, covers
+from .shortfall import QUEUE_FULL, Shortfall
 
 if TYPE_CHECKING:
-    from .queueusage import QueueUsage
+    from .usage import QueueUsage
 
 #: Phases in which groups keep their promise while some of their roles wait for others.
 _BEGUN: Final = (RUNNING, UNKNOWN)
