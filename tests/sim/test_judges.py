@@ -24,6 +24,7 @@ from agent_scheduler.cluster.cluster import Cluster
 from agent_scheduler.cluster.gang_choice import GangChoice
 from agent_scheduler.controllers.jobs.states import COMPLETED, ENDED, RESTART_JOB, RUNNING
 from agent_scheduler.engine.queues.gated import GatedMembers, GatedPods
+from agent_scheduler.engine.queues.room import QueueRoom
 from agent_scheduler.engine.queues.usage import QueueUsage
 from agent_scheduler.engine.session.session import Session
 from agent_scheduler.engine.state.columns import Columns
@@ -156,9 +157,9 @@ def _full_asks_for_nodes(
     handler._failed(entry, pod, "Unschedulable", str(short), plugins={"NodeResourcesFit"}, started=started)
 
 
-def _wait_for_one(wait_for: Any, usage: QueueUsage, name: str, wanted: Any, first: Any) -> None:
-    queue = usage.queue_of(first)
-    wait_for(usage, name, {queue: wanted[queue]} if queue in wanted else wanted, first)
+def _wait_for_one(wait_for: Any, room: QueueRoom, name: str, wanted: Any, first: Any) -> None:
+    queue = room.members.queue_of(first)
+    wait_for(room, name, {queue: wanted[queue]} if queue in wanted else wanted, first)
 
 
 def _refuse_others(
@@ -381,7 +382,7 @@ _WIDE: dict[str, dict[str, Make]] = {
         "engine.queues.usage.QueueUsage.seen": with_after(_let_past_unasked)
     },
     "S32 gates-native from 42: a gang asks one of its queues alone => would have": {
-        "engine.queues.usage.QueueUsage.wait_for": around(_wait_for_one)
+        "engine.queues.room.QueueRoom.wait_for": around(_wait_for_one)
     },
     "L17 gates-native with queue_changed from 3: words of a gang are left that are not true any longer"
     " => has no room": {"binding.messenger.KubeMessenger.refused": around(_refuse_others)},
@@ -437,7 +438,7 @@ _WIDE: dict[str, dict[str, Make]] = {
         "engine.queues.gated.GatedPods.set": forgetful(native_alone=True)
     },
     "S34 gates-native from 4: room that is given back still counts => given its room back": {
-        "engine.queues.usage.QueueUsage.unreserve": gives(None)
+        "engine.queues.gated.GatedPods.unreserve": gives(None)
     },
     "S L gates-native: groups of either kind are taken for one another": {
         "engine.state.batchinfo.GroupKey.text": lambda _was: property(

@@ -174,7 +174,7 @@ class BatchExplainer:
         usage = self._cluster.ledger.usage
         if known is not None and known.object is None:
             return without_group(key.text)
-        queue = usage.queue_of(pod) if pod is not None else usage.default_queue
+        queue = usage.queue_of(pod) if pod is not None else usage.members.default_queue
         if known is not None and isinstance(known.object, PodGroup):
             queue = known.object.spec.queue or queue
         missing = (known or pod) is not None and queue not in self._groups.queues

@@ -56,7 +56,7 @@ class WantingGroups:
             # The capacity that is promised to the group is available to no other.
             return
         standing = []
-        for uid, wanted in wanting_nodes(job, group.verdict, result.held, usage.gated.keeping):
+        for uid, wanted in wanting_nodes(job, group.verdict, result.held, usage.room.keeping):
             pod = self._pods.get(uid)
             if pod is not None and usage.queue_of(pod) == job.queue:
                 if is_late and usage.book.shortfall(job.queue, wanted) is not None:

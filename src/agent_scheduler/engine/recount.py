@@ -74,7 +74,7 @@ def _miscounted_queues(ledger: Ledger) -> Iterator[str]:
         return
     expected: dict[str, Entry] = {
         pod.uid: Entry(queue, of_requests(pod.cls.requests), Standing.RESERVED)
-        for pod in usage.gated.keeping.values()
+        for pod in usage.room.keeping.values()
         if (queue := usage.keeping_queue(pod))
     }
     expected |= {

@@ -17,7 +17,7 @@ room.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from agent_scheduler.objects.batch import INQUEUE, NOT_LET_IN, RUNNING, UNKNOWN, PodGroup
 from apimachinery.quantity import QuantityError
@@ -27,10 +27,9 @@ from ..state.batchinfo import GroupKey
 from ..state.podinfo import PodInfo
 from .asks import Ask, Promise, needed, role_of, turn_in_gang, turn_of_group
 from .entries import Standing, covers
+from .room import QueueRoom
 from .shortfall import QUEUE_FULL, Shortfall
-
-if TYPE_CHECKING:
-    from .usage import QueueUsage
+from .wanting import WantingPods
 
 #: Phases in which groups keep their promise while some of their roles wait for others.
 _BEGUN: Final = (RUNNING, UNKNOWN)
@@ -60,9 +59,11 @@ class Promises:
     has an entry in the book under the name of its group, if its queue accepts pods.
     """
 
-    def __init__(self, usage: QueueUsage) -> None:
-        self._usage = usage
-        self.events = usage.events
+    def __init__(self, room: QueueRoom, wanting: WantingPods) -> None:
+        self._room = room
+        self._members = room.members
+        self._wanting = wanting
+        self.events = room.events
         #: Whether groups need admission, that is, sessions have the action enqueue.
         self.asks = False
         self._promises: dict[GroupKey, Promise] = {}
@@ -105,8 +106,8 @@ class Promises:
             self._end(key)
         for group, members in groups:
             self.see(group, members)
-        self._usage.gated.decide_all_anew()
-        self._usage.call()
+        self._room.groups_read()
+        self._room.freed()
 
     # ---- objects
 
@@ -123,7 +124,7 @@ class Promises:
             if not self.is_let_in(key):
                 # The position in line was kept for the members that existed before the group was observed.
                 self._end(key)
-        queue = group.spec.queue or self._usage.default_queue
+        queue = group.spec.queue or self._members.default_queue
         promise = self._promises.get(key)
         if before is not None and before[0] != metadata.uid:
             # The group was deleted and created again.
@@ -140,7 +141,7 @@ class Promises:
             # The group keeps for its stages what a new process would find.
             self._end(key)
             self._adopt(key, group, queue, members)
-            self._usage.call()
+            self._room.freed()
         elif phase == INQUEUE:
             if promise is None:
                 self._adopt(key, group, queue, members)
@@ -198,7 +199,7 @@ class Promises:
         )
         total: Total = {}
         for pod in first:
-            add_to(total, self._usage.vector(pod))
+            add_to(total, self._members.vector(pod))
         return total
 
     # ---- sessions
@@ -210,7 +211,7 @@ class Promises:
         """
         used: dict[str, Vector] = {}
         for short in lacking:
-            used.setdefault(short.queue, dict(self._usage.book.used(short.queue)))
+            used.setdefault(short.queue, dict(self._room.book.used(short.queue)))
         self._lacking = [(short, used[short.queue]) for short in lacking]
 
     def is_let_in(self, key: GroupKey) -> bool:
@@ -229,8 +230,8 @@ class Promises:
             if promise is not None and not promise.is_settled:
                 promise.is_settled = True
                 self._set(ask, promise)
-        self._usage.gated.admit()
-        self._usage.call()
+        self._room.session_begins()
+        self._room.freed()
 
     def ask(self, ask: Ask, may_go: Vector = EMPTY) -> None:
         """Admit the group if its queue has room for what it needs; otherwise it waits for this. Call `begin` before.
@@ -254,7 +255,7 @@ class Promises:
         elif promise is not None and not self._adjust(ask, promise):
             return
         # The pods and groups in line have no room now, so admitting a group that fits overtakes none of them.
-        headroom = self._usage.book.headroom()
+        headroom = self._room.book.headroom()
         wanted = self._lacks(ask)
         if ask.key in self._gave_way_at and (self._places_others or not self._has_room_beside_all(ask)):
             self._stop_asking(ask.key)
@@ -283,8 +284,8 @@ class Promises:
         wanted = self._lacks(ask)
         if self._are_lacking([(ask.queue, wanted)], is_free=True):
             return False
-        headroom = self._usage.book.headroom(self.wanted)
-        for queue, vector in self._usage.wanting.unreserved():
+        headroom = self._room.book.headroom(self.wanted)
+        for queue, vector in self._wanting.unreserved():
             headroom.count(queue, vector)
         return is_empty(wanted) or headroom.shortfall(ask.queue, wanted) is None
 
@@ -294,7 +295,7 @@ class Promises:
         It does if they are all that it lacks. If the rooms are free (`is_free`), it also does if it has room now,
         because others have left the queue since a session refused it, and would not have it without these rooms.
         """
-        book = self._usage.book
+        book = self._room.book
         for short, used in self._lacking:
             room: Total = {}
             for queue, vector in rooms:
@@ -324,7 +325,7 @@ class Promises:
             return
         # Others with an earlier turn may not be in line so far, so the room is assigned when all are.
         self._stand(ask, wanted)
-        self._usage.book.fallen.add(ask.queue)
+        self._room.book.fallen.add(ask.queue)
 
     def end_turn(self, key: GroupKey) -> None:
         """End the kept position of a group that has no gated members any longer; a session may let it wait again."""
@@ -333,27 +334,27 @@ class Promises:
             self.end(key)
 
     def _stand(self, ask: Ask, wanted: Vector) -> None:
-        name, usage = _line_name(ask.key), self._usage
+        name, room = _line_name(ask.key), self._room
         known = self._asking.get(name)
         self._asking[name] = ask._replace(lacks=wanted)
-        usage.waiting.add(name, {ask.queue: wanted}, ask.turn._replace(uid=name))
+        room.waiting.add(name, {ask.queue: wanted}, ask.turn._replace(uid=name))
         if known is None or known.queue != ask.queue:
             # Its gated members report what they wait for.
-            usage.gated.group_changed(ask.key)
+            room.group_changed(ask.key)
 
     def _adjust(self, ask: Ask, promise: Promise) -> bool:
         """Update the promise of an admitted group. Returns whether the group must request admission again."""
         promise.complete = ask.complete
         left = self._lacks(ask)
-        headroom = self._usage.book.headroom()
+        headroom = self._room.book.headroom()
         if not is_empty(left) and headroom.shortfall(ask.queue, left, (), ask.key.text) is not None:
             self.end(ask.key)
             return True
         if (promise.wanted, promise.turn) != (ask.wanted, ask.turn):
             self._stop_asking(ask.key)
             self._set(ask, promise)
-            self._usage.gated.group_changed(ask.key)
-            self._usage.call()
+            self._room.group_changed(ask.key)
+            self._room.freed()
         return False
 
     def _set(self, ask: Ask, promise: Promise) -> None:
@@ -394,20 +395,20 @@ class Promises:
 
     def _give_way(self, keys: Sequence[GroupKey], now: float) -> bool:
         """Let as many of these groups yield, in their order, as are needed for another pod or group to have room."""
-        usage = self._usage
-        headroom = usage.book.headroom()
+        room = self._room
+        headroom = room.book.headroom()
         rooms: list[tuple[str, Vector]] = []
         for number, key in enumerate(keys, 1):
             promise = self._promises[key]
             headroom.give(promise.queue, promise.left())
             rooms.append((promise.queue, promise.left()))
-            if self._are_lacking(rooms, is_free=False) or usage.waiting.would_fit(headroom.copy()):
+            if self._are_lacking(rooms, is_free=False) or room.waiting.would_fit(headroom.copy()):
                 for given in keys[:number]:
                     self._gave_way_at[given] = now
                     self._kept_out.add(given)
                     self._end(given)
                 self._gave_way = True
-                usage.call()
+                room.freed()
                 return True
         return False
 
@@ -439,17 +440,17 @@ class Promises:
 
         Returns None for other groups, and for a waiting group that only waits for its turn.
         """
-        name, promise, headroom = _line_name(key), self._promises.get(key), self._usage.book.headroom()
+        name, promise, headroom = _line_name(key), self._promises.get(key), self._room.book.headroom()
         if name in self._asking:
-            ((queue, wanted),) = self._usage.waiting.wanted(name).items()
+            ((queue, wanted),) = self._room.waiting.wanted(name).items()
             return headroom.shortfall(queue, wanted)
-        if promise is None or not (promise.is_let_in and self._usage.active):
+        if promise is None or not (promise.is_let_in and self._room.active):
             return None
         return headroom.shortfall(promise.queue, promise.left(), (), key.text)
 
     def before(self, key: GroupKey, queue: str) -> list[str]:
         """Return the names before a waiting group, of those that wait for `queue`."""
-        return self._usage.waiting.before(_line_name(key), self._usage.book, queue)
+        return self._room.waiting.before(_line_name(key), self._room.book, queue)
 
     # ---- the line
 
@@ -487,7 +488,7 @@ class Promises:
         """Return groups to the line after `step_aside`."""
         for ask in asks:
             self._stand(ask, self._lacks(ask))
-            self._usage.book.fallen.add(ask.queue)
+            self._room.book.fallen.add(ask.queue)
 
     # ---- promises
 
@@ -496,7 +497,7 @@ class Promises:
         was_let_in, left = key in self._promises, self.left(key)
         self._end(key)
         if was_let_in:
-            self._usage.call()
+            self._room.freed()
         if left:
             # Pods that are not in line may use the room.
             self.events.unreserved()
@@ -508,13 +509,13 @@ class Promises:
             return
         for uid in promise.spent:
             del self._spender[uid]
-        self._usage.book.remove(key.text)
-        self._usage.gated.group_changed(key)
+        self._room.book.remove(key.text)
+        self._room.group_changed(key)
 
     def _stop_asking(self, key: GroupKey) -> None:
         name = _line_name(key)
         if self._asking.pop(name, None) is not None:
-            self._usage.waiting.remove(name)
+            self._room.waiting.remove(name)
 
     def _promise(self, ask: Ask) -> None:
         key = ask.key
@@ -525,18 +526,18 @@ class Promises:
                 promise.spend(pod.uid, vector)
                 self._spender[pod.uid] = key
         self._count(key, promise)
-        self._usage.gated.group_changed(key)
+        self._room.group_changed(key)
 
     def _of(self, pod: PodInfo) -> Vector:
         """Return what the pod has used of its group's promise.
 
         It is what the pod holds in its queue, or held when it ran or before its reservation ended.
         """
-        entry = self._usage.book.entry(pod.uid)
+        entry = self._room.book.entry(pod.uid)
         if entry is not None:
             return entry.vector
-        held = (pod.finished and pod.node_name) or pod.uid in self._usage.gated.given_back
-        return self._usage.vector(pod) if held else EMPTY
+        held = (pod.finished and pod.node_name) or pod.uid in self._room.given_back
+        return self._members.vector(pod) if held else EMPTY
 
     def _lacks(self, ask: Ask) -> Vector:
         """Return what the group needs in addition to what its members hold."""
@@ -549,22 +550,22 @@ class Promises:
         """
         total: Total = {}
         for pod in members:
-            if pod.uid not in self._usage.gated.given_back or self._usage.book.entry(pod.uid) is not None:
+            if pod.uid not in self._room.given_back or self._room.book.entry(pod.uid) is not None:
                 add_to(total, self._of(pod))
         return total
 
     def _count(self, key: GroupKey, promise: Promise) -> None:
-        usage = self._usage
-        if not usage.active:
+        room = self._room
+        if not room.active:
             return
         left = self._left(promise)
         if left:
-            before = usage.book.entry(key.text)
-            usage.book.set(key.text, promise.queue, left, Standing.PROMISED, promise.turn)
+            before = room.book.entry(key.text)
+            room.book.set(key.text, promise.queue, left, Standing.PROMISED, promise.turn)
             if before is None or before.queue != promise.queue or not is_empty(rest(left, before.vector)):
-                usage.holds_more(promise.queue)
+                self._wanting.holds_more(promise.queue)
         else:
-            usage.book.remove(key.text)
+            room.book.remove(key.text)
 
     def count_all(self) -> None:
         """Add all promises to an empty book."""
@@ -578,7 +579,7 @@ class Promises:
 
     def _left(self, promise: Promise) -> Vector:
         """Return the rest of a promise for which room is kept: nothing while its queue accepts no pods."""
-        return promise.left() if self._usage.keeps_room(promise.queue) else EMPTY
+        return promise.left() if self._room.keeps_room(promise.queue) else EMPTY
 
     def queue_of(self, key: GroupKey) -> str:
         """Return the queue to which a group is admitted; empty if it is not."""
@@ -605,6 +606,16 @@ class Promises:
         if key is not None and promise is not None and promise.spend(pod.uid, vector):
             self._spender[pod.uid] = key
             self._count(key, promise)
+
+    def uncount(self, uid: str) -> None:
+        """Remove the entry of a pod, and return its part to the promise of its group.
+
+        The promise gets nothing back for a bound pod, which has run, and for a pod whose reservation was released.
+        """
+        entry = self._room.book.entry(uid)
+        self._room.book.remove(uid)
+        if entry is not None and entry.standing is not Standing.BOUND and uid not in self._room.given_back:
+            self.restore(uid)
 
     def restore(self, uid: str) -> None:
         """Return a pod's room to the promise: it is no longer counted and has not run, or has left the gang."""

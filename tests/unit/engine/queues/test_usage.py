@@ -64,7 +64,7 @@ def test_a_pod_is_in_the_queue_that_it_names_or_its_group_or_its_namespace() -> 
 
 def test_who_names_no_queue_is_in_the_default_one_with_the_batch_scheduler_alone() -> None:
     usage = World().usage
-    usage.batch_schedulers, usage.default_queue = ("volcano",), "all"
+    usage.members.batch_schedulers, usage.members.default_queue = ("volcano",), "all"
     assert usage.queue_of(pod("a", scheduler="volcano")) == "all"
     assert usage.queue_of(pod("a")) == ""
     usage.set_group(GroupKey("team", "g"), "", ())
@@ -76,7 +76,7 @@ def test_who_names_no_queue_is_in_the_default_one_with_the_batch_scheduler_alone
 
 def test_what_others_than_the_batch_scheduler_hold_is_told_of_each_queue() -> None:
     world = World(queue("a"))
-    world.usage.batch_schedulers = ("volcano",)
+    world.usage.members.batch_schedulers = ("volcano",)
     world.ledger.set_pod(pod("one", "a", cpu="2"), "n")
     world.ledger.set_pod(pod("two", "a", scheduler="volcano"), "n")
     world.ledger.set_pod(pod("three"), "n")
