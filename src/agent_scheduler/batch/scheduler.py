@@ -347,7 +347,7 @@ class BatchScheduler:
             self.waiting.wait_until(min(result.turns_at, self._pictures.changes_at))
             await self._worked_off(self.waiting.decided(result.groups, result.held))
             await self._worked_off(self._wanting.see(session, result))
-            usage.promises.wanted = result.wanted
+            usage.promises.outside.wanted = result.wanted
             self._deallocate(session)
             self._cluster.standing_by.left_alone(await self._worked_off(left_alone(session)))
             self.sessions += 1

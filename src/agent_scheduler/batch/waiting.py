@@ -281,7 +281,7 @@ class BatchWaitingPods:
             if not number % STRIDE:
                 yield
         self._decided = decided
-        promises.set_lacking(lacking)
+        promises.outside.set_lacking(lacking)
 
     def queue_changed(self, name: str) -> None:
         self._queue_seen()

@@ -16,17 +16,18 @@ room.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Final
 
 from agent_scheduler.objects.batch import INQUEUE, NOT_LET_IN, RUNNING, UNKNOWN, PodGroup
 from apimachinery.quantity import QuantityError
 
-from ..quotas.vector import EMPTY, Total, Vector, add_to, at_least, is_empty, minus, of_resources, plus, rest
+from ..quotas.vector import EMPTY, Total, Vector, add_to, at_least, is_empty, of_resources, rest
 from ..state.batchinfo import GroupKey
 from ..state.podinfo import PodInfo
 from .asks import Ask, Promise, needed, role_of, turn_in_gang, turn_of_group
-from .entries import Standing, covers
+from .entries import Standing
+from .outside import OutsideLine
 from .room import QueueRoom
 from .shortfall import QUEUE_FULL, Shortfall
 from .wanting import WantingPods
@@ -63,6 +64,7 @@ class Promises:
         self._room = room
         self._members = room.members
         self._wanting = wanting
+        self.outside = OutsideLine(room, wanting)
         self.events = room.events
         #: Whether groups need admission, that is, sessions have the action enqueue.
         self.asks = False
@@ -74,10 +76,6 @@ class Promises:
         #: Groups that are not admitted and not in line: the last session rejected them for another reason than their
         #: queue, or they have yielded.
         self._kept_out: set[GroupKey] = set()
-        #: The shortfalls of the last session, each with what its queue used at that time.
-        self._lacking: list[tuple[Shortfall, Vector]] = []
-        #: Queue -> what pods without a node and without kept room want in it and its children, by the last session.
-        self.wanted: Mapping[str, Vector] = {}
         #: Whether groups have yielded since the last session began.
         self._gave_way = False
         #: Whether groups had yielded before the last session. If so, it admits no group that comes last, since it must
@@ -204,16 +202,6 @@ class Promises:
 
     # ---- sessions
 
-    def set_lacking(self, lacking: Collection[Shortfall]) -> None:
-        """Set the shortfalls that a session has found for pods and groups outside of the line.
-
-        These are admitted or request nothing. Groups that come last are not among them.
-        """
-        used: dict[str, Vector] = {}
-        for short in lacking:
-            used.setdefault(short.queue, dict(self._room.book.used(short.queue)))
-        self._lacking = [(short, used[short.queue]) for short in lacking]
-
     def is_let_in(self, key: GroupKey) -> bool:
         promise = self._promises.get(key)
         return promise is not None and promise.is_let_in
@@ -257,7 +245,9 @@ class Promises:
         # The pods and groups in line have no room now, so admitting a group that fits overtakes none of them.
         headroom = self._room.book.headroom()
         wanted = self._lacks(ask)
-        if ask.key in self._gave_way_at and (self._places_others or not self._has_room_beside_all(ask)):
+        if ask.key in self._gave_way_at and (
+            self._places_others or not self.outside.leave_room(ask.queue, self._lacks(ask))
+        ):
             self._stop_asking(ask.key)
             self._kept_out.add(ask.key)
             self._last[ask.key] = ask
@@ -275,40 +265,6 @@ class Promises:
         """Admit a group without a promise; it waits for its room, and pods may be evicted for it meanwhile."""
         self._promise(ask._replace(wanted=EMPTY))
         self._stand(ask, wanted)
-
-    def _has_room_beside_all(self, ask: Ask) -> bool:
-        """Return whether there is room for the group beside all pods that want nodes and have no room so far.
-
-        It is also False if a pod or group outside of the line needs this room, since the next session may place it.
-        """
-        wanted = self._lacks(ask)
-        if self._are_lacking([(ask.queue, wanted)], is_free=True):
-            return False
-        headroom = self._room.book.headroom(self.wanted)
-        for queue, vector in self._wanting.unreserved():
-            headroom.count(queue, vector)
-        return is_empty(wanted) or headroom.shortfall(ask.queue, wanted) is None
-
-    def _are_lacking(self, rooms: Sequence[tuple[str, Vector]], *, is_free: bool) -> bool:
-        """Return whether a pod or group outside of the line needs these rooms of queues together.
-
-        It does if they are all that it lacks. If the rooms are free (`is_free`), it also does if it has room now,
-        because others have left the queue since a session refused it, and would not have it without these rooms.
-        """
-        book = self._room.book
-        for short, used in self._lacking:
-            room: Total = {}
-            for queue, vector in rooms:
-                if book.reaches(queue, (short.queue,)):
-                    add_to(room, vector)
-            if not short.missing or not room:
-                continue
-            came_free = minus(used, book.used(short.queue))
-            most = at_least(came_free, room) if is_free else plus(came_free, room)
-            least = minus(came_free, room) if is_free else came_free
-            if covers(most, short.missing) and not covers(least, short.missing):
-                return True
-        return False
 
     def keep_turn(self, ask: Ask) -> None:
         """Keep the position in line of a group with gated members that is not admitted.
@@ -387,7 +343,7 @@ class Promises:
         may_ask = [
             key
             for key, ask in self._last.items()
-            if key not in self._gave_way_at or self._has_room_beside_all(ask)
+            if key not in self._gave_way_at or self.outside.leave_room(ask.queue, self._lacks(ask))
         ]
         for key in may_ask:
             del self._last[key]
@@ -402,7 +358,7 @@ class Promises:
             promise = self._promises[key]
             headroom.give(promise.queue, promise.left())
             rooms.append((promise.queue, promise.left()))
-            if self._are_lacking(rooms, is_free=False) or room.waiting.would_fit(headroom.copy()):
+            if self.outside.need(rooms, is_free=False) or room.waiting.would_fit(headroom.copy()):
                 for given in keys[:number]:
                     self._gave_way_at[given] = now
                     self._kept_out.add(given)
