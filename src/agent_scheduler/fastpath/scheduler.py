@@ -32,7 +32,7 @@ from agent_scheduler.binding.queue_gate import QueueGate
 from agent_scheduler.binding.runtime import Runtime
 from agent_scheduler.cluster.cluster import Cluster, KnownPods
 from agent_scheduler.cluster.gang_choice import GangChoice
-from agent_scheduler.cluster.groups import Groups
+from agent_scheduler.cluster.groups import Groups, count_in
 from agent_scheduler.cluster.informers import Informers
 from agent_scheduler.cluster.kinds import Kind
 from agent_scheduler.cluster.resource_claims import ResourceClaims
@@ -234,7 +234,7 @@ class FastPath:
         ledger.usage.events.active_changed.connect(self._set_gates)
         ledger.usage.events.room.connect(queue.activate)
         if groups is not None:
-            groups.count_in(ledger.usage)
+            count_in(ledger.usage, groups)
         self._admission = QueueAdmission(
             settings.admission,
             runtime,
