@@ -1,4 +1,4 @@
-"""What pods and groups outside of the line want of queues, by the last session.
+"""The room that pods and groups outside of the line want of queues, by the last session.
 
 The line has the pods and groups that wait for room in their queue. Others wait for nodes, and need room when they get
 one; groups that come last must leave it to them.

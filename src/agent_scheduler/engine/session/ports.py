@@ -1,4 +1,4 @@
-"""What a session calls: the binder and the evictions for what it decided, and the account of queues for its limits."""
+"""The ports of a session: the receivers of its binds and evictions, and the account of queues."""
 
 from __future__ import annotations
 
