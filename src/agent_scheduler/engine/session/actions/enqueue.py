@@ -18,11 +18,12 @@ from ...queues.promises import Promises
 from ...quotas.accounts import QuotaRefusal
 from ...quotas.vector import EMPTY, Total, Vector, add_to, at_least, in_order
 from ..demand import admitted_minimum
-from ..model import READY, JobInfo, TaskStatus
+from ..model import READY, JobInfo, TaskInfo, TaskStatus
 from ..session import Session
 from ..worklist import Worklist
 
 _EVICTING: Final = frozenset(("preempt", "reclaim"))
+_WAITING: Final = (TaskStatus.PENDING, TaskStatus.PIPELINED)
 
 
 def enqueue(session: Session) -> Iterator[None]:
@@ -115,12 +116,16 @@ def _ask(session: Session, job: JobInfo) -> Ask:
 
 def _may_have_minimum(job: JobInfo) -> bool:
     """Return whether enough members for the minimum have room, or have no gate that other components remove."""
-    pending = job.by_status[TaskStatus.PENDING].values()
-    free = [task for task in pending if task.gets_free]
+    free = [task for task in _waiting(job) if task.gets_free]
     roles = Counter(task.role for task in free)
     return job.in_statuses(READY) + len(free) >= job.minimum and all(
         job.in_role(role, READY) + roles[role] >= least for role, least in job.role_minimums.items()
     )
+
+
+def _waiting(job: JobInfo) -> list[TaskInfo]:
+    """Return the tasks without room on a node at present; a pipelined one has room once others have left its node."""
+    return [task for status in _WAITING for task in job.by_status[status].values()]
 
 
 def _wanted(job: JobInfo, *, complete: bool) -> Vector:
@@ -134,7 +139,7 @@ def _wanted(job: JobInfo, *, complete: bool) -> Vector:
     said = admitted_minimum(job)
     if said is None and not (complete and any(task.gate_managed for task in job.tasks.values())):
         return EMPTY
-    waiting = [task for task in job.by_status[TaskStatus.PENDING].values() if not task.has_other_gate]
+    waiting = [task for task in _waiting(job) if not task.has_other_gate]
     if len({id(task.request) for task in waiting}) > 1:
         # The requests of the first tasks must not depend on the order in which the pods were observed.
         waiting.sort(key=lambda task: turn_in_gang(task.pod))
