@@ -10,7 +10,7 @@ import pytest
 from agent_scheduler.engine.queueing.entry import QueuedPodInfo
 from agent_scheduler.engine.queueing.queue import SchedulingQueue
 from embedded_kubernetes import patching
-from tests.support.virtual import pytest_asyncio_loop_factories as pytest_asyncio_loop_factories
+from kube_client.testing.virtual import pytest_asyncio_loop_factories as pytest_asyncio_loop_factories
 
 
 @pytest.fixture(autouse=True)

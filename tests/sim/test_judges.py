@@ -28,8 +28,8 @@ from agent_scheduler.engine.state.columns import Columns
 from agent_scheduler.engine.state.gatedpods import GatedMembers, GatedPods
 from agent_scheduler.engine.state.queueusage import QueueUsage
 from agent_scheduler.engine.verdicts import WaitReason
-from agent_scheduler.kube.bind import Binds
 from agent_scheduler.objects.batch import INQUEUE, PENDING
+from kube_client.bind import Binds
 
 from .api import condition_of, pod
 from .gang_load import DEPENDS_ON_GANG, JOB_VERSION, JOBS_PATH, SHIPPED

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.loop import PROCESS, START, Deadlock, SimLoop
+from kube_client.testing.loop import PROCESS, START, Deadlock, SimLoop
 
 
 def run(main: Coroutine[Any, Any, Any]) -> tuple[Any, SimLoop]:
@@ -68,7 +68,7 @@ def test_what_a_callback_raises_is_kept() -> None:
 
 
 def test_timers_that_are_set_for_now_without_end_are_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tests.support.loop._MOST_TURNS", 100)
+    monkeypatch.setattr("kube_client.testing.loop._MOST_TURNS", 100)
     loop = SimLoop(1)
 
     def again() -> None:

@@ -7,7 +7,7 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-from agent_scheduler.kube.transport import (
+from kube_client.transport import (
     Answered,
     Headers,
     OutcomeUnknown,

@@ -26,9 +26,9 @@ from agent_scheduler.engine.dra.extended_claim import (
 )
 from agent_scheduler.engine.dra.reservation import ReservedClaim, ReservedClaims
 from agent_scheduler.engine.state.podclaims import PodRef
-from agent_scheduler.kube.create import CreateResult
-from agent_scheduler.kube.errors import Failure, FailureClass
-from agent_scheduler.kube.transport import pod_path
+from kube_client.create import CreateResult
+from kube_client.errors import Failure, FailureClass
+from kube_client.transport import pod_path
 
 from .claim_writer import ClaimWriter, KeyLocks, PatchCall
 

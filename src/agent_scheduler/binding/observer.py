@@ -8,7 +8,7 @@ from typing import Protocol
 from agent_scheduler.cluster.cluster import ClusterObserver
 from agent_scheduler.cluster.informers import InformerObserver
 from agent_scheduler.engine.state.podinfo import PodInfo
-from agent_scheduler.kube.bind import BindOutcome
+from kube_client.bind import BindOutcome
 
 
 class Observer(ClusterObserver, InformerObserver, Protocol):

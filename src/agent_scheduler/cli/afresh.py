@@ -16,14 +16,14 @@ from agent_scheduler.config.load import load_text
 from agent_scheduler.config.schema import Configuration
 from agent_scheduler.fastpath.scheduler import FastPath, Receivers
 from agent_scheduler.fastpath.settings import settings_of
-from agent_scheduler.kube.auth import load_endpoint
-from agent_scheduler.kube.credentials import KubeConfigError
-from agent_scheduler.kube.http1 import Http1Transport
-from agent_scheduler.kube.retry import REAL
-from agent_scheduler.kube.waiting import InputsRefused
 from agent_scheduler.telemetry.logs import setup
 from agent_scheduler.telemetry.metrics import Metrics
 from agent_scheduler.telemetry.observers import MetricsObserver
+from kube_client.auth import load_endpoint
+from kube_client.credentials import KubeConfigError
+from kube_client.http1 import Http1Transport
+from kube_client.retry import REAL
+from kube_client.waiting import InputsRefused
 
 from .reach import Unreachable
 

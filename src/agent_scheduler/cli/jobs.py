@@ -22,11 +22,11 @@ from agent_scheduler.controllers.jobs.states import (
     RESTARTING,
     RESUME_JOB,
 )
-from agent_scheduler.kube.auth import load_endpoint
-from agent_scheduler.kube.credentials import KubeConfigError
-from agent_scheduler.kube.http1 import Http1Transport
-from agent_scheduler.kube.transport import Endpoint, Transport
 from agent_scheduler.objects.job import Job
+from kube_client.auth import load_endpoint
+from kube_client.credentials import KubeConfigError
+from kube_client.http1 import Http1Transport
+from kube_client.transport import Endpoint, Transport
 
 from . import job_making, job_reading, job_view
 from .listing import ReadError

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final, TypeVar
 
-from agent_scheduler.kube.errors import Failure, FailureClass, RequestFailed
-from agent_scheduler.kube.paging import collect
-from agent_scheduler.kube.transport import Transport, collection_at
-from agent_scheduler.kube.watch_events import Decode, Object
 from agent_scheduler.objects.batch import API_VERSION, COMMAND_VERSION, COMMANDS, POD_GROUPS, QUEUES
 from agent_scheduler.objects.job import JOB_VERSION, JOBS
 from agent_scheduler.objects.shard import API_VERSION as SHARDS_API_VERSION
 from agent_scheduler.objects.shard import NODE_SHARDS
+from kube_client.errors import Failure, FailureClass, RequestFailed
+from kube_client.paging import collect
+from kube_client.transport import Transport, collection_at
+from kube_client.watch_events import Decode, Object
 
 T = TypeVar("T", bound=Object)
 

@@ -14,12 +14,12 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from agent_scheduler.kube.auth import load_endpoint
-from agent_scheduler.kube.credentials import KubeConfigError
-from agent_scheduler.kube.http1 import Http1Transport
-from agent_scheduler.kube.transport import Endpoint
 from agent_scheduler.objects.batch import QUEUES, ROOT_QUEUE, Queue
 from agent_scheduler.objects.wire import Resources
+from kube_client.auth import load_endpoint
+from kube_client.credentials import KubeConfigError
+from kube_client.http1 import Http1Transport
+from kube_client.transport import Endpoint
 
 from .listing import ReadError, list_all
 from .outputs import PROGRAMS, add_output, dumped

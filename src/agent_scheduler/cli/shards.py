@@ -16,11 +16,11 @@ from agent_scheduler.config.sharding import FILE, load_sharding
 from agent_scheduler.controllers.sharding.configuration import ShardingSettings, complete, read
 from agent_scheduler.controllers.sharding.controller import CONFIG_MAP, NAMESPACE
 from agent_scheduler.controllers.sharding.flags import add_sharding_source, sharding_flags
-from agent_scheduler.kube.auth import load_endpoint
-from agent_scheduler.kube.credentials import KubeConfigError
-from agent_scheduler.kube.http1 import Http1Transport
-from agent_scheduler.kube.transport import Endpoint, Transport
 from apimachinery.errors import ConfigurationError
+from kube_client.auth import load_endpoint
+from kube_client.credentials import KubeConfigError
+from kube_client.http1 import Http1Transport
+from kube_client.transport import Endpoint, Transport
 
 from . import shard_plan, shard_view
 from . import shard_reading as reading

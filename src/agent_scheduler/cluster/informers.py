@@ -20,16 +20,16 @@ from agent_scheduler.engine.state.nodeinfo import node_info
 from agent_scheduler.engine.state.owners import OwnerKind
 from agent_scheduler.engine.state.podclasses import PodClasses
 from agent_scheduler.engine.state.podinfo import PodInfo, PodReader
-from agent_scheduler.kube.errors import FailureClass
-from agent_scheduler.kube.reflector import Collection, Reflector, Refused, WatchTimes
-from agent_scheduler.kube.retry import Timing
-from agent_scheduler.kube.transport import Transport
-from agent_scheduler.kube.waiting import RENEWAL_PATIENCE, InputsRefused, NotListed
-from agent_scheduler.kube.watch_events import DELETED, Change, Object
 from agent_scheduler.objects import wire
 from agent_scheduler.objects.batch import QUEUE_NAME
 from agent_scheduler.objects.selecting import PodDisruptionBudget, SelectsByLabels, SelectsByMap
 from agent_scheduler.telemetry.logs import get_logger
+from kube_client.errors import FailureClass
+from kube_client.reflector import Collection, Reflector, Refused, WatchTimes
+from kube_client.retry import Timing
+from kube_client.transport import Transport
+from kube_client.waiting import RENEWAL_PATIENCE, InputsRefused, NotListed
+from kube_client.watch_events import DELETED, Change, Object
 
 from .cluster import Cluster
 from .kinds import Kind

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from agent_scheduler.engine.events.events import ActionType, ClusterEvent, Resource
-from agent_scheduler.kube.transport import collection_at
-from agent_scheduler.kube.watch_events import Decode, Object, ReadEvent
+from kube_client.transport import collection_at
+from kube_client.watch_events import Decode, Object, ReadEvent
 
 from .subscribers import EventReceivers
 

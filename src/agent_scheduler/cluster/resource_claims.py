@@ -18,7 +18,7 @@ from agent_scheduler.engine.dra.records import (
 from agent_scheduler.engine.events.events import ActionType, ClusterEvent, Resource
 from agent_scheduler.engine.state.podclaims import ClaimKey, PodRef
 from agent_scheduler.engine.state.podinfo import PodInfo
-from agent_scheduler.kube.transport import segment
+from kube_client.transport import segment
 
 from .changes import Changes
 from .kinds import Kind, cached_kind

@@ -15,11 +15,11 @@ from typing import Any, Final, Protocol
 
 from agent_scheduler.cluster.informers import Informers
 from agent_scheduler.cluster.kinds import Kind
-from agent_scheduler.kube.reflector import WatchTimes
-from agent_scheduler.kube.retry import REAL, Timing
-from agent_scheduler.kube.transport import Transport
-from agent_scheduler.kube.watch_events import Change, Object
 from agent_scheduler.telemetry.controllers import ControllersMetrics
+from kube_client.reflector import WatchTimes
+from kube_client.retry import REAL, Timing
+from kube_client.transport import Transport
+from kube_client.watch_events import Change, Object
 
 from .work_queue import WorkQueue
 

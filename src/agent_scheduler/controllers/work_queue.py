@@ -7,7 +7,7 @@ import heapq
 from collections.abc import Awaitable, Callable
 from typing import Final
 
-from agent_scheduler.kube.retry import Backoff, Timing
+from kube_client.retry import Backoff, Timing
 
 _BACKOFF: Final = Backoff(initial=0.1, cap=30.0)
 

@@ -48,8 +48,8 @@ from agent_scheduler.engine.queueing.record import NullRecorder, QueueRecorder
 from agent_scheduler.engine.shards.claims import ShardingMode
 from agent_scheduler.engine.state.ledger import Ledger
 from agent_scheduler.engine.state.podinfo import PodInfo
-from agent_scheduler.kube.retry import REAL, Timing
-from agent_scheduler.kube.transport import Transport
+from kube_client.retry import REAL, Timing
+from kube_client.transport import Transport
 
 from .checking import SelfCheck
 from .explaining import Explainer

@@ -22,8 +22,8 @@ from typing import Any, Protocol, TypeVar
 
 import msgspec
 
-from agent_scheduler.kube.transport import Transport, TransportError
 from agent_scheduler.telemetry.logs import get_logger
+from kube_client.transport import Transport, TransportError
 
 YES_SECONDS = 60.0
 NO_SECONDS = 10.0

@@ -38,9 +38,9 @@ import time
 from ipaddress import ip_address
 
 from agent_scheduler.config.schema import Serving
-from agent_scheduler.kube.retry import REAL
-from agent_scheduler.kube.transport import Transport
 from agent_scheduler.telemetry.logs import get_logger
+from kube_client.retry import REAL
+from kube_client.transport import Transport
 
 
 class HttpServer:

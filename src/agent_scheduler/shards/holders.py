@@ -20,11 +20,11 @@ from urllib.parse import quote
 import msgspec
 
 from agent_scheduler.engine.shards.claims import Liveness
-from agent_scheduler.kube.answers import Verb, asked_at
-from agent_scheduler.kube.driver import Send, send_once
-from agent_scheduler.kube.errors import FailureClass
-from agent_scheduler.kube.retry import Timing
-from agent_scheduler.kube.transport import Transport
+from kube_client.answers import Verb, asked_at
+from kube_client.driver import Send, send_once
+from kube_client.errors import FailureClass
+from kube_client.retry import Timing
+from kube_client.transport import Transport
 
 _REQUEST_TIMEOUT: Final = 5.0
 

@@ -9,10 +9,10 @@ import msgspec
 
 from agent_scheduler.cluster.informers import InformerObserver, Informers
 from agent_scheduler.cluster.kinds import Kind
-from agent_scheduler.kube.reflector import WatchTimes
-from agent_scheduler.kube.retry import Timing
-from agent_scheduler.kube.transport import Transport
 from agent_scheduler.objects.wire import Metadata, Wire
+from kube_client.reflector import WatchTimes
+from kube_client.retry import Timing
+from kube_client.transport import Transport
 
 _KINDS: Final = {
     "secrets": "Secret",

@@ -19,8 +19,8 @@ from agent_scheduler.binding.binder import Binder
 from agent_scheduler.binding.calls import RateLimit
 from agent_scheduler.cluster.cluster import Cluster
 from agent_scheduler.engine.framework.plugin import Depends
-from agent_scheduler.kube.bind import AlreadySent, BindOutcome, BindResult, UnknownOutcome
-from agent_scheduler.kube.transport import Answered, Response
+from kube_client.bind import AlreadySent, BindOutcome, BindResult, UnknownOutcome
+from kube_client.transport import Answered, Response
 from tests.support.embedded import PODS, EmbeddedCluster, embedded_cluster, until
 from tests.support.running import Running, raising_for_some, scheduling
 

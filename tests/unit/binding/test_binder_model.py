@@ -17,7 +17,7 @@ from agent_scheduler.engine.decide.decide import ConflictPolicy
 from agent_scheduler.engine.queueing.places import Place
 from agent_scheduler.engine.queueing.views import page
 from agent_scheduler.engine.state.recount import contradictions
-from agent_scheduler.kube.bind import DEFAULT_POLICY, BindOutcome, BindResult, UnknownOutcome
+from kube_client.bind import DEFAULT_POLICY, BindOutcome, BindResult, UnknownOutcome
 from tests.support.stateful import model_test
 
 from .binder_world import Sent, ServerPod, World

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from agent_scheduler.cluster.kinds import Kind
 from agent_scheduler.controllers.reconciling import merged
 from agent_scheduler.controllers.work_queue import WorkQueue
-from agent_scheduler.kube.retry import Backoff, Timing
-from tests.support.loop import SimLoop
-from tests.support.virtual import virtual_time
+from kube_client.retry import Backoff, Timing
+from kube_client.testing.loop import SimLoop
+from kube_client.testing.virtual import virtual_time
 
 NO_JITTER = Backoff(initial=1.0, cap=8.0, jitter=0.0)
 

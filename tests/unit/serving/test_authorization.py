@@ -11,7 +11,7 @@ from structlog.testing import capture_logs
 
 from agent_scheduler.serving import authorization
 from agent_scheduler.serving.authorization import Access, KubeAuthorizer, _Answers
-from tests.support.scripted import Action, Answer, FakeTime, Hang, Request, answering, eventually
+from kube_client.testing.scripted import Action, Answer, FakeTime, Hang, Request, answering, eventually
 
 
 class Reviews:

@@ -32,10 +32,10 @@ from agent_scheduler.serving.sources import (
     Sources,
 )
 from agent_scheduler.telemetry.metrics import Metrics
+from kube_client.testing.scripted import Hang, answering
 from tests.support.embedded import until
 from tests.support.http_servers import http_server
 from tests.support.needed import ipv6_loopback
-from tests.support.scripted import Hang, answering
 from tests.unit.webhook.test_authority import made
 
 pytestmark = pytest.mark.real_time

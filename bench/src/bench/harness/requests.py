@@ -9,8 +9,8 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 from typing import TypeVar
 
-from agent_scheduler.kube.errors import Failure, FailureClass, RequestFailed, classify, classify_error
-from agent_scheduler.kube.transport import Transport, TransportError
+from kube_client.errors import Failure, FailureClass, RequestFailed, classify, classify_error
+from kube_client.transport import Transport, TransportError
 
 T = TypeVar("T")
 
