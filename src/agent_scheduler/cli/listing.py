@@ -1,8 +1,9 @@
-"""Lists objects for the commands that show the cluster. Nothing is written."""
+"""The connection of commands to the API server, and lists of objects."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from typing import Final, TypeVar
 
 from agent_scheduler.objects.batch import API_VERSION, COMMAND_VERSION, COMMANDS, POD_GROUPS, QUEUES
@@ -10,8 +11,9 @@ from agent_scheduler.objects.job import JOB_VERSION, JOBS
 from agent_scheduler.objects.shard import API_VERSION as SHARDS_API_VERSION
 from agent_scheduler.objects.shard import NODE_SHARDS
 from kube_client.errors import Failure, FailureClass, RequestFailed
+from kube_client.http1 import Http1Transport
 from kube_client.paging import collect
-from kube_client.transport import Transport, collection_at
+from kube_client.transport import Endpoint, Transport, collection_at
 from kube_client.watch_events import Decode, Object
 
 T = TypeVar("T", bound=Object)
@@ -30,6 +32,16 @@ _KINDS: Final[Mapping[str, str]] = {
 
 class ReadError(Exception):
     """Something could not be read. The message says what, and what may help."""
+
+
+@asynccontextmanager
+async def connected(endpoint: Endpoint) -> AsyncIterator[Transport]:
+    """Yield a transport to the API server, which is closed at the end."""
+    transport = Http1Transport(endpoint, user_agent="agent-scheduler")
+    try:
+        yield transport
+    finally:
+        await transport.close()
 
 
 async def list_all(

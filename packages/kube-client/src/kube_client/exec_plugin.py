@@ -203,7 +203,7 @@ def _command(spec: Mapping[str, Any], where: str, folder: Path) -> tuple[list[st
             f"{where}.apiVersion must be client.authentication.k8s.io/v1 or .../v1beta1, not {version!r}"
         )
     if mode == "Always":
-        raise KubeConfigError(f"{where}.interactiveMode is Always, but a scheduler has no terminal")
+        raise KubeConfigError(f"{where}.interactiveMode is Always, but this program has no terminal")
     if mode not in (None, "", "Never", "IfAvailable"):
         raise KubeConfigError(f"{where}.interactiveMode must be Never, IfAvailable or Always, not {mode!r}")
     args = spec.get("args") or []

@@ -86,7 +86,7 @@ class Http1Transport:
         *,
         pool_size: int = 64,
         times: ConnectionTimes = _TIMES,
-        user_agent: str = "agent-scheduler",
+        user_agent: str = "kube-client",
         observe: Callable[[str, int], None] | None = None,
         dial: Dial | None = None,
         rng: random.Random | None = None,

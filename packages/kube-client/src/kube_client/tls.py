@@ -133,7 +133,7 @@ def _no_password() -> NoReturn:
 def _as_file(content: bytes) -> Iterator[str]:
     """Provide a file in memory, which needs no writable folder; on systems without such, a temporary file."""
     try:
-        descriptor = os.memfd_create("agent-scheduler", os.MFD_CLOEXEC)
+        descriptor = os.memfd_create("kube-client", os.MFD_CLOEXEC)
         path = f"/proc/self/fd/{descriptor}"
     except (AttributeError, OSError):
         descriptor = -1
@@ -146,7 +146,7 @@ def _as_file(content: bytes) -> Iterator[str]:
     if descriptor >= 0:
         os.close(descriptor)
     try:
-        temporary = tempfile.NamedTemporaryFile(prefix="agent-scheduler-")  # noqa: SIM115 - closed below
+        temporary = tempfile.NamedTemporaryFile(prefix="kube-client-")  # noqa: SIM115 - closed below
     except OSError as error:
         raise OSError(
             f"certificates can be loaded only from files; this system has no files in memory, and {error}; "
