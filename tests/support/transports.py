@@ -100,7 +100,7 @@ class Faulty(Through):
         return await super().request(method, path, **more)
 
     def start(self, method: str, path: str, *, answered: Answered, **more: Any) -> bool:
-        """Start a disturbed request, as `kube.transport.Start`."""
+        """Start a disturbed request, as `kube_client.transport.Start`."""
         if not self.at_once or not self._ways(method, path):
             return False
 

@@ -107,7 +107,7 @@ _LOOKS: Final = 30
 
 
 class PatchCall(Protocol):
-    """See `kube.patch.patch_once`."""
+    """See `kube_client.patch.patch_once`."""
 
     async def __call__(
         self,

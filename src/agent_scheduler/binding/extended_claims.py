@@ -39,7 +39,7 @@ _LOOKS: Final = 30
 
 
 class CreateCall(Protocol):
-    """Creates one object; see `kube.create.create_once`."""
+    """Creates one object; see `kube_client.create.create_once`."""
 
     async def __call__(
         self, collection: str, name: str, body: bytes, *, wanted: Callable[[], bool]
@@ -47,7 +47,7 @@ class CreateCall(Protocol):
 
 
 class DeleteCall(Protocol):
-    """Deletes one object; see `kube.create.delete_once`."""
+    """Deletes one object; see `kube_client.create.delete_once`."""
 
     async def __call__(self, path: str, uid: str, *, wanted: Callable[[], bool]) -> Failure | None: ...
 

@@ -65,7 +65,7 @@ class AdmissionSettings:
 
 
 class Election(Protocol):
-    """Admits one of several processes at a time; see `kube.lease.LeaderElector`."""
+    """Admits one of several processes at a time; see `kube_client.lease.LeaderElector`."""
 
     async def run(self, lead: Callable[[], Awaitable[None]]) -> bool: ...
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Mapping
 from typing import Final, TypeVar
 
 from agent_scheduler.objects.batch import API_VERSION, COMMAND_VERSION, COMMANDS, POD_GROUPS, QUEUES
@@ -34,14 +33,9 @@ class ReadError(Exception):
     """Something could not be read. The message says what, and what may help."""
 
 
-@asynccontextmanager
-async def connected(endpoint: Endpoint) -> AsyncIterator[Transport]:
-    """Yield a transport to the API server, which is closed at the end."""
-    transport = Http1Transport(endpoint, user_agent="agent-scheduler")
-    try:
-        yield transport
-    finally:
-        await transport.close()
+def connected(endpoint: Endpoint) -> Http1Transport:
+    """Return the transport of a command. The caller closes it (`async with`)."""
+    return Http1Transport(endpoint, user_agent="agent-scheduler")
 
 
 async def list_all(

@@ -1,8 +1,8 @@
 """Finds out from leases whether the schedulers of other shards live.
 
-A scheduler writes only while it holds the lease of its shard (`kube.lease`): it stops `renew_deadline` after its last
-renewal, before the lease expires. Its last requests may still be carried out for as long as the API server works on a
-request, by default a minute. So it counts as dead when its lease has not changed for the lease duration plus the
+A scheduler writes only while it holds the lease of its shard (`kube_client.lease`): it stops `renew_deadline` after its
+last renewal, before the lease expires. Its last requests may still be carried out for as long as the API server works
+on a request, by default a minute. So it counts as dead when its lease has not changed for the lease duration plus the
 fence period; after that nothing of it can arrive.
 
 Times are measured on the local clock from the first observation of a lease's state, as in leader election, so clocks

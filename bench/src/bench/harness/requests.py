@@ -1,6 +1,6 @@
 """Requests of a load generator: one timeout for all responses, and one error for everything that is no success.
 
-They use the product's own transport, `kube.http1`; what a response means here is decided here.
+They use the product's own transport, `kube_client.http1`; what a response means here is decided here.
 """
 
 from __future__ import annotations

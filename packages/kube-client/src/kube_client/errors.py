@@ -36,7 +36,7 @@ class FailureClass(Enum):
 
     The others come from the API server, were not carried out, and are final for this request. NOT_FOUND names the
     missing object; a 404 that names none is PERMANENT, or NOT_SERVED if discovery shows that the kind is not served
-    (`kube.discovery`).
+    (`discovery`).
     """
 
     TRANSIENT = "transient"

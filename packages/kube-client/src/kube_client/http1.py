@@ -2,17 +2,17 @@
 
 Two requests per pod, a bind and an event, are most of a scheduler's traffic, and with a general HTTP client each
 costs several times what the decision on the pod does (measured by `bench/transport_cost.py`; see
-docs/decisions/0005). Requests therefore use `kube.connection_pool`, with one write and one parse each. Watches have
+docs/decisions/0005). Requests therefore use `connection_pool`, with one write and one parse each. Watches have
 their own connections and never take one from the pool.
 
-Failures have the meaning of `kube.transport`: NotSent until the first byte of a request is written, OutcomeUnknown
+Failures have the meaning of `transport`: NotSent until the first byte of a request is written, OutcomeUnknown
 from then until the response is complete. Nothing is sent twice, except a GET or HEAD on a reused connection that
 broke before a response began.
 
 `request_if` checks whether a write is still allowed after everything that takes time: credentials, a free connection,
 the TLS handshake. Nothing is awaited between the check and the write.
 
-Sockets are used in one place, `dial` (`kube.dial.Dial`): given an `Address` and a protocol, it opens a connection and
+Sockets are used in one place, `dial` (`dial.Dial`): given an `Address` and a protocol, it opens a connection and
 calls the protocol's `connection_made` with an `asyncio.Transport`, or raises OSError. Another implementation can
 replace the network: nothing else here needs a loop with sockets, and all time is the loop's.
 """
@@ -27,6 +27,7 @@ import ssl
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import aclosing, asynccontextmanager
 from functools import lru_cache
+from typing import Self
 
 from kube_client.address import is_target, target_of
 from kube_client.connection import Connection, ConnectionBroken
@@ -229,7 +230,7 @@ class Http1Transport:
         content_type: str = "application/json",
         timeout: float,  # noqa: ASYNC109
     ) -> Response:
-        """Send a request as `kube.transport.RequestIf` does; without `allowed`, as `request` does."""
+        """Send a request as `kube_client.transport.RequestIf` does; without `allowed`, as `request` does."""
         deadline = self._loop.time() + timeout
         try:
             await self._authenticate(deadline)
@@ -257,7 +258,7 @@ class Http1Transport:
         timeout: float,
         answered: Answered,
     ) -> bool:
-        """Send a request as `kube.transport.Start` does, if the credentials are fresh and a connection is idle.
+        """Send a request as `kube_client.transport.Start` does, if the credentials are fresh and a connection is idle.
 
         Repeatable requests are left to `request`, which repeats them.
         """
@@ -329,6 +330,12 @@ class Http1Transport:
 
     async def close(self) -> None:
         await self._pool.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
 
 
 class _Started:

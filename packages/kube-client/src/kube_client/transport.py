@@ -1,8 +1,8 @@
 """The protocol for requests to a cluster, and the types that its callers share.
 
-Everything above uses `Transport`; `kube.http1` is its implementation. Callers rely on the meaning of failures: after
+Everything above uses `Transport`; `http1` is its implementation. Callers rely on the meaning of failures: after
 `NotSent` the server cannot have acted on the request, so it may be repeated; after `OutcomeUnknown` it may have, so a
-write must be looked up before it is repeated. A response of any status is a `Response`; `kube.errors` classifies it.
+write must be looked up before it is repeated. A response of any status is a `Response`; `errors` classifies it.
 """
 
 from __future__ import annotations
