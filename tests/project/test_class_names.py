@@ -21,7 +21,6 @@ SHARED = {
     "LabelSelector": f"{_KIND} `engine.state.labelselector` has the compiled form.",
     "NodeAffinity": "A kind of Kubernetes, and the plugin that kube-scheduler calls by this name.",
     "NodeShard": "A kind of Volcano, and the plugin for it.",
-    "ObjectReference": "A kind of Kubernetes: of the object of an event, and of the claim of a volume.",
     "PluginSet": "A part of KubeSchedulerConfiguration: as written in the file, and as the engine reads it.",
     "Toleration": _KIND,
     "TopologySpreadConstraint": _KIND,

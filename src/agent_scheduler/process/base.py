@@ -45,7 +45,7 @@ class Process:
         identity: str = "",
         abort: Callable[[int], object] = os._exit,
     ) -> None:
-        """`name` is that of the logger. Without an `endpoint`, `auth.load_endpoint` finds one by `kubeconfig`, a path or empty.
+        """`name` is that of the logger. Without an `endpoint`, `load_endpoint` uses `kubeconfig`, a path or empty.
 
         `abort` ends the process immediately, without cleanup.
 

@@ -1,7 +1,7 @@
 """The scheduler's reaction to each outcome of a bind: the second half of docs/bind-outcomes.md.
 
-The mapping of the API server's answers to outcomes is tested with `kube_client.bind`. Here the outcome is given; no room
-may leak, no pod may be lost, and none may count as bound that is not.
+The mapping of the API server's answers to outcomes is tested with `kube_client.bind`. Here the outcome is given; no
+room may leak, no pod may be lost, and none may count as bound that is not.
 
 The number of results between workers and binder is limited, and workers continue as soon as there is room again.
 """

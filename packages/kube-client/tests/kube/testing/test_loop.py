@@ -1,7 +1,4 @@
-"""Tests of the loop of worlds: stopped processes, and the detection of deadlocks and errors.
-
-`test_seeds` verifies that a seed has one order.
-"""
+"""Tests of the loop with virtual time: stopped processes, and the detection of deadlocks and errors."""
 
 from __future__ import annotations
 
