@@ -242,7 +242,7 @@ _QUICK: dict[str, dict[str, Make]] = {
         "binding.device_waits.DeviceWaits.wait": gives_later("")
     },
     "L14 replicas with unlistable, crash from 6: a leader waits for a list that it may not have => decides nothing": {
-        "cluster.informers.OTHERS_PATIENCE": lambda _was: 1e9
+        "kube_client.informers.OTHERS_PATIENCE": lambda _was: 1e9
     },
     # Its consequences appear in other worlds first.
     "S26 constrained with any: a change of a node is not applied": {

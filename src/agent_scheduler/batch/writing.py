@@ -25,10 +25,10 @@ from agent_scheduler.objects.batch import (
     pod_group_path,
     queue_path,
 )
-from agent_scheduler.objects.merging import replacement
 from apimachinery.quantity import QuantityError, text_of
 from kube_client.budget import Budget
 from kube_client.dispatch import Dispatcher
+from kube_client.merging import replacement
 from kube_client.pace import Pace
 from kube_client.patch import patch_once
 from kube_client.recorder import EventRecorder, ObjectReference

@@ -25,10 +25,10 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from agent_scheduler.serving.authorization import Authorizer, KubeAuthorizer
 from agent_scheduler.serving.certificate import ServingCertificate
 from agent_scheduler.serving.given_certificates import GivenCertificates
 from agent_scheduler.serving.sources import ServingError, Sources
+from kube_client.authorization import Authorizer, KubeAuthorizer
 
 if TYPE_CHECKING:
     from agent_scheduler.serving.pages import Pages

@@ -16,12 +16,12 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from agent_scheduler.objects.merging import replacement
 from agent_scheduler.telemetry.logs import OncePer, get_logger
 from kube_client.answers import Verb, asked_at
 from kube_client.budget import TokenBucket
 from kube_client.driver import Send, send_once
 from kube_client.errors import Failure, FailureClass
+from kube_client.merging import replacement
 from kube_client.patch import is_conflict, object_of, patch_once
 from kube_client.retry import Timing
 from kube_client.transport import Transport, segment

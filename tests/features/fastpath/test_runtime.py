@@ -220,8 +220,8 @@ async def taking_over(refused: str) -> AsyncIterator[tuple[EmbeddedCluster, Refu
 
 @pytest.fixture
 def short_patience(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("agent_scheduler.cluster.informers.OTHERS_PATIENCE", 0.1)
-    monkeypatch.setattr("agent_scheduler.cluster.informers.RENEWAL_PATIENCE", 0.1)
+    monkeypatch.setattr("kube_client.informers.OTHERS_PATIENCE", 0.1)
+    monkeypatch.setattr("kube_client.informers.RENEWAL_PATIENCE", 0.1)
 
 
 @pytest.mark.usefixtures("short_patience")

@@ -15,7 +15,6 @@ from typing import Any, Final
 import msgspec
 
 from agent_scheduler.cluster.groups import pod_groups, queues
-from agent_scheduler.cluster.kinds import Kind
 from agent_scheduler.controllers.reconciling import CreationReceiver, KeyQueue
 from agent_scheduler.objects.batch import (
     COMMANDS,
@@ -28,6 +27,7 @@ from agent_scheduler.objects.batch import (
 from agent_scheduler.objects.job import JOBS, Job
 from agent_scheduler.objects.job_pod import JOB_NAME, JobPod
 from apimachinery.durations import format_duration
+from kube_client.informers import Kind
 from kube_client.recorder import EventRecorder
 from kube_client.retry import Timing
 from kube_client.transport import Transport, segment

@@ -16,7 +16,6 @@ import msgspec
 from msgspec import Raw
 
 from agent_scheduler.cluster.groups import POD_GROUP, namespaces, pod_groups
-from agent_scheduler.cluster.kinds import Kind
 from agent_scheduler.controllers.reconciling import CreationReceiver, KeyQueue
 from agent_scheduler.engine.state.podinfo import FINISHED
 from agent_scheduler.objects.batch import GROUP_NAME, GROUP_OF_PODS, PodGroup, pod_group_path
@@ -30,6 +29,7 @@ from kube_client.answers import Verb, asked_at
 from kube_client.create import create_once, delete_once
 from kube_client.driver import Send, send_once
 from kube_client.errors import Failure, FailureClass
+from kube_client.informers import Kind
 from kube_client.patch import is_about_another_pod, patch_once
 from kube_client.retry import Timing
 from kube_client.transport import Transport, segment

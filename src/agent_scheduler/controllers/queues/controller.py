@@ -12,7 +12,6 @@ from typing import Any, Final
 import msgspec
 
 from agent_scheduler.cluster.groups import pod_groups, queues
-from agent_scheduler.cluster.kinds import Kind
 from agent_scheduler.controllers.reconciling import CreationReceiver
 from agent_scheduler.objects.batch import (
     API_VERSION,
@@ -32,6 +31,7 @@ from agent_scheduler.objects.batch import (
 from agent_scheduler.telemetry.logs import OncePer, get_logger
 from kube_client.create import create_once, delete_once
 from kube_client.errors import Failure, FailureClass
+from kube_client.informers import Kind
 from kube_client.patch import patch_once
 from kube_client.recorder import NORMAL, EventRecorder, ObjectReference
 from kube_client.retry import Timing

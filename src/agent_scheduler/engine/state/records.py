@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from agent_scheduler.objects import wire
-from agent_scheduler.objects.salvage import salvage
+from apimachinery.salvage import salvage
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True):

@@ -11,12 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent_scheduler.cluster.kinds import Kind
-from agent_scheduler.controllers.reconciling import merged
-from agent_scheduler.controllers.work_queue import WorkQueue
 from kube_client.retry import Backoff, Timing
 from kube_client.testing.loop import SimLoop
 from kube_client.testing.virtual import virtual_time
+from kube_client.work_queue import WorkQueue
 
 NO_JITTER = Backoff(initial=1.0, cap=8.0, jitter=0.0)
 
@@ -177,25 +175,3 @@ def _in_virtual_time(scenario: Coroutine[Any, Any, None]) -> None:
         loop.run_until_complete(scenario)
     finally:
         loop.close()
-
-
-def test_a_kind_that_two_ask_for_is_watched_once_and_told_to_both() -> None:
-    told: list[str] = []
-
-    def kind(name: str, who: str, **more: Any) -> Kind:
-        return Kind(
-            name,
-            f"/{name}",
-            lambda raw: raw,
-            lambda each: told.append(f"{who} set {each}"),
-            lambda each: told.append(f"{who} delete {each}"),
-            **more,
-        )
-
-    both, alone = merged([kind("A", "one"), kind("B", "one"), kind("A", "two", vital=True)])
-    assert (both.name, both.vital, alone.name) == ("A", True, "B")
-    both.set("x")
-    both.delete("y")
-    assert told == ["one set x", "two set x", "one delete y", "two delete y"]
-    with pytest.raises(ValueError, match="A is watched in two ways"):
-        merged([kind("A", "one"), kind("A", "two", query={"fieldSelector": "x"})])

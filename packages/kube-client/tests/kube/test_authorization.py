@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from agent_scheduler.serving import authorization
-from agent_scheduler.serving.authorization import Access, KubeAuthorizer, _Answers
+from kube_client import authorization
+from kube_client.authorization import Access, KubeAuthorizer, _Answers
 from kube_client.testing.scripted import Action, Answer, FakeTime, Hang, Request, answering, eventually
 
 

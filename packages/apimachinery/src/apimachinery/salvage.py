@@ -14,12 +14,10 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec import Raw
 
-from .wire import Wire
-
-W = TypeVar("W", bound=Wire)
+S = TypeVar("S", bound=msgspec.Struct)
 
 
-def salvage(raw: bytes | memoryview | Raw, cls: type[W]) -> W:
+def salvage(raw: bytes | memoryview | Raw, cls: type[S]) -> S:
     """Decode the fields of `cls` that are valid in `raw`. Raises msgspec.DecodeError for anything but a JSON object."""
     data = msgspec.json.decode(raw)
     if not isinstance(data, dict):
@@ -35,7 +33,7 @@ def salvage_part(raw: bytes | Raw, kind: Any) -> Any:
         return None
 
 
-def _struct(data: dict[str, Any], cls: type[W]) -> W:
+def _struct(data: dict[str, Any], cls: type[S]) -> S:
     found = {}
     for field in msgspec.structs.fields(cls):
         # A missing required field is created empty.
@@ -54,7 +52,7 @@ def _value(value: Any, kind: Any) -> Any:
         some = [part for part in typing.get_args(kind) if part is not types.NoneType]
         if len(some) == 1:
             return _value(value, some[0])
-    if isinstance(kind, type) and issubclass(kind, Wire):
+    if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
         return _struct(value if isinstance(value, dict) else {}, kind)
     parts = typing.get_args(kind)
     if typing.get_origin(kind) is list and isinstance(value, list):

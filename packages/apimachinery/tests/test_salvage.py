@@ -7,15 +7,14 @@ from typing import Any
 import msgspec
 import pytest
 
-from agent_scheduler.objects.salvage import salvage, salvage_part
-from agent_scheduler.objects.wire import Wire
+from apimachinery.salvage import salvage, salvage_part
 
 
-class Inner(Wire, frozen=True):
+class Inner(msgspec.Struct, frozen=True):
     size: int = 7
 
 
-class Outer(Wire, frozen=True):
+class Outer(msgspec.Struct, frozen=True):
     meta: Inner
     name: str = "none"
     inner: Inner = Inner()

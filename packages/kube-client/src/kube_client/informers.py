@@ -1,7 +1,6 @@
-"""Informers: the watches of the API server, and the paths of their changes to the local state.
+"""Informers: the watches of several kinds, and the receivers of their changes.
 
-Each kind has its own reflector, so changes of one kind are in order, and those of different kinds are not. Services
-and the controllers of pods are watched once a profile spreads by them.
+Each kind has its own reflector, so changes of one kind are in order, and those of different kinds are not.
 """
 
 from __future__ import annotations
@@ -9,35 +8,17 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final, Protocol
 
-import msgspec
-
-from agent_scheduler.engine.preemption.pdbs import PDBs, read_pdb
-from agent_scheduler.engine.state.labelselector import label_selector
-from agent_scheduler.engine.state.nodeinfo import node_info
-from agent_scheduler.engine.state.owners import OwnerKind
-from agent_scheduler.engine.state.podclasses import PodClasses
-from agent_scheduler.engine.state.podinfo import PodInfo, PodReader
-from agent_scheduler.objects import wire
-from agent_scheduler.objects.batch import QUEUE_NAME
-from agent_scheduler.objects.selecting import PodDisruptionBudget, SelectsByLabels, SelectsByMap
-from agent_scheduler.telemetry.logs import get_logger
 from kube_client.errors import FailureClass
+from kube_client.logs import get_logger
 from kube_client.reflector import Collection, Reflector, Refused, WatchTimes
 from kube_client.retry import Timing
-from kube_client.transport import Transport
+from kube_client.transport import Transport, collection_at
 from kube_client.waiting import RENEWAL_PATIENCE, InputsRefused, NotListed
-from kube_client.watch_events import DELETED, Change, Object
-
-from .cluster import Cluster
-from .kinds import Kind
-
-R = TypeVar("R", bound=Object)
-
-#: The query for pods without groups: a finished pod uses nothing, so it leaves the watch as DELETED.
-_LIVING_PODS = {"fieldSelector": "status.phase!=Succeeded,status.phase!=Failed"}
+from kube_client.watch_events import DELETED, Change, Decode, Object, ReadEvent
 
 #: The time limit in seconds of a list of a kind that is not vital at a takeover, and the delay between later
 #: attempts.
@@ -49,6 +30,39 @@ REFUSED_PATIENCE: Final = 10.0
 _REFUSED_LOOK: Final = 1.0
 
 _log = get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """A watched kind: its path, its decoder, and the receivers of changes.
+
+    The result of `read` has `metadata` with uid, name, namespace and resource_version; `read` raises
+    msgspec.DecodeError.
+    """
+
+    name: str
+    path: str
+    read: Decode[Any]
+    set: Callable[[Any], None]
+    delete: Callable[[Any], None]
+    query: dict[str, str] | None = None
+    #: A faster decoder of its events, if there is one.
+    read_event: ReadEvent[Any] | None = None
+    #: Whether a server may lack it, which counts as no objects.
+    optional: bool = False
+    #: Whether decisions with an old view of it could conflict unnoticed, so that `renew` fails without a list of it.
+    vital: bool = False
+    #: Returns the stored object, if it is stored as decoded.
+    known: Callable[[Any], Any] | None = None
+    #: Plugins of the program that need it; empty if all of it does.
+    readers: tuple[str, ...] = ()
+
+    @property
+    def resource(self) -> str:
+        """The name in roles: `queues.scheduling.volcano.sh`."""
+        version, resource = collection_at(self.path)
+        group = version.split("/")[2] if version.startswith("/apis/") else ""
+        return f"{resource}.{group}" if group else resource
 
 
 class InformerObserver(Protocol):
@@ -297,131 +311,30 @@ def _refusal(kind: Kind, refused: Refused) -> str:
     if failure.kind is FailureClass.NOT_SERVED:
         lacking = f"needed: an API server that serves {kind.resource}"
     else:
-        lacking = f"needed: the right to list and watch {kind.resource}, as the roles in config/ have it"
+        lacking = f"needed: the right to list and watch {kind.resource}"
     who = f"plugin {', '.join(kind.readers)} reads" if kind.readers else "this process reads"
     return f"{who} {kind.name}, which is refused: {failure}; {lacking}"
 
 
-class GroupsOfPods(Protocol):
-    """Receives pods after the cluster, including finished ones."""
-
-    def set_pod(self, pod: PodInfo) -> None: ...
-    def delete_pod(self, uid: str) -> None: ...
-
-
-def kinds(
-    cluster: Cluster, classes: PodClasses, found: PDBs, groups: GroupsOfPods | None = None
-) -> list[Kind]:
-    """Return the kinds that are always watched, beside those for volumes, devices and groups.
-
-    `storage`, `claims` and `groups` have the others.
-    """
-    return [nodes(cluster, classes), pods(cluster, classes, groups), namespaces(cluster), budgets(found)]
+def merged(kinds: Iterable[Kind]) -> list[Kind]:
+    """Combine the kinds of each name into one, which calls all handlers in order."""
+    found: dict[str, Kind] = {}
+    for kind in kinds:
+        known = found.get(kind.name)
+        found[kind.name] = kind if known is None else _both(known, kind)
+    return list(found.values())
 
 
-def nodes(cluster: Cluster, classes: PodClasses) -> Kind:
-    """Return the kind of nodes. Their images are kept only if some pods need them."""
-    decode = msgspec.json.Decoder(wire.Node).decode
-    return Kind(
-        "Node",
-        "/api/v1/nodes",
-        lambda raw: node_info(decode(raw), images=bool(classes.images_for)),
-        cluster.set_node,
-        lambda node: cluster.delete_node(node.name),
-        vital=True,
-        known=lambda node: cluster.ledger.node(node.name),
-    )
+def _both(first: Kind, second: Kind) -> Kind:
+    if (first.path, first.query, first.optional) != (second.path, second.query, second.optional):
+        raise ValueError(f"{first.name} is watched in two ways: {first.path} and {second.path}")
 
+    def put(each: Any) -> None:
+        first.set(each)
+        second.set(each)
 
-def pods(cluster: Cluster, classes: PodClasses, groups: GroupsOfPods | None = None) -> Kind:
-    read = PodReader(classes)
-    if groups is None:
-        return Kind(
-            "Pod",
-            "/api/v1/pods",
-            read,
-            cluster.set_pod,
-            lambda pod: cluster.delete_pod(pod.uid),
-            query=_LIVING_PODS,
-            read_event=read.read_event,
-            vital=True,
-            known=lambda pod: cluster.pods.get(pod.uid),
-        )
+    def delete(each: Any) -> None:
+        first.delete(each)
+        second.delete(each)
 
-    def put(pod: PodInfo) -> None:
-        cluster.set_pod(pod)
-        groups.set_pod(pod)
-
-    def delete(pod: PodInfo) -> None:
-        cluster.delete_pod(pod.uid)
-        groups.delete_pod(pod.uid)
-
-    return Kind(
-        "Pod",
-        "/api/v1/pods",
-        read,
-        put,
-        delete,
-        read_event=read.read_event,
-        vital=True,
-        # The cluster keeps nothing of a finished pod.
-        known=lambda pod: pod if pod.finished else cluster.pods.get(pod.uid),
-    )
-
-
-def budgets(found: PDBs) -> Kind:
-    """Return the kind of disruption budgets, for preemption."""
-    decode = msgspec.json.Decoder(PodDisruptionBudget).decode
-    return Kind(
-        "PodDisruptionBudget",
-        "/apis/policy/v1/poddisruptionbudgets",
-        lambda raw: read_pdb(decode(raw)),
-        found.set,
-        lambda each: found.delete(each.namespace, each.name),
-    )
-
-
-def namespaces(cluster: Cluster) -> Kind:
-    """Return the kind of namespaces, for terms that select namespaces by labels, and for queues of pods without one."""
-
-    def put(each: wire.Namespace) -> None:
-        metadata = each.metadata
-        queue = (metadata.annotations or {}).get(QUEUE_NAME, "")
-        cluster.set_namespace(metadata.name, metadata.labels or {}, queue)
-
-    return Kind(
-        "Namespace",
-        "/api/v1/namespaces",
-        msgspec.json.Decoder(wire.Namespace).decode,
-        put,
-        lambda each: cluster.set_namespace(each.metadata.name, None),
-    )
-
-
-def owners(cluster: Cluster) -> list[Kind]:
-    """Return the kinds of services and controllers, for profiles that spread by default."""
-    return [
-        _owner(cluster, OwnerKind.SERVICE, "/api/v1/services", SelectsByMap),
-        _owner(cluster, OwnerKind.REPLICATION_CONTROLLER, "/api/v1/replicationcontrollers", SelectsByMap),
-        _owner(cluster, OwnerKind.REPLICA_SET, "/apis/apps/v1/replicasets", SelectsByLabels),
-        _owner(cluster, OwnerKind.STATEFUL_SET, "/apis/apps/v1/statefulsets", SelectsByLabels),
-    ]
-
-
-def _owner(
-    cluster: Cluster, kind: OwnerKind, path: str, shape: type[SelectsByMap] | type[SelectsByLabels]
-) -> Kind:
-    def put(each: SelectsByMap | SelectsByLabels) -> None:
-        said = each.spec.selector
-        selector = label_selector(
-            wire.LabelSelector(match_labels=said) if isinstance(said, dict) else said, "spec.selector"
-        )
-        cluster.owners.set(kind, each.metadata.namespace, each.metadata.name, selector)
-
-    return Kind(
-        kind.value,
-        path,
-        msgspec.json.Decoder(shape).decode,
-        put,
-        lambda each: cluster.owners.delete(kind, each.metadata.namespace, each.metadata.name),
-    )
+    return replace(first, set=put, delete=delete, vital=first.vital or second.vital)

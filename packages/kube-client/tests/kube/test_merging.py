@@ -7,8 +7,21 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent_scheduler.objects.merging import replacement
-from embedded_kubernetes.patch import merge_patch
+from kube_client.merging import replacement
+
+
+def merge_patch(value: Any, patch: Any) -> Any:
+    """Apply a patch as RFC 7386 defines it."""
+    if not isinstance(patch, dict):
+        return patch
+    merged = dict(value) if isinstance(value, dict) else {}
+    for key, part in patch.items():
+        if part is None:
+            merged.pop(key, None)
+        else:
+            merged[key] = merge_patch(merged.get(key), part)
+    return merged
+
 
 _names = st.sampled_from("abc")
 _maps = st.recursive(

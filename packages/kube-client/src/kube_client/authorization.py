@@ -22,7 +22,7 @@ from typing import Any, Protocol, TypeVar
 
 import msgspec
 
-from agent_scheduler.telemetry.logs import get_logger
+from kube_client.logs import get_logger
 from kube_client.transport import Transport, TransportError
 
 YES_SECONDS = 60.0
