@@ -1,4 +1,4 @@
-"""Of an object that cannot be read as a whole, all that reads well is kept."""
+"""The valid parts of an object that cannot be decoded as a whole are kept."""
 
 from __future__ import annotations
 
