@@ -12,11 +12,11 @@ from typing import Any, Final
 
 import yaml
 
-from agent_scheduler.admission.names import label, subdomain
 from agent_scheduler.objects.batch import COMMAND_VERSION, DEFAULT_QUEUE, commands
 from agent_scheduler.objects.job import JOB_VERSION, Job, job_path
 from agent_scheduler.objects.job import jobs as jobs_of
 from apimachinery.quantity import QuantityError, parse
+from apimachinery.validation.names import label, subdomain
 from kube_client.create import create_once, delete_once
 from kube_client.errors import FailureClass
 from kube_client.transport import Transport, segment

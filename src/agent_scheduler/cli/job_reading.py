@@ -19,7 +19,8 @@ from agent_scheduler.objects.batch import PodGroup, pod_groups
 from agent_scheduler.objects.job import JOBS, Job
 from agent_scheduler.objects.job import jobs as jobs_of
 from agent_scheduler.objects.job_pod import JOB_NAME, JobPod
-from agent_scheduler.objects.wire import Metadata, Wire
+from agent_scheduler.objects.wire import Metadata
+from apimachinery.wire import Wire
 from kube_client.transport import Transport, segment
 from kube_client.watch_events import Decode
 

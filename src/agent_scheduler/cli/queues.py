@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from agent_scheduler.objects.batch import QUEUES, ROOT_QUEUE, Queue
-from agent_scheduler.objects.wire import Resources
+from apimachinery.wire import Resources
 from kube_client.auth import load_endpoint
 from kube_client.credentials import KubeConfigError
 from kube_client.transport import Endpoint

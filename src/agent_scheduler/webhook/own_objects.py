@@ -7,7 +7,8 @@ from typing import Final
 
 import msgspec
 
-from agent_scheduler.objects.wire import Metadata, Wire
+from agent_scheduler.objects.wire import Metadata
+from apimachinery.wire import Wire
 from kube_client.informers import InformerObserver, Informers, Kind
 from kube_client.reflector import WatchTimes
 from kube_client.retry import Timing

@@ -15,7 +15,8 @@ import msgspec
 from agent_scheduler.controllers.reconciling import CreationReceiver, KeyQueue
 from agent_scheduler.objects.job import Job
 from agent_scheduler.objects.job_pod import JOB_NAME
-from agent_scheduler.objects.wire import Metadata, Wire
+from agent_scheduler.objects.wire import Metadata
+from apimachinery.wire import Wire
 from kube_client.answers import Verb, asked_at
 from kube_client.driver import Send, send_once
 from kube_client.errors import FailureClass

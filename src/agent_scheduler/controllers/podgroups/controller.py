@@ -21,10 +21,11 @@ from agent_scheduler.engine.state.podinfo import FINISHED
 from agent_scheduler.objects.batch import GROUP_NAME, GROUP_OF_PODS, PodGroup, pod_group_path
 from agent_scheduler.objects.batch import pod_groups as groups_path
 from agent_scheduler.objects.job_pod import JOB_NAME
-from agent_scheduler.objects.wire import Metadata, Namespace, OwnerReference, Wire
+from agent_scheduler.objects.wire import Metadata, Namespace, OwnerReference
 from agent_scheduler.objects.workload import MemberPod, Replicated
 from agent_scheduler.telemetry.logs import OncePer, get_logger
 from apimachinery.quantity import QuantityError
+from apimachinery.wire import Wire
 from kube_client.answers import Verb, asked_at
 from kube_client.create import create_once, delete_once
 from kube_client.driver import Send, send_once

@@ -12,6 +12,7 @@ import msgspec
 
 from agent_scheduler.objects import wire
 from apimachinery.salvage import salvage
+from apimachinery.wire import Wire
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True):
@@ -28,7 +29,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
         return self
 
 
-W = TypeVar("W", bound=wire.Wire)
+W = TypeVar("W", bound=Wire)
 R = TypeVar("R", bound=Record)
 
 

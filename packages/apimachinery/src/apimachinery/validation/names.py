@@ -130,3 +130,8 @@ def address(text: str) -> Problems:
     except ValueError:
         return ("must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)",)
     return ()
+
+
+def is_extended_resource(name: str) -> bool:
+    """Return whether a resource is neither Kubernetes' own nor a quota's name."""
+    return "/" in name and "kubernetes.io/" not in name and not name.startswith("requests.")

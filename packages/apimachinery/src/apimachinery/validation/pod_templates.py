@@ -13,8 +13,7 @@ from typing import Any, Final
 
 import msgspec
 
-from agent_scheduler.objects.job import TaskSpec
-from agent_scheduler.objects.wire import Resources, SchedulingGate, Wire
+from apimachinery.wire import Resources, Wire
 
 from . import names
 from .field_problems import (
@@ -40,6 +39,7 @@ from .pod_containers import (
 )
 from .pod_placement import (
     Affinity,
+    SchedulingGate,
     Toleration,
     TopologySpreadConstraint,
     affinity_problems,
@@ -47,9 +47,8 @@ from .pod_placement import (
     spread_problems,
     toleration_problems,
 )
-from .pod_resources import Amounts, nano_of, pod_resource_problems, resource_problems, whole_cpus
+from .pod_resources import Amounts, nano_of, pod_resource_problems, resource_problems
 from .pod_volumes import TemplateMetadata, Volume, block_devices, volume_problems
-from .review import object_of
 
 _ALWAYS: Final = "Always"
 _RESTART: Final = (_ALWAYS, "OnFailure", "Never")
@@ -139,13 +138,16 @@ class _PodSpec(Wire, frozen=True):
     os: _NamedEntry | None = None
 
 
-class _PodTemplate(Wire, frozen=True):
+class PodTemplate(Wire, frozen=True):
+    """The metadata and the spec of pods, as far as they are checked."""
+
     metadata: TemplateMetadata = TemplateMetadata()
     spec: _PodSpec = _PodSpec()
 
 
-def _read(raw: msgspec.Raw) -> _PodTemplate:
-    return msgspec.convert(_without_nulls(msgspec.json.decode(raw)) or {}, _PodTemplate)
+def read_template(raw: msgspec.Raw) -> PodTemplate:
+    """Decode a template. Raises msgspec.MsgspecError."""
+    return msgspec.convert(_without_nulls(msgspec.json.decode(raw)) or {}, PodTemplate)
 
 
 def _without_nulls(value: Any) -> Any:
@@ -155,10 +157,8 @@ def _without_nulls(value: Any) -> Any:
     return [_without_nulls(each) for each in value] if isinstance(value, list) else value
 
 
-def template_problems(task: TaskSpec, index: int) -> Iterator[str]:
-    """Check the template of a task. Raises UnreadableObject."""
-    template = object_of(task.template, _read)
-    field = f"spec.tasks[{index}].template"
+def template_problems(template: PodTemplate, field: str) -> Iterator[str]:
+    """Yield what is wrong with a template; `field` is its path in the object that has it."""
     yield from label_problems(f"{field}.labels", template.metadata.labels)
     yield from annotation_problems(f"{field}.annotations", template.metadata.annotations)
     yield from _of_spec(template.spec, f"{field}.spec")
@@ -166,7 +166,6 @@ def template_problems(task: TaskSpec, index: int) -> Iterator[str]:
         yield forbidden(
             f"{field}.spec.ephemeralContainers", "ephemeral containers not allowed in pod template"
         )
-    yield from _of_numa(task, index, template.spec)
 
 
 def _of_spec(spec: _PodSpec, field: str) -> Iterator[str]:
@@ -371,15 +370,3 @@ def _of_names(spec: _PodSpec, field: str) -> Iterator[str]:
     for name, value in (("hostname", spec.hostname), ("subdomain", spec.subdomain)):
         if value:
             yield from formatted(f"{field}.{name}", value, names.label)
-
-
-def _of_numa(task: TaskSpec, index: int, spec: _PodSpec) -> Iterator[str]:
-    """Check that a task with a topology policy requests whole CPUs."""
-    if task.topology_policy in ("", "none"):
-        return
-    for number, container in enumerate(spec.containers):
-        if not whole_cpus(container.resources):
-            yield (
-                f"spec.tasks[{index}].template.spec.containers[{number}].resources.requests[cpu]: the cpu request "
-                f"isn't an integer in spec.task[{index}] container[{number}]"
-            )

@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
-from agent_scheduler.objects.wire import Wire
+from apimachinery.wire import Wire
 
 from .field_problems import invalid, more_than_one, not_negative, port, required, unsupported
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
-from agent_scheduler.objects.wire import Wire
+from apimachinery.wire import Wire
 
 from . import names
 from .field_problems import formatted, invalid, required, unsupported

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import msgspec
 
-from agent_scheduler.objects.wire import Wire
+from apimachinery.wire import Wire
 
 from . import names
 from .field_problems import (

@@ -8,9 +8,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from agent_scheduler.admission import names
-from agent_scheduler.admission.pod_templates import template_problems
+from agent_scheduler.admission.job_templates import template_problems
 from agent_scheduler.objects.job import TaskSpec
+from apimachinery.validation import names
 from embedded_kubernetes.builtin import BUILTIN
 from tests.support.pod_faults import of_containers, of_pods
 

@@ -8,9 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
-from agent_scheduler.engine.plugins.node_resources_fit import is_extended
-from agent_scheduler.objects.wire import Resources, Wire
 from apimachinery.quantity import UNIT, Quantity, QuantityError, canonical, parse
+from apimachinery.wire import Resources, Wire
 
 from . import names
 from .field_problems import duplicate, forbidden, invalid, not_found, required
@@ -80,7 +79,7 @@ def _of_amount(name: str, said: str | int | float, nano: int, at: str) -> Iterat
     yield from _of_name(name, at)
     if nano < 0:
         yield invalid(at, text, "must be greater than or equal to 0")
-    if (name in _COUNTS or is_extended(name)) and nano % UNIT:
+    if (name in _COUNTS or names.is_extended_resource(name)) and nano % UNIT:
         yield invalid(at, text, "must be an integer")
     if name.startswith(_HUGE) and not _is_multiple(nano, name.removeprefix(_HUGE)):
         yield invalid(at, text, f"{text} is not positive integer multiple of {name}")

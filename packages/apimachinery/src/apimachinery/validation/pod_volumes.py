@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import msgspec
 
-from agent_scheduler.objects.wire import Resources, Wire
+from apimachinery.wire import Resources, Wire
 
 from . import names
 from .field_problems import (

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from typing import Final
 
-from agent_scheduler.objects.wire import SchedulingGate, Wire
+from apimachinery.wire import Wire
 
 from . import names
 from .field_problems import (
@@ -29,6 +29,10 @@ _POLICIES: Final = ("Honor", "Ignore")
 _REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
 _PREFERRED: Final = "preferredDuringSchedulingIgnoredDuringExecution"
 _MOST_WEIGHT: Final = 100
+
+
+class SchedulingGate(Wire, frozen=True):
+    name: str = ""
 
 
 class Toleration(Wire, frozen=True):
