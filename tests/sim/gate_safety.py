@@ -322,7 +322,7 @@ class GateSafety(Judge):
                 if counts:
                     self._wrong("S34", process, f"counts {name} as reserved, which has given its room back")
             elif is_reserved(pod) and not placed:
-                queue = seen.queue_of(pod) if usage.active else ""
+                queue = seen.queue_of(pod) if usage.room.active else ""
                 can_be_placed = seen.can_place(pod)
                 if counts and not (can_be_placed or self._is_kept_until_its_group_comes(seen, pod)):
                     self._wrong("S34", process, f"keeps room for {name}, which cannot be placed")

@@ -222,10 +222,11 @@ def _counters_of_one_each(pool: Any) -> dict[Any, int]:
 
 #: Makes everything fit into every queue.
 _ENDLESS_QUEUES = {
-    f"engine.quotas.{place}": gives(None)
+    f"engine.{place}": gives(None)
     for place in (
-        *("book.QuotaBook.shortfall", "book.Headroom.shortfall"),
-        *("capacity.CapacityAccounts.cannot_allocate", "proportion.ProportionAccounts.cannot_allocate"),
+        *("queues.book.QuotaBook.shortfall", "queues.book.Headroom.shortfall"),
+        "quotas.capacity.CapacityAccounts.cannot_allocate",
+        "quotas.proportion.ProportionAccounts.cannot_allocate",
     )
 }
 _TRUE_OF_OTHERS: dict[str, Make] = {

@@ -241,7 +241,7 @@ class Cluster:
             self._subscribers[pod.scheduler_name].add(waiting)
             if pod.condition is not None or (old is not None and old.condition is not None):
                 self._listener.seen(pod)
-            if self.ledger.usage.active or pod.batch is not None:
+            if self.ledger.usage.room.active or pod.batch is not None:
                 self.ledger.usage.seen(pod)
         elif self._counts_of_others(pod):
             self.ledger.usage.seen(pod)

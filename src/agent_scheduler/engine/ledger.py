@@ -167,7 +167,7 @@ class Ledger:
         if placement is not None and placement.assumed:
             placement.assumed = False
             self.assumed -= 1
-            if self.usage.active:
+            if self.usage.room.active:
                 self.usage.placed(placement)
 
     def forget(self, uid: str) -> str | None:
@@ -190,7 +190,7 @@ class Ledger:
                 says = bool(pod.gpus) or not placement.pod.node_name
                 self.confirm(pod.uid)
                 self._see_anew(placement, pod)
-                if self.usage.active:
+                if self.usage.room.active:
                     self.usage.placed(placement)
                 return says and self._regive(placement, pod.gpus)
             # The pod keeps counting in its queue, so that pods are notified only about the part that it no longer uses.
@@ -201,7 +201,7 @@ class Ledger:
     def remove_pod(self, uid: str) -> Placement | None:
         """Remove a pod that was deleted, has finished or is not on its node. Returns its placement."""
         placement = self._take_out(uid)
-        if placement is not None and self.usage.active:
+        if placement is not None and self.usage.room.active:
             self.usage.removed(uid)
         return placement
 
@@ -324,7 +324,7 @@ class Ledger:
         self._count_others(placement, row, 1)
         if placement.cls.volumes is not None:
             self.volume_use.set(placement.uid, placement.node_name, placement.cls.volumes)
-        if self.usage.active:
+        if self.usage.room.active:
             self.usage.placed(placement)
 
     def _see_anew(self, placement: Placement, pod: PodInfo) -> None:

@@ -68,7 +68,7 @@ def _miscounted_rows(ledger: Ledger) -> Iterator[str]:
 def _miscounted_queues(ledger: Ledger) -> Iterator[str]:
     usage = ledger.usage
     counted = {uid: entry._replace(turn=()) for uid, entry in usage.book.entries()}
-    if not usage.active:
+    if not usage.room.active:
         if counted:
             yield "pods count in queues, although there are no queues"
         return

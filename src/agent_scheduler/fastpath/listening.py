@@ -32,7 +32,7 @@ class PodChanges:
     def settled(self, pod: PodInfo, node_name: str) -> None:
         self._messenger.settled(pod)
         self._history.leaves(pod.uid, gone=pod.uid not in self._known.pods)
-        if self._usage.active or self._usage.gated:
+        if self._usage.room.active or self._usage.gated:
             self._usage.left(pod.uid)
         self._left(pod.uid, node_name)
 

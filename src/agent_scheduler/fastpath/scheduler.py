@@ -304,7 +304,7 @@ class FastPath:
         )
 
     def _pre_enqueue(self, profiles: Mapping[str, Profile]) -> Mapping[str, Sequence[PreEnqueuePlugin]]:
-        return self._rules.pre_enqueue(profiles, self._queue_gate if self.ledger.usage.active else None)
+        return self._rules.pre_enqueue(profiles, self._queue_gate if self.ledger.usage.room.active else None)
 
     # ---- the informers
 

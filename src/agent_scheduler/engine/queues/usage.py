@@ -81,11 +81,6 @@ class QueueUsage:
         return self.room.book
 
     @property
-    def active(self) -> bool:
-        """Whether any queue exists; if not, nothing is counted."""
-        return self.room.active
-
-    @property
     def taken(self) -> int:
         """Increases whenever the usage of a queue increases."""
         return self.wanting.taken
@@ -123,25 +118,25 @@ class QueueUsage:
 
     def _queues_changed(self, *, recount: bool) -> None:
         """Update all state that depends on queues; `recount` if a queue may have begun or stopped to accept pods."""
-        was_active, self.room.active = self.active, bool(self.book)
-        if self.active and not was_active:
+        was_active, self.room.active = self.room.active, bool(self.book)
+        if self.room.active and not was_active:
             self.wanting.look_at_all_again()
             for placement in self.placements.values():
                 self._count(placement)
             self._reserve_all()
-        elif not self.active:
+        elif not self.room.active:
             self.room.book = QuotaBook()
             self._called.clear()
             self.room.over.clear()
             self._others.clear()
             self._held_by_others.clear()
-        if self.active != was_active:
+        if self.room.active != was_active:
             self.events.active_changed()
         elif recount:
             self._reserve_all()
             self.gated.decide_all_anew()
             self.promises.come_again(self.promises.step_aside())
-        if not self.active:
+        if not self.room.active:
             self._ask_again()
         self.call()
 
@@ -175,7 +170,7 @@ class QueueUsage:
 
     def _recount(self, placements: Iterable[Placement]) -> None:
         """Count these placements and all waiting pods again, since their queues may have changed."""
-        if self.active:
+        if self.room.active:
             self.wanting.look_at_all_again()
             for placement in list(placements):
                 self._count(placement)
@@ -284,7 +279,7 @@ class QueueUsage:
             self.stand_by(pod)
         wanted_one_in = self.wanting.queue_of(pod.uid)
         self.wanting.look_again(pod.uid, pod)
-        if not self.active:
+        if not self.room.active:
             return
         queue = self.members.queue_of(pod)
         if wanted_one_in and wanted_one_in != queue:
@@ -364,7 +359,7 @@ class QueueUsage:
         return self.room.keeping_queue(pod)
 
     def concerns(self, pod: PodInfo) -> bool:
-        return self.active and bool(self.members.queue_of(pod))
+        return self.room.active and bool(self.members.queue_of(pod))
 
     def full(self, pod: PodInfo) -> Shortfall | None:
         """Return why the pod's queue, or an ancestor, has no room for it; None if all have.
@@ -398,7 +393,7 @@ class QueueUsage:
         If there are fewer pods, because others have gates, all of them count. The shortfall is that of the first ones,
         in their order. Without room, each of the pods waits until all of these queues have room for that many.
         """
-        if not self.active:
+        if not self.room.active:
             return None
         minimum = min(minimum, len(pods))
         headroom, fitting = self.book.headroom(), 0
@@ -430,7 +425,7 @@ class QueueUsage:
         Returns a message if its queue has no room for it; then it is not counted. Returns "" otherwise.
         """
         queue = self.members.queue_of(pod)
-        if not self.active or not queue:
+        if not self.room.active or not queue:
             return ""
         vector = self.members.vector(pod)
         short = self.book.shortfall(queue, vector, pod.uid, _group_of(pod))

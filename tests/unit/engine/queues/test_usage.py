@@ -91,7 +91,7 @@ def test_without_queues_nothing_is_counted_and_with_the_first_one_all_that_is_pl
     world = World()
     world.usage.delete_queue("root")
     world.ledger.set_pod(pod("u", "a"), "n")
-    assert not world.usage.active and not world.usage.concerns(pod("u", "a"))
+    assert not world.usage.room.active and not world.usage.concerns(pod("u", "a"))
     assert not list(world.usage.book.entries())
     world.usage.set_queue(queue("a"))
     assert world.cpu("a") == 1 and world.usage.concerns(pod("u", "a")) and not world.usage.concerns(pod("u"))
@@ -212,7 +212,7 @@ def test_a_pod_that_wants_a_node_is_tried_again_when_its_namespace_or_group_puts
 def test_when_the_last_queue_goes_and_when_the_first_comes_all_is_asked_again() -> None:
     world = World(queue("a", "1"))
     changes: list[bool] = []
-    world.usage.events.active_changed.connect(lambda: changes.append(world.usage.active))
+    world.usage.events.active_changed.connect(lambda: changes.append(world.usage.room.active))
     world.ledger.set_pod(pod("first", "a"), "n")
     assert world.usage.full(pod("second", "a")) is not None
     world.usage.delete_queue("root")
