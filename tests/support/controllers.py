@@ -17,7 +17,6 @@ from agent_scheduler.controllers.jobs.controller import JobSettings
 from agent_scheduler.controllers.podgroups.controller import PodGroupSettings
 from agent_scheduler.controllers.sharding.configuration import ShardingSettings
 from agent_scheduler.controllers.sharding.controller import ControllerSettings
-from agent_scheduler.kube.reflector import WatchTimes
 from agent_scheduler.kube.transport import Response, Transport
 from agent_scheduler.objects.batch import QUEUES, pod_groups, queue_path
 from agent_scheduler.process.controller_flags import PODGROUP, QUEUE, ControllersSettings
@@ -64,7 +63,6 @@ def settings(
             fence=fence,
             debounce=0.02,
             retry=retry,
-            watch_times=WatchTimes(),
         ),
         podgroup=PodGroupSettings(schedulers=schedulers),
     )

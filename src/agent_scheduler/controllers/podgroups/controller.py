@@ -8,7 +8,7 @@ these events, such as the creation of a pod. A workload that is scaled to zero h
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Set
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -17,7 +17,7 @@ from msgspec import Raw
 
 from agent_scheduler.cluster.groups import POD_GROUP, namespaces, pod_groups
 from agent_scheduler.cluster.kinds import Kind
-from agent_scheduler.controllers.reconciling import CreationReceiver, KeyQueue
+from agent_scheduler.controllers.reconciling import PATIENCE, CreationReceiver, KeyQueue
 from agent_scheduler.engine.state.podinfo import FINISHED
 from agent_scheduler.kube.answers import Verb, asked_at
 from agent_scheduler.kube.create import create_once, delete_once
@@ -132,6 +132,7 @@ class PodGroupController:
     name = "podgroup"
     workers = 8
     settle = 0.0
+    patience = PATIENCE
     needs: tuple[str, ...] = ("PodGroup",)
 
     def __init__(self, settings: PodGroupSettings, *, transport: Transport, timing: Timing) -> None:
@@ -155,7 +156,7 @@ class PodGroupController:
 
     # ---- watches
 
-    def kinds(self, put: KeyQueue, learn: CreationReceiver) -> list[Kind]:
+    def kinds(self, put: KeyQueue, learn: CreationReceiver, _absent: Set[str]) -> list[Kind]:
         self._put, self._made = put, learn
         selector = "status.phase!=Succeeded,status.phase!=Failed"
         if len(self._schedulers) == 1:

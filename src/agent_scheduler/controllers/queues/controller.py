@@ -6,14 +6,14 @@ opened with it, except for those that were closed separately. The scheduler writ
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Set
 from typing import Any, Final
 
 import msgspec
 
 from agent_scheduler.cluster.groups import pod_groups, queues
 from agent_scheduler.cluster.kinds import Kind
-from agent_scheduler.controllers.reconciling import CreationReceiver
+from agent_scheduler.controllers.reconciling import PATIENCE, CreationReceiver
 from agent_scheduler.kube.create import create_once, delete_once
 from agent_scheduler.kube.errors import Failure, FailureClass
 from agent_scheduler.kube.patch import patch_once
@@ -66,6 +66,7 @@ class QueueController:
     name = "queue"
     workers = 1
     settle = _SETTLE
+    patience = PATIENCE
     needs: tuple[str, ...] = ("Queue", "PodGroup")
 
     def __init__(self, *, transport: Transport, events: EventRecorder, timing: Timing) -> None:
@@ -85,7 +86,7 @@ class QueueController:
 
     # ---- watches
 
-    def kinds(self, put: Callable[[str], None], _learn: CreationReceiver) -> list[Kind]:
+    def kinds(self, put: Callable[[str], None], _learn: CreationReceiver, _absent: Set[str]) -> list[Kind]:
         self._put = put
         return [
             queues(self._set_queue, self._delete_queue),

@@ -5,11 +5,9 @@ Events are about the ConfigMap or the NodeShard. Only the leader writes them; a 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable
 
 from agent_scheduler.kube.recorder import NORMAL, WARNING, EventRecorder, ObjectReference
-from agent_scheduler.kube.watch_events import Change
 from agent_scheduler.objects.shard import API_VERSION, KIND
 from agent_scheduler.telemetry.controllers import ControllersMetrics
 from agent_scheduler.telemetry.logs import OncePer, get_logger
@@ -45,15 +43,6 @@ class ShardingReports:
         self._foreign: frozenset[str] = frozenset()
         self._large: set[str] = set()
         self._short: dict[str, int] = {}
-
-    # ---- watches
-
-    def watched(self, kind: str, what: str) -> None:
-        self._metrics.watched(kind, what)
-
-    def received(self, kind: str, changes: Sequence[Change[Any]]) -> None:
-        for change in changes:
-            self._metrics.watch_events_total.labels(kind, change.type.value).inc()
 
     # ---- the configuration
 
