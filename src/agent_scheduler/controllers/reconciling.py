@@ -15,13 +15,12 @@ from typing import Any, Final, Protocol
 
 from agent_scheduler.cluster.informers import Informers
 from agent_scheduler.cluster.kinds import Kind
+from agent_scheduler.kube.dispatch import Dispatcher
 from agent_scheduler.kube.reflector import WatchTimes
 from agent_scheduler.kube.retry import REAL, Timing
 from agent_scheduler.kube.transport import Transport
 from agent_scheduler.kube.watch_events import Change, Object
 from agent_scheduler.telemetry.controllers import ControllersMetrics
-
-from .work_queue import WorkQueue
 
 #: The usual `Reconciler.patience`.
 PATIENCE: Final = 30.0
@@ -72,7 +71,7 @@ class Reconciler(Protocol):
 @dataclass(slots=True)
 class _Running:
     reconciler: Reconciler
-    queue: WorkQueue
+    queue: Dispatcher[str, None]
 
 
 class Reconciling:
@@ -111,21 +110,19 @@ class Reconciling:
     def _started(self, reconciler: Reconciler) -> _Running:
         counts = self._metrics.reconciles_total
 
-        async def work(key: str) -> bool:
+        async def work(key: str, _: None) -> bool:
             ends = self._timing.clock() + reconciler.patience
             done = await reconciler.reconcile(key, lambda: not self._stopping and self._timing.clock() < ends)
             counts.labels(reconciler.name, "done" if done else "again").inc()
             return done
 
-        queue = WorkQueue(work, workers=reconciler.workers, timing=self._timing, settle=reconciler.settle)
-        return _Running(reconciler, queue)
+        return _Running(reconciler, Dispatcher(work, concurrency=reconciler.workers, timing=self._timing))
 
     def _putting(self, running: _Running) -> KeyQueue:
         def put(key: str, seconds: float | None = None, /) -> None:
-            if self._leading and seconds is None:
-                running.queue.put(key)
-            elif self._leading and seconds is not None:
-                running.queue.put_later(key, seconds)
+            if self._leading:
+                settle = running.reconciler.settle
+                running.queue.put_later(key, None, settle if seconds is None else seconds)
 
         return put
 
@@ -135,7 +132,7 @@ class Reconciling:
     @property
     def waiting(self) -> dict[str, float]:
         """The number of keys that wait or are reconciled, by the controller's name."""
-        return {each.reconciler.name: len(each.queue) for each in self._running}
+        return {each.reconciler.name: each.queue.unfinished for each in self._running}
 
     # ---- watches
 
@@ -192,8 +189,9 @@ class Reconciling:
         try:
             async with asyncio.TaskGroup() as tasks:
                 for each in self._running:
+                    put = self._putting(each)
                     for key in each.reconciler.all_keys():
-                        each.queue.put(key)
+                        put(key)
                     tasks.create_task(each.queue.run())
         finally:
             self._leading = False

@@ -9,7 +9,6 @@ replaces one that is waiting.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, NamedTuple
@@ -140,8 +139,6 @@ class StatusWriter:
         # contains only reported pods that are not scheduled yet. Invariant: a waiting report in the dispatcher is its
         # pod's last one.
         self._last: dict[str, _Report] = {}
-        #: For delayed rewrites; None while `run` is not running.
-        self._tasks: asyncio.TaskGroup | None = None
 
     def __len__(self) -> int:
         """Return the number of reports that are not written yet."""
@@ -203,21 +200,13 @@ class StatusWriter:
         if last is None or last.written_at is None or not is_older(last.version, version):
             return
         assert last.condition is not None, "a nomination alone is forgotten when it is written"
-        at = max(now, last.restored_at + _WATCH_LAG)
-        if (known is not None and _says(known, last.condition)) or (at > now and self._tasks is None):
+        if known is not None and _says(known, last.condition):
             return
+        at = max(now, last.restored_at + _WATCH_LAG)
         transition = known is None or known.status != last.condition.status
         again = _Report(last.condition, last.nominated, transition, restored_at=at)
         self._last[pod.uid] = again
-        if at > now and self._tasks is not None:
-            self._tasks.create_task(self._later(at - now, pod, again))
-        else:
-            self._dispatcher.put(pod, again)
-
-    async def _later(self, seconds: float, pod: PodKey, report: _Report) -> None:
-        await self._timing.sleep(seconds)
-        if self._last.get(pod.uid) is report:
-            self._dispatcher.put(pod, report)
+        self._dispatcher.put_later(pod, again, at - now)
 
     def nominate(self, pod: PodKey, node_name: str, *, known: PodCondition | None = None) -> None:
         """Set nominatedNodeName, or remove it with ""; the condition stays. `known` is as for `report`."""
@@ -253,11 +242,7 @@ class StatusWriter:
 
     async def run(self) -> None:
         """Write until cancelled."""
-        async with asyncio.TaskGroup() as self._tasks:
-            try:
-                await self._dispatcher.run()
-            finally:
-                self._tasks = None
+        await self._dispatcher.run()
 
     async def drain(self, timeout: float) -> int:  # noqa: ASYNC109
         """Wait up to `timeout` seconds until everything is written; return the number of unwritten reports."""

@@ -99,7 +99,8 @@ async def test_without_the_trigger_changes_wait_for_the_period(monkeypatch: pyte
         queue = process._running[0]._running[0].queue
 
         def waits() -> bool:
-            return queue._due.get("plan", 0.0) > asyncio.get_running_loop().time() + 1800.0
+            timer = queue._timers.get("plan")
+            return timer is not None and timer.when() > asyncio.get_running_loop().time() + 1800.0
 
         # Its own writes are a reason to plan, too, until the watch has delivered them.
         await until(waits)
