@@ -15,8 +15,8 @@ from agent_scheduler.engine.verdicts import SCHEDULING_GATED, WaitReason
 from agent_scheduler.kube.pace import Pace
 from agent_scheduler.kube.retry import Timing
 from agent_scheduler.kube.transport import Transport
+from agent_scheduler.telemetry.batch import BatchReports
 
-from .committing import BatchObserver
 from .settings import BatchSettings
 from .waiting import BatchWaitingPods
 from .writing import GroupStatuses, QueueStatuses, tell
@@ -39,7 +39,7 @@ class BatchMessages:
         usage: QueueUsage,
         *,
         transport: Transport,
-        observer: BatchObserver,
+        observer: BatchReports,
         timing: Timing,
         pace: Pace,
     ) -> None:

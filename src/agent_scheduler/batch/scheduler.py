@@ -40,10 +40,11 @@ from agent_scheduler.engine.state.batchinfo import GroupKey
 from agent_scheduler.engine.state.podinfo import PodInfo
 from agent_scheduler.kube.retry import Timing
 from agent_scheduler.kube.transport import Transport
+from agent_scheduler.telemetry.batch import BatchReports
 from agent_scheduler.telemetry.logs import get_logger
 from apimachinery.times import time_text
 
-from .committing import BatchObserver, Evictions, GroupCommitter, Outcomes
+from .committing import Evictions, GroupCommitter, Outcomes
 from .conclusions import (
     claimed_room,
     is_followed,
@@ -123,7 +124,7 @@ class BatchScheduler:
         waiting: BatchWaitingPods,
         parts: FastPathParts,
         transport: Transport,
-        observer: BatchObserver,
+        observer: BatchReports,
         timing: Timing,
     ) -> None:
         """Assemble the scheduler; nothing runs before `schedule`.

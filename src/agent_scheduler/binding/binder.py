@@ -25,12 +25,12 @@ from agent_scheduler.engine.decide.compiled import CompiledFilter
 from agent_scheduler.engine.decide.decide import CandidateNode, ConflictPolicy, judge
 from agent_scheduler.engine.decide.refusals import Refusal
 from agent_scheduler.kube.adaptive import AdaptiveConcurrency
-from agent_scheduler.kube.bind import BindOutcome, BindResult
+from agent_scheduler.kube.bind import BindOutcome, BindResult, Binds
 from agent_scheduler.kube.driver import AlreadySent
 from agent_scheduler.kube.pace import Pace
 
 from .groups import Admission, GroupBinds, GroupJudge, Member
-from .open_binds import BindCalls, OpenBinds, UnseenBinds, raising
+from .open_binds import OpenBinds, UnseenBinds, raising
 from .outcomes import OtherOutcomes
 from .prebind import PreBindCalls, PreBinder, Reserved, Unavailable
 from .result import ScheduleResult
@@ -59,7 +59,7 @@ class Binder:
         runtime: Runtime,
         state: SharedState,
         *,
-        binds: BindCalls,
+        binds: Binds,
         prebind: PreBinder,
         wake: Callable[[], None],
     ) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
 
 from agent_scheduler.kube.budget import Budget
 from agent_scheduler.kube.pace import Pace
@@ -12,6 +11,8 @@ from agent_scheduler.kube.retry import Timing
 from agent_scheduler.kube.status import PODS, StatusKind, StatusSettings, StatusWriter
 from agent_scheduler.kube.transport import PodIdentifier, Transport, segment
 from agent_scheduler.objects.batch import NATIVE_API
+from agent_scheduler.telemetry.batch import BatchReports
+from agent_scheduler.telemetry.observers import MetricsObserver
 
 from .calls import RateLimit
 from .messenger import KubeMessenger
@@ -29,13 +30,6 @@ class MessageSettings:
     event_buffer: int
 
 
-class WriteObserver(Protocol):
-    """Receives the counts of writers."""
-
-    def status_write(self, what: str) -> None: ...
-    def event_write(self, what: str) -> None: ...
-
-
 class Messages:
     """Owner of the writers of conditions and events, and of their budgets."""
 
@@ -44,7 +38,7 @@ class Messages:
         settings: MessageSettings,
         *,
         transport: Transport,
-        observer: WriteObserver,
+        observer: MetricsObserver | BatchReports,
         timing: Timing,
         pace: Pace | None = None,
     ) -> None:

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 from agent_scheduler.kube.retry import Timing
 from agent_scheduler.kube.transport import Transport
+from agent_scheduler.telemetry.observers import MetricsObserver
 
 from .messenger import KubeMessenger
-from .observer import Observer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,6 +19,6 @@ class Runtime:
     transport: Transport
     timing: Timing
     #: Receives reports for metrics, logs and traces.
-    observer: Observer
+    observer: MetricsObserver
     #: Reports to users: conditions and events.
     messenger: KubeMessenger

@@ -33,18 +33,13 @@ from agent_scheduler.engine.state.podinfo import PodInfo
 from agent_scheduler.engine.state.targetworkload import TargetWorkload
 from agent_scheduler.engine.volumes.catalogue import Catalogue
 from agent_scheduler.objects.batch import Queue
+from agent_scheduler.telemetry.observers import MetricsObserver
 
 from .standing_by import StandingBy
 from .subscribers import EventReceivers, Subscriber
 
 #: A waiting pod, or one taken off the queue.
 Entry = QueuedPodInfo[PodInfo]
-
-
-class ClusterObserver(Protocol):
-    """Receives problems in the cluster's objects, once per object and version."""
-
-    def malformed(self, kind: str, key: str, problem: str) -> None: ...
 
 
 class PodListener(Protocol):
@@ -98,7 +93,7 @@ class Cluster:
         devices: Devices,
         queue: SchedulingQueue[PodInfo],
         listener: PodListener,
-        observer: ClusterObserver,
+        observer: MetricsObserver,
         counts_others: bool = False,
     ) -> None:
         """Give the pods of the queue's profiles to the queue.

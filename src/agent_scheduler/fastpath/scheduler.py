@@ -23,7 +23,6 @@ from agent_scheduler.binding.calls import Calls
 from agent_scheduler.binding.failure import FailureHandler
 from agent_scheduler.binding.history import History
 from agent_scheduler.binding.messages import Messages
-from agent_scheduler.binding.observer import Observer
 from agent_scheduler.binding.plugin_writes import PluginWrites
 from agent_scheduler.binding.prebind import PreBinder
 from agent_scheduler.binding.preemption import Preemption, PreemptionCalls
@@ -40,9 +39,8 @@ from agent_scheduler.cluster.state import SharedState
 from agent_scheduler.cluster.storage import Storage
 from agent_scheduler.engine.decide.snapshot import Snapshot
 from agent_scheduler.engine.dra.catalogue import Devices
-from agent_scheduler.engine.framework.plugin import Profile
+from agent_scheduler.engine.framework.plugin import PreEnqueue, Profile
 from agent_scheduler.engine.preemption.nominated import Nominations
-from agent_scheduler.engine.queueing.places import PreEnqueuePlugin
 from agent_scheduler.engine.queueing.queue import QueueSignals, SchedulingQueue
 from agent_scheduler.engine.queueing.record import NullRecorder, QueueRecorder
 from agent_scheduler.engine.shards.claims import ShardingMode
@@ -50,6 +48,7 @@ from agent_scheduler.engine.state.ledger import Ledger
 from agent_scheduler.engine.state.podinfo import PodInfo
 from agent_scheduler.kube.retry import REAL, Timing
 from agent_scheduler.kube.transport import Transport
+from agent_scheduler.telemetry.observers import MetricsObserver
 
 from .checking import SelfCheck
 from .explaining import Explainer
@@ -77,7 +76,7 @@ def _unrecorded(uid: str, node_name: str) -> None:
 class Receivers(NamedTuple):
     """The receivers of a scheduler's reports."""
 
-    observer: Observer
+    observer: MetricsObserver
     #: Receives the queue's reports.
     recorder: QueueRecorder = NullRecorder()
     #: Receives pods that no longer wait.
@@ -304,7 +303,7 @@ class FastPath:
             settings=rules.settings.queue,
         )
 
-    def _pre_enqueue(self, profiles: Mapping[str, Profile]) -> Mapping[str, Sequence[PreEnqueuePlugin]]:
+    def _pre_enqueue(self, profiles: Mapping[str, Profile]) -> Mapping[str, Sequence[PreEnqueue]]:
         return self._rules.pre_enqueue(profiles, self._queue_gate if self.ledger.usage.active else None)
 
     # ---- the informers

@@ -95,6 +95,10 @@ class ControllersProcess(Process):
         """The number of groups by queue and phase."""
         return self.queues.counts if self.queues is not None else {}
 
+    @property
+    def is_synced(self) -> bool:
+        return bool(self._running) and all(each.is_synced for each in self._running)
+
     async def run(self, *, signals: bool = True) -> int:
         """Work until stopped. Return the exit code. With `signals`, SIGTERM and SIGINT stop the process."""
         return await run_to_end(
@@ -253,10 +257,7 @@ class ControllersProcess(Process):
                 ),
             },
             ready=(
-                Check(
-                    "sync",
-                    lambda: None if all(each.is_synced for each in self._running) else "not synced yet",
-                ),
+                Check("sync", lambda: None if self.is_synced else "not synced yet"),
                 Check(
                     "kinds",
                     lambda: named("the API server lacks", _all(each.missing for each in self._running)),

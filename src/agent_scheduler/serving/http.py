@@ -25,7 +25,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from agent_scheduler.serving.authorization import Authorizer, KubeAuthorizer
+from agent_scheduler.serving.authorization import KubeAuthorizer
 from agent_scheduler.serving.certificate import ServingCertificate
 from agent_scheduler.serving.given_certificates import GivenCertificates
 from agent_scheduler.serving.sources import ServingError, Sources
@@ -56,7 +56,7 @@ class HttpServer:
         *,
         address: str,
         port: int,
-        authorizer: Authorizer | None,
+        authorizer: KubeAuthorizer | None,
         tls: ssl.SSLContext | None,
         certificates: GivenCertificates | None,
     ) -> None:

@@ -16,7 +16,7 @@ import msgspec
 from aiohttp import web
 from aiohttp.typedefs import Handler
 
-from agent_scheduler.serving.authorization import Access, Authorizer
+from agent_scheduler.serving.authorization import Access, KubeAuthorizer
 from agent_scheduler.serving.console import ROOT, STREAM, add_console
 from agent_scheduler.serving.explanation import render
 from agent_scheduler.serving.health import PING, Check, examine
@@ -55,7 +55,7 @@ class Pages:
         self,
         sources: Sources,
         *,
-        authorizer: Authorizer | None,
+        authorizer: KubeAuthorizer | None,
         tls: ssl.SSLContext | None,
     ) -> None:
         self._sources = sources

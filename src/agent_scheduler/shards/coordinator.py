@@ -45,6 +45,7 @@ from agent_scheduler.kube.transport import Transport
 from agent_scheduler.kube.watch_events import DELETED, Change, is_older
 from agent_scheduler.objects.shard import NODE_SHARDS, NodeShard
 from agent_scheduler.telemetry.logs import get_logger
+from agent_scheduler.telemetry.observers import ShardReports
 from apimachinery.times import time_text
 
 from .holders import Holders
@@ -85,14 +86,6 @@ class Side(Protocol):
         """Return once all binds from before now are known. `version` is that of a shard that was just written."""
 
 
-class ShardObserver(Protocol):
-    def shard(self, desired: int, in_use: int, to_add: int, to_remove: int) -> None:
-        """Report the numbers of nodes, as published."""
-
-    def shard_write(self, what: str) -> None:
-        """Report an attempt to publish (`written`, `conflict`, `failed`), or a claim that was `withdrawn`."""
-
-
 class Coordinator:
     """Coordinates for the scheduler of the shard `shard`. Run it only while the shard's lease is held."""
 
@@ -103,7 +96,7 @@ class Coordinator:
         shard: str,
         side: Side,
         holders: Holders,
-        observer: ShardObserver,
+        observer: ShardReports,
         timing: Timing,
         times: WatchTimes,
     ) -> None:

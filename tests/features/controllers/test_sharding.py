@@ -315,7 +315,7 @@ async def test_who_takes_over_lists_all_again_before_it_writes() -> None:
         await it.until_specs(low=["n000", "n001"], high=[])
         passing = Through(it.transport)
         second = it.start(configs=BY_CPU, elect=True, transport=passing)
-        await until(lambda: second._running and all(each.is_synced for each in second._running))
+        await until(lambda: second.is_synced)
         before = len(passing.asked)
         await it.stop(first)
         await it.add_node("n002")

@@ -13,10 +13,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
 from math import inf
-from typing import Any, Final, Generic, NamedTuple, Protocol
+from typing import Any, Final, Generic, NamedTuple
 
 from ..events.events import BACKOFF_COMPLETE, POP_FROM_BACKOFF, UNSCHEDULABLE_TIMEOUT
 from ..events.hints import HintMap
+from ..framework.plugin import PreEnqueue
 from .entry import PodT, QueuedPodInfo
 from .record import PRE_HINT, QueueRecorder
 from .requeue import AFTER_BACKOFF, SKIP, Strategy
@@ -57,18 +58,6 @@ _AT_A_TIME = 500
 _FIRST: Final = 1 << 30
 
 
-class PreEnqueuePlugin(Protocol):
-    @property
-    def name(self) -> str: ...
-
-    def pre_enqueue(self, pod: Any) -> str | None:
-        """Return the reason why the pod has to wait, or None to admit it.
-
-        Not called for a pod for which the plugin's optional `concerns(pod)` is false, nor for a pod whose UID is not in
-        the plugin's optional `gated`.
-        """
-
-
 class PreEnqueuePlugins:
     """The PreEnqueue plugins of each profile. Immutable."""
 
@@ -76,7 +65,7 @@ class PreEnqueuePlugins:
         self,
         *,
         hint_maps: Mapping[str, HintMap],
-        pre_enqueue: Mapping[str, Sequence[PreEnqueuePlugin]],
+        pre_enqueue: Mapping[str, Sequence[PreEnqueue]],
         recorder: QueueRecorder,
     ) -> None:
         unknown = sorted(pre_enqueue.keys() - hint_maps.keys())
@@ -137,7 +126,7 @@ class Places(Generic[PodT]):
         self,
         *,
         hint_maps: Mapping[str, HintMap],
-        pre_enqueue: Mapping[str, Sequence[PreEnqueuePlugin]],
+        pre_enqueue: Mapping[str, Sequence[PreEnqueue]],
         settings: QueueSettings,
         recorder: QueueRecorder,
         on_deadline: Callable[[], None],
@@ -174,7 +163,7 @@ class Places(Generic[PodT]):
         self,
         *,
         hint_maps: Mapping[str, HintMap],
-        pre_enqueue: Mapping[str, Sequence[PreEnqueuePlugin]],
+        pre_enqueue: Mapping[str, Sequence[PreEnqueue]],
         settings: QueueSettings,
         label: str,
     ) -> None:

@@ -24,9 +24,10 @@ from ..events import events as ev
 from ..events.events import ClusterEvent
 from ..events.hints import HintMap
 from ..events.signals import Signal
+from ..framework.plugin import PreEnqueue
 from .entry import PodT, QueuedPodInfo, pod_change_events
 from .nominator import Nominator
-from .places import ACTIVE, PendingCounts, Place, Places, PreEnqueuePlugin
+from .places import ACTIVE, PendingCounts, Place, Places
 from .record import QueueRecorder
 from .requeue import IMMEDIATELY
 from .subqueues import QueueSettings
@@ -56,7 +57,7 @@ class SchedulingQueue(Generic[PodT]):
         *,
         clock: Callable[[], float],
         hint_maps: Mapping[str, HintMap],
-        pre_enqueue: Mapping[str, Sequence[PreEnqueuePlugin]],
+        pre_enqueue: Mapping[str, Sequence[PreEnqueue]],
         settings: QueueSettings,
         signals: QueueSignals,
         recorder: QueueRecorder,
@@ -100,7 +101,7 @@ class SchedulingQueue(Generic[PodT]):
         self,
         *,
         hint_maps: Mapping[str, HintMap],
-        pre_enqueue: Mapping[str, Sequence[PreEnqueuePlugin]],
+        pre_enqueue: Mapping[str, Sequence[PreEnqueue]],
         settings: QueueSettings,
     ) -> None:
         """Replace the rules; arguments as for a new queue.
