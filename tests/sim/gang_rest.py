@@ -41,11 +41,13 @@ class Standing:
             if (gang := read.gang_of(pod)) or read.is_batch(pod):
                 self.members.setdefault(gang, []).append(pod)
         there = {name_of(node) for node in self.nodes}
-        self.placed = [
+        #: The pods with a node, also those whose node was deleted: they count in queues until they are deleted.
+        self.bound = [
             pod if world.gpu_safety is None else world.gpu_safety.as_counted_at_most(pod)
             for pod in self.pods
-            if node_of(pod) in there and not read.has_ended(pod)
+            if node_of(pod) and not read.has_ended(pod)
         ]
+        self.placed = [pod for pod in self.bound if node_of(pod) in there]
         gates = world.gates
         reserved = [] if gates is None else filter(gates.has_room_reserved, self.pods)
         self.reserved = [pod for pod in reserved if self._may_be_placed(pod)]
@@ -171,7 +173,7 @@ class Standing:
         Empty for a group without resources of which no member opts in to gates.
         """
         waiting = [pod for pod in members if read.waits(pod)]
-        has = {uid_of(pod) for pod in (*self.placed, *self.reserved)}
+        has = {uid_of(pod) for pod in (*self.bound, *self.reserved)}
         holding = [pod for pod in members if uid_of(pod) in has]
         asked = read.amounts((group.get("spec") or {}).get("minResources"))
         if not any(asked.values()) and not any(map(asks, members)):
@@ -239,9 +241,7 @@ class Standing:
             return self.declares_room(*queues, pending, needed, beside=beside)
         if not all(read.is_open(self.queues.get(each)) for each in queues if each):
             return False
-        reserved = {uid_of(pod) for pod in self.reserved}
-        more = [pod for pod in (*pending, *beside) if uid_of(pod) not in reserved]
-        holds = self.holds(beside={uid_of(pod): pod for pod in more}.values())
+        holds = self.holds(beside=(*pending, *beside))
         above = {name for queue in queues for name in read.chain(queue, self.queues)}
         return not any(read.above_limits(holds[name], self.queues[name]) for name in above)
 
@@ -283,16 +283,17 @@ class Standing:
         return {name: holds[name] for name in read.chain(queue, self.queues)}
 
     def holds(self, *, without: Iterable[Json] = (), beside: Iterable[Json] = ()) -> dict[str, Counter[str]]:
-        """Return the usage of all queues, including the reservations of admitted pods."""
-        left_out = {uid_of(pod) for pod in without}
-        pods = [pod for pod in (*self.placed, *self.reserved, *beside) if uid_of(pod) not in left_out]
-        return read.held_by(self.queues, self.queues, pods, self.queue_of)
+        """Return the usage of all queues, including the reservations of admitted pods; each pod counts once."""
+        pods = {uid_of(pod): pod for pod in (*self.bound, *self.reserved, *beside)}
+        for pod in without:
+            pods.pop(uid_of(pod), None)
+        return read.held_by(self.queues, self.queues, pods.values(), self.queue_of)
 
     def _gpus_are_enough(self, pending: list[Json], needed: int) -> bool:
         """Return whether the nodes offer enough devices, for which queues declare no limits."""
         if self._world.gpu_safety is None:
             return True
-        return are_enough([*self.placed, *sorted(pending, key=asked)[-needed:]], self.nodes)
+        return are_enough([*self.bound, *sorted(pending, key=asked)[-needed:]], self.nodes)
 
     def _total(self) -> Counter[str]:
         total: Counter[str] = Counter()

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from agent_scheduler.engine.quotas.entries import Standing as Stands
 
 from . import gang_reading as read
-from .api import NODES, Json, condition_of, name_of, objects, uid_of
+from .api import NODES, Json, condition_of, name_of, objects, reason_of, uid_of
 from .gang_load import GATE
 from .gang_rest import Standing
 from .gate_cluster import asks, gates, is_ours
@@ -155,14 +155,14 @@ class Waiting(Standing):
         )
 
     def _rests(self, waiting: list[Json], needed: int, name: str) -> bool:
-        # A pod whose queue lacks room in addition to all before it reports that first, and not the nodes' reasons.
         queue = self.queue_of(waiting[0])
         said = [condition_of(pod).get("message", "") for pod in self.pods if self.queue_of(pod) == queue]
         said += [
             each.get("message", "")
             for each in (self.groups.get(name, {}).get("status") or {}).get("conditions") or ()
         ]
-        is_kept = self.divides == "proportion" and any(_KEPT in each for each in said)
+        says_kept = any(_KEPT in each for each in said) or self._is_crowded(queue, waiting)
+        is_kept = self.divides == "proportion" and says_kept
         return (
             not (is_kept and self._is_needed(waiting, needed))
             and self._fits(waiting, needed)
@@ -170,6 +170,18 @@ class Waiting(Standing):
             and self.leaves_room(waiting, needed, name)
             and self._is_offered(queue, waiting, needed)
         )
+
+    def _is_crowded(self, queue: str, waiting: list[Json]) -> bool:
+        """Return whether some of the pods report `QueueFull`, and the queue lacks room for all pods that wait together.
+
+        A pod whose queue lacks room in addition to all before it reports that first, and not the nodes' reasons.
+        """
+        if not any(reason_of(pod) == "QueueFull" for pod in waiting):
+            return False
+        holds = self.holds(beside=filter(_may_go, self.pods))
+        self.add_promises(holds, self.promised)
+        chain = read.chain(queue, self.queues)
+        return any(read.above_limits(holds[each], self.queues[each]) for each in chain)
 
     def _is_needed(self, waiting: list[Json], needed: int) -> bool:
         """Return whether other waiting pods may need what these would take, on each node that they fit on.

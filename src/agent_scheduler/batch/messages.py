@@ -10,6 +10,7 @@ from agent_scheduler.cluster.cluster import Cluster
 from agent_scheduler.engine.gangs.native import PREEMPTING, NativeGroup
 from agent_scheduler.engine.gangs.native import UNSCHEDULABLE as NOT_SCHEDULED
 from agent_scheduler.engine.session.close import GroupResult, SessionResult
+from agent_scheduler.engine.session.settled import STRIDE
 from agent_scheduler.engine.state.queueusage import QueueUsage
 from agent_scheduler.engine.verdicts import SCHEDULING_GATED, WaitReason
 from agent_scheduler.kube.pace import Pace
@@ -137,6 +138,11 @@ class BatchMessages:
                     self.messenger.gated(each.pod, each.message, nominated=node)
                 else:
                     self.messenger.refused(each.pod, each.reason, each.message, nominated=node)
+                yield
+        for number, pod in enumerate(result.confirmed):
+            if cluster.waits(pod.uid) and pod.uid not in cluster.ledger.placements:
+                self.messenger.confirmed(pod)
+            if not number % STRIDE:
                 yield
         if self._recorder is not None:
             for event in result.events:

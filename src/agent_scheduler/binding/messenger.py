@@ -46,6 +46,11 @@ class KubeMessenger:
         condition = PodCondition("False", SCHEDULING_GATED, message, observed_generation=pod.generation)
         self._status.report(_key(pod), condition, known=_known(pod), nominated=nominated)
 
+    def confirmed(self, pod: PodInfo) -> None:
+        """Record that the pod already has the condition that was decided, so that a late write of it is undone."""
+        if (known := _known(pod)) is not None:
+            self._status.confirm(pod, known)
+
     def stranger(self, pod: PodInfo, verdict: Verdict) -> None:
         """Report a pod that requests an unknown scheduler."""
         condition = PodCondition("False", verdict.reason, verdict.message, observed_generation=pod.generation)

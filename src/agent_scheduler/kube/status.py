@@ -163,9 +163,7 @@ class StatusWriter:
         before = known if said is None else said
         if condition == before and (nominated is None or (last is not None and last.nominated == nominated)):
             self._count("skipped")
-            if last is None:
-                # Written by an earlier process, possibly before a write that is still to be carried out.
-                self._last[pod.uid] = _Report(condition, None, False, self._timing.clock(), _BEFORE_ALL)
+            self.confirm(pod, condition)
             return
         if self._dispatcher.waiting(pod):
             self._count("replaced")
@@ -178,6 +176,14 @@ class StatusWriter:
         report = _Report(condition, nominated, transition)
         self._last[pod.uid] = report
         self._dispatcher.put(pod, report)
+
+    def confirm(self, pod: PodIdentifier, known: PodCondition) -> None:
+        """Record that the pod has its condition, as the watch shows, unless this process has reported one.
+
+        An earlier process wrote it, possibly before a write that the API server still carries out. `seen` undoes that.
+        """
+        if pod.uid not in self._last:
+            self._last[pod.uid] = _Report(known, None, False, self._timing.clock(), _BEFORE_ALL)
 
     def _overwritten(self, last: _Report, known: PodCondition | None) -> bool:
         """Return whether the watch shows another condition although it has had time to show the written one."""

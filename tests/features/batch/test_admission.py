@@ -185,6 +185,27 @@ async def test_after_a_restart_stages_that_stand_by_have_their_room_of_the_queue
         await until(lambda: it.only_placed("j-a-0", "j-b-0", "j-b-1"))
 
 
+@pytest.mark.promise("L3")
+@pytest.mark.parametrize("scheduler", ["agent-scheduler", "volcano"])
+@pytest.mark.parametrize(("queue", "reason"), [("nowhere", "QueueFull"), ("full", "Unschedulable")])
+async def test_a_condition_of_an_earlier_process_that_is_written_over_is_written_again(
+    scheduler: str, queue: str, reason: str
+) -> None:
+    """The API server may carry out an earlier condition after the end of the process that sent it."""
+    async with queued(kubelets=False) as it:
+        await add_queue(it, "full", capability={"cpu": "3", "memory": "3Gi"})
+        await it.add_node("n", cpu="500m")
+        await it.pod("p", queue=queue, gated=False, scheduler=scheduler)
+        await until(lambda: it.says("p", reason))
+        before = await it.condition("p") or {}
+        await it.stop_scheduler()
+        it.start_scheduler()
+        await asyncio.sleep(20)
+        late = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "of earlier"}
+        await it.patch(f"{PODS}/p/status", {"status": {"conditions": [late]}})
+        await until(lambda: it.says_text("p", before["reason"], before["message"]))
+
+
 @pytest.mark.promise("JOB-5")
 async def test_room_is_kept_for_stages_that_come_later() -> None:
     async with queued(kubelets=False) as it:

@@ -76,6 +76,16 @@ async def test_an_answer_is_the_same_however_it_is_cut(
 
 
 @pytest.mark.parametrize(
+    "framing", [b"Content-Length: 2\r\n\r\nok", b"Transfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n"]
+)
+async def test_an_answer_that_ends_early_is_not_delivered(framing: bytes) -> None:
+    whole = b"HTTP/1.1 200 OK\r\n" + framing
+    for length in range(len(whole)):
+        outcome, connection = await exchanged([whole[:length]], ends=True)
+        assert isinstance(outcome, ConnectionBroken) and not connection.reusable
+
+
+@pytest.mark.parametrize(
     "head",
     [
         b"HTTP/1.1 200 OK\r\nContent-Length: 7\r\n\r\n",

@@ -98,6 +98,8 @@ class QueueResult(Struct, frozen=True, kw_only=True):
 class SessionResult(Struct, frozen=True, kw_only=True):
     groups: Sequence[GroupResult]
     pods: Sequence[PodResult]
+    #: The waiting pods that have the condition that was decided. A write of an earlier process may still replace it.
+    confirmed: Sequence[PodInfo]
     queues: Sequence[QueueResult]
     #: The missing or invalid groups that pods name.
     lost: Mapping[GroupKey, Verdict]
@@ -132,7 +134,7 @@ def close(
     messages: GroupMessages = {event.group: event.message for event in session.events}
     closings = session.tiers.every("job_closed")
     may_settle = mapped and settles(session.conf)
-    groups, pods, events = [], [], list(session.events)
+    groups, pods, events = [], _PodResults(), list(session.events)
     settled: dict[GroupKey, SettledJob] = {}
     for job, demand in zip(session.jobs.values(), session.demands, strict=True):
         key = job.group.key
@@ -160,9 +162,10 @@ def close(
         result = _group_result(job, verdict)
         groups.append(result)
         events += _events(job, result, message, mapped=mapped)
-        said = _pod_results(job, message, held, result.verdict, mapped=mapped)
-        pods += said
-        if may_settle and not (said or result.write or is_held) and at_rest(session, job):
+        writes = len(pods.found)
+        _decide_pods(pods, job, message, held, result.verdict, mapped=mapped)
+        is_written = len(pods.found) > writes or result.write
+        if may_settle and not (is_written or is_held) and at_rest(session, job):
             share = session.shares.get(job.uid)
             settled[key] = SettledJob(job=job, demand=demand, result=result, share=share)
         yield
@@ -170,13 +173,11 @@ def close(
         for group in session.without_queue:
             waiting = [pod for pod in session.view.pods.get(group.key, ()) if _waits(pod)]
             if waiting:
-                result, said = _without_queue(session, group, waiting)
-                groups.append(result)
-                pods += said
+                groups.append(_without_queue(session, group, waiting, pods))
             yield
     lost = {key: Verdict(WaitReason.GROUP, why) for key, (why, _) in session.view.lost.items()}
     for key, verdict in lost.items():
-        pods += _of_missing(session.view.lost[key][1], verdict)
+        pods.add_all(session.view.lost[key][1], verdict)
         yield
     gauges: dict[str, dict[str, float]] = {}
     for gauges_of in session.tiers.every("gauges"):
@@ -185,7 +186,8 @@ def close(
     queues = yield from _queue_results(session, book)
     return SessionResult(
         groups=groups,
-        pods=pods,
+        pods=pods.found,
+        confirmed=pods.confirmed,
         queues=queues,
         lost=lost,
         events=events,
@@ -283,47 +285,55 @@ def _with(
 
 
 def _without_queue(
-    session: Session, group: PodGroupInfo, waiting: Sequence[PodInfo]
-) -> tuple[GroupResult, list[PodResult]]:
-    """Return the results of a group whose queue does not exist; sessions do not evaluate it."""
+    session: Session, group: PodGroupInfo, waiting: Sequence[PodInfo], pods: _PodResults
+) -> GroupResult:
+    """Return the result of a group whose queue does not exist; sessions do not evaluate it."""
     verdict, old = by_queue(Shortfall(group.queue, {})), group.status
     conditions = _with(old.conditions or (), SCHEDULED, "False", verdict.group_reason, session)
     said = _condition(session, UNSCHEDULABLE, "True", verdict.group_reason, verdict.message)
     others = [each for each in conditions if each.type != UNSCHEDULABLE]
     status = replace(old, phase=old.phase or PENDING, conditions=(*others, said))
-    result = GroupResult(
+    pods.add_all(waiting, verdict)
+    return GroupResult(
         group=group,
         status=status,
         write=differ(status, old),
         tasks={TaskStatus.PENDING.text: len(waiting)},
         verdict=verdict,
     )
-    return result, _of_missing(waiting, verdict)
 
 
 def _waits(pod: PodInfo) -> bool:
     return not (pod.node_name or pod.deleting or pod.finished)
 
 
-def _of_missing(pods: Iterable[PodInfo], verdict: Verdict) -> list[PodResult]:
-    own = ((pod, of_own_gates(stands_by=not pod.closed_gates) if pod.gates else verdict) for pod in pods)
-    return [found for pod, each in own if (found := _pod_result(pod, each)) is not None]
+class _PodResults:
+    """Collects the conditions of waiting pods: those to write, and the pods that have theirs already."""
 
+    def __init__(self) -> None:
+        self.found: list[PodResult] = []
+        self.confirmed: list[PodInfo] = []
 
-def _pod_result(pod: PodInfo, verdict: Verdict, nominated: str = "") -> PodResult | None:
-    """Return the condition to write; None if the pod has it already.
+    def add(self, pod: PodInfo, verdict: Verdict, nominated: str = "") -> None:
+        """Add the condition that follows from the verdict.
 
-    The API server itself sets the condition SchedulingGated when it creates a pod with gates.
-    """
-    known, reason, message = pod.condition, verdict.reason, verdict.message
-    if known is None:
-        is_said = reason == SCHEDULING_GATED
-    else:
-        is_said = known[1] == reason and known[0] == "False"
-        is_said = is_said and (known[2] == message or reason == SCHEDULING_GATED)
-    if is_said and (not nominated or nominated == pod.nominated_node_name):
-        return None
-    return PodResult(pod=pod, reason=reason, message=message, nominated=nominated)
+        The API server itself sets the condition SchedulingGated when it creates a pod with gates.
+        """
+        known, reason, message = pod.condition, verdict.reason, verdict.message
+        if known is None:
+            is_said = reason == SCHEDULING_GATED
+        else:
+            is_said = known[1] == reason and known[0] == "False"
+            is_said = is_said and (known[2] == message or reason == SCHEDULING_GATED)
+        if is_said and (not nominated or nominated == pod.nominated_node_name):
+            self.confirmed.append(pod)
+        else:
+            self.found.append(PodResult(pod=pod, reason=reason, message=message, nominated=nominated))
+
+    def add_all(self, pods: Iterable[PodInfo], verdict: Verdict) -> None:
+        """Add the conditions of pods without a group or queue; gated ones wait for their gates first."""
+        for pod in pods:
+            self.add(pod, of_own_gates(stands_by=not pod.closed_gates) if pod.gates else verdict)
 
 
 def _phase(session: Session, job: JobInfo, *, mapped: bool) -> str:
@@ -378,11 +388,16 @@ def _events(job: JobInfo, result: GroupResult, message: str, *, mapped: bool) ->
     return []
 
 
-def _pod_results(
-    job: JobInfo, job_message: str, held: Mapping[str, Verdict], group: Verdict | None, *, mapped: bool
-) -> list[PodResult]:
-    """Return the conditions of waiting tasks; for gated pods the API server has set the condition already."""
-    found = []
+def _decide_pods(
+    pods: _PodResults,
+    job: JobInfo,
+    job_message: str,
+    held: Mapping[str, Verdict],
+    group: Verdict | None,
+    *,
+    mapped: bool,
+) -> None:
+    """Add the conditions of waiting tasks; for gated pods the API server has set the condition already."""
     for status in _WAITING:
         for task in job.by_status[status].values():
             pod = task.pod
@@ -391,14 +406,11 @@ def _pod_results(
             reason, message, nominated = scheduling_reason(task)
             message = message or job_message
             if mapped:
-                result = _pod_result(pod, of_task(task, group, held, message), nominated)
-                if result is not None:
-                    found.append(result)
+                pods.add(pod, of_task(task, group, held, message), nominated)
                 continue
             said = pod.condition[:3] if pod.condition is not None else None
             if said != ("False", reason, message) or (nominated and nominated != pod.nominated_node_name):
-                found.append(PodResult(pod=pod, reason=reason, message=message, nominated=nominated))
-    return found
+                pods.found.append(PodResult(pod=pod, reason=reason, message=message, nominated=nominated))
 
 
 def _queue_results(session: Session, book: QuotaBook | None) -> Generator[None, None, list[QueueResult]]:

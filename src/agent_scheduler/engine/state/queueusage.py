@@ -293,7 +293,7 @@ class QueueUsage:
         return frees or (before is not None and not is_counted_so)
 
     def _no_more_called(self, uid: str, queue: str) -> bool:
-        """End the wake-up of a pod that was placed in `queue` or waits again.
+        """End the wake-up of a pod that was placed in `queue`.
 
         Returns whether other pods may have the room, because the pod was woken for another queue than `queue`.
         """
@@ -508,13 +508,12 @@ class QueueUsage:
             self.waiting.remove(uid)
         else:
             self.wanting.drop(uid)
-            frees = self._no_more_called(uid, queue)
             if uid in self.gated.keeping:
                 self._over[uid] = None
             else:
                 self.waiting.add(uid, {queue: vector}, turn_of_pod(pod))
-            if frees:
-                self.call()
+            # If it was woken, others have taken some of the room. What they left may be enough for a smaller pod.
+            self.unplaced(uid)
         return short
 
     def is_held(self, uid: str) -> bool:
@@ -617,7 +616,7 @@ class QueueUsage:
                 self.call()
 
     def unplaced(self, uid: str) -> None:
-        """End the wake-up of a pod that found no node, so that other pods may have the room."""
+        """End the wake-up of a pod that found no node or no room, so that other pods may have the room."""
         queue = self._called.pop(uid, "")
         if queue:
             self.book.fallen.add(queue)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from agent_scheduler.controllers.jobs.depends import is_ready, waiting_tasks
+from agent_scheduler.controllers.jobs.depends import is_ready, waiting_roles, waiting_tasks
 from agent_scheduler.objects.job import Job
 from agent_scheduler.objects.job_pod import JobPod
 from tests.support.objects import job, pod, stored, task
@@ -59,3 +59,17 @@ def test_a_pod_that_is_being_deleted_is_not_ready() -> None:
     for deleted in ("", "2026-01-01T00:00:00Z"):
         found = pod("p", status=status, deleted=deleted)
         assert is_ready(msgspec.json.decode(msgspec.json.encode(found), type=JobPod)) is (not deleted)
+
+
+@pytest.mark.parametrize(("version", "expected"), [("1", ["w"]), ("2", [])])
+def test_pods_that_ran_before_a_restart_of_the_job_do_not_count_for_its_new_group(
+    version: str, expected: list[str]
+) -> None:
+    body = job("j", task("a"), task("w", dependsOn={"name": ["a"]}), namespace="d", status={"version": 2})
+    annotations = {"volcano.sh/task-spec": "w", "volcano.sh/job-version": version}
+    ran = stored(pod("j-w-0", namespace="d", annotations=annotations, phase="Succeeded"))
+    pods = {"j-w-0": msgspec.json.decode(msgspec.json.encode(ran), type=JobPod)}
+    assert (
+        waiting_roles(msgspec.json.decode(msgspec.json.encode(stored(body)), type=Job), None, pods)
+        == expected
+    )

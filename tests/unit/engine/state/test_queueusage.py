@@ -141,6 +141,20 @@ def test_for_a_pod_that_takes_less_those_are_called_that_the_rest_holds_and_no_m
     assert world.called == ["small"]
 
 
+def test_one_that_was_called_and_is_refused_leaves_to_a_smaller_one_what_others_did_not_take() -> None:
+    world = World(queue("a", "18"))
+    world.ledger.set_pod(pod("first", "a", cpu="15"), "n")
+    world.ledger.set_pod(pod("second", "a", cpu="3"), "n")
+    waiting = [pod(name, "a", cpu=cpu) for name, cpu in (("w", "15"), ("x", "7"), ("y", "10"), ("z", "3"))]
+    assert all(map(world.usage.full, waiting))
+    world.ledger.remove_pod("first")
+    world.ledger.remove_pod("second")
+    assert world.called == ["w", "x", "y"], "w has no place so far, so that its room seems to be free"
+    world.ledger.set_pod(waiting[0], "n")
+    assert world.usage.full(waiting[1])
+    assert world.called == ["w", "x", "y", "z"]
+
+
 def test_for_a_pod_that_takes_more_those_say_so_that_want_nodes_and_have_no_room_any_more() -> None:
     world = World(queue("a", "3"))
     world.ledger.set_pod(pod("first", "a"), "n")
