@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Collection, Sequence
+from functools import partial
 from typing import Protocol
 
+from agent_scheduler.binding.background import Background
 from agent_scheduler.binding.failure import SCHEDULER_ERROR
 from agent_scheduler.binding.groups import Admission, Member
 from agent_scheduler.binding.messenger import KubeMessenger
@@ -176,7 +177,7 @@ class Evictions:
         self._evict = evict
         self._observer = observer
         self._try_again = try_again
-        self._jobs: asyncio.Queue[tuple[PodInfo, str]] = asyncio.Queue()
+        self._background = Background()
         self._leaving: set[str] = set()
 
     def evict(self, task: TaskInfo, reason: str) -> bool:
@@ -185,7 +186,7 @@ class Evictions:
             return False
         if pod.uid not in self._leaving:
             self._leaving.add(pod.uid)
-            self._jobs.put_nowait((pod, reason))
+            self._background.start(partial(self._one, pod, reason), lambda: None)
         return True
 
     def is_leaving(self, uid: str) -> bool:
@@ -194,13 +195,8 @@ class Evictions:
     async def run(self) -> None:
         """Send evictions until cancelled; those that are not sent by then are dropped."""
         try:
-            async with asyncio.TaskGroup() as tasks:
-                while True:
-                    pod, reason = await self._jobs.get()
-                    tasks.create_task(self._one(pod, reason))
+            await self._background.run()
         finally:
-            while not self._jobs.empty():
-                self._jobs.get_nowait()
             self._leaving.clear()
 
     async def _one(self, pod: PodInfo, reason: str) -> None:
