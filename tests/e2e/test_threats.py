@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from agent_scheduler.kube.auth import load_endpoint
-from agent_scheduler.kube.http1 import Http1Transport
+from kube_client.auth import load_endpoint
+from kube_client.http1 import Http1Transport
 from tests.support.client import MERGE
 from tests.support.objects import container, pod
 from tests.support.places import ROOT

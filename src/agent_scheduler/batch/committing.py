@@ -22,8 +22,8 @@ from agent_scheduler.engine.quotas.shortfall import Shortfall
 from agent_scheduler.engine.session.model import JobInfo, TaskInfo
 from agent_scheduler.engine.state.podinfo import PodInfo
 from agent_scheduler.engine.verdicts import HAS_GATES, by_nodes
-from agent_scheduler.kube.eviction import Evicted
 from agent_scheduler.telemetry.batch import BatchReports
+from kube_client.eviction import Evicted
 
 
 class CommitGroup(Protocol):

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from agent_scheduler.kube.retry import Timing
-from agent_scheduler.kube.transport import Transport
 from agent_scheduler.telemetry.observers import MetricsObserver
+from kube_client.retry import Timing
+from kube_client.transport import Transport
 
 from .messenger import KubeMessenger
 

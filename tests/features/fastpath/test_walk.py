@@ -28,14 +28,14 @@ from typing import Any, NamedTuple
 import agent_scheduler
 from agent_scheduler.binding.binder import Binder
 from agent_scheduler.fastpath.scheduler import FastPath
-from agent_scheduler.kube.http1 import Http1Transport
-from agent_scheduler.kube.reflector import Reflector
-from agent_scheduler.kube.transport import Endpoint, FencedTransport
-from agent_scheduler.kube.watch_events import CollectionView
+from kube_client.http1 import Http1Transport
+from kube_client.reflector import Reflector
+from kube_client.testing.virtual import virtual_time
+from kube_client.testing.wires import Network, Wire
+from kube_client.transport import Endpoint, FencedTransport
+from kube_client.watch_events import CollectionView
 from tests.support import objects
 from tests.support.running import SETTINGS, scheduling
-from tests.support.virtual import virtual_time
-from tests.support.wires import Network, Wire
 
 PODS, NODES = "/api/v1/pods", "/api/v1/nodes"
 _SOURCE = str(Path(agent_scheduler.__file__).parent) + "/"

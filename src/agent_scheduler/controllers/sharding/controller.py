@@ -14,16 +14,16 @@ from collections.abc import Callable, Set
 from dataclasses import dataclass
 from typing import Final
 
-from agent_scheduler.cluster.kinds import Kind
 from agent_scheduler.controllers.reconciling import CreationReceiver, KeyQueue
 from agent_scheduler.engine.shards.plan import ShardPlan
 from agent_scheduler.engine.shards.planning import Planner
 from agent_scheduler.engine.shards.settings import PlanSettings
-from agent_scheduler.kube.retry import Timing
-from agent_scheduler.kube.transport import Transport
 from agent_scheduler.objects.config_map import ConfigMap, config_maps
 from agent_scheduler.objects.shard import KIND, NODE_SHARDS, NodeShard
 from agent_scheduler.shards.holders import Holders
+from kube_client.informers import Kind
+from kube_client.retry import Timing
+from kube_client.transport import Transport
 
 from .configuration import EffectiveSettings, ShardingSettings, without
 from .reports import ShardingReports, shard_reference

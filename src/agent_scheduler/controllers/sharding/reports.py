@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from agent_scheduler.kube.recorder import NORMAL, WARNING, EventRecorder, ObjectReference
 from agent_scheduler.objects.shard import API_VERSION, KIND
 from agent_scheduler.telemetry.controllers import ControllersMetrics
 from agent_scheduler.telemetry.logs import OncePer, get_logger
+from kube_client.recorder import NORMAL, WARNING, EventRecorder, ObjectReference
 
 from .configuration import EffectiveSettings
 from .writes import WriteOutcome, WriteResult
