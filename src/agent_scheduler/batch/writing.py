@@ -87,7 +87,7 @@ class _UnseenWrites(dict[K, _Unseen[V]]):
         return unseen.until is not None and self._clock() >= unseen.until
 
     def of(self, key: K, shown: Metadata | None) -> _Unseen[V] | None:
-        """Return what was written to an object of which the watch shows this; forget it once it is shown, or late."""
+        """Return what was written after this version of the object; forget it if it is delivered, or late."""
         unseen = self.get(key)
         if unseen is not None and (self.is_late(unseen) or not unseen.is_missing_in(shown)):
             del self[key]

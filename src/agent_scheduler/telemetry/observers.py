@@ -13,12 +13,10 @@ from typing import Any, Protocol
 
 from agent_scheduler.engine.queueing.entry import QueuedPodInfo
 from agent_scheduler.engine.state.podinfo import PodInfo
-from agent_scheduler.telemetry.logs import FilteringBoundLogger, OncePer, get_logger, shows_debug
+from agent_scheduler.telemetry.logs import FilteringBoundLogger, LimitedLog, get_logger, shows_debug
 from agent_scheduler.telemetry.metrics import Metrics
 from agent_scheduler.telemetry.process import ProcessMetrics
 from agent_scheduler.telemetry.series import Counter, Histogram, Tally
-
-_LOG_SECONDS = 60.0
 
 
 class MetricsQueueRecorder:
@@ -33,7 +31,7 @@ class MetricsQueueRecorder:
     ) -> None:
         self._metrics = metrics
         self._log = get_logger("queue") if log is None else log
-        self._once = OncePer(_LOG_SECONDS, clock=clock)
+        self._limited_log = LimitedLog(self._log, clock=clock)
         self._forgotten = metrics.inflight_events_forgotten_total.labels()
         self.scheduled = metrics.scheduled
         self.urgent_retry = metrics.urgent_retry
@@ -62,9 +60,9 @@ class MetricsQueueRecorder:
         self._forgotten.inc(count)
 
     def plugin_raised(self, plugin: str, where: str, error: Exception) -> None:
-        held = self._once.admit(f"{plugin} {where}")
-        if held is not None:
-            self._log.error("plugin raised", plugin=plugin, where=where, held_back=held, exc_info=error)
+        self._limited_log.error(
+            "plugin raised", f"{plugin} {where}", plugin=plugin, where=where, exc_info=error
+        )
 
 
 class TypedChange(Protocol):
@@ -95,7 +93,7 @@ class MetricsObserver:
         self._metrics = metrics
         self._clock = clock
         self._log = get_logger("scheduler") if log is None else log
-        self._once = OncePer(_LOG_SECONDS, clock=clock)
+        self._limited_log = LimitedLog(self._log, clock=clock)
         self._algorithm = metrics.scheduling_algorithm_duration_seconds.labels()
         self._ranks = metrics.families.tally(histograms=[metrics.candidate_rank.labels()])
         self._conflicts = metrics.conflicts_total.labels(policy)
@@ -140,9 +138,9 @@ class MetricsObserver:
     def cycle_failed(self, worker: int, pod: PodInfo, error: Exception) -> None:
         """Record that a cycle raised. The pod, with its group if it has one, is in backoff."""
         self._metrics.worker_failures_total.labels(str(worker)).inc()
-        held = self._once.admit(f"cycle {type(error).__name__}")
-        if held is not None:
-            self._log.error("cycle failed", worker=worker, pod=pod.key, held_back=held, exc_info=error)
+        self._limited_log.error(
+            "cycle failed", type(error).__name__, worker=worker, pod=pod.key, exc_info=error
+        )
 
     def attempted(
         self, pod: PodInfo, result: str, started: float, plugins: Collection[str], message: str
@@ -191,15 +189,13 @@ class MetricsObserver:
     def gate_not_removed(self, pod: str, problem: str) -> None:
         """Record that the gate of `pod` (namespace/name) could not be removed; it is retried."""
         self._metrics.queue_gate_removals_total.labels("failed").inc()
-        held = self._once.admit("gate removal")
-        if held is not None:
-            self._log.warning("gate not removed", pod=pod, problem=problem, held_back=held)
+        self._limited_log.warning("gate not removed", pod=pod, problem=problem)
 
     def plugin_raised(self, plugin: str, where: str, error: Exception) -> None:
         """Record an error of `plugin` in its method `where`."""
-        held = self._once.admit(f"{plugin} {where}")
-        if held is not None:
-            self._log.error("plugin raised", plugin=plugin, where=where, held_back=held, exc_info=error)
+        self._limited_log.error(
+            "plugin raised", f"{plugin} {where}", plugin=plugin, where=where, exc_info=error
+        )
 
     def bound(self, outcome: Enum, seconds: float, pod: PodInfo, node_name: str) -> None:
         """Record a bind. `outcome` is from a closed set of enums with texts as values."""
@@ -229,9 +225,7 @@ class MetricsObserver:
 
     def bind_failed(self, pod: PodInfo, node_name: str, problem: str) -> None:
         """Record a failed bind; the pod is requeued."""
-        held = self._once.admit(f"bind {problem[:60]}")
-        if held is not None:
-            self._log.warning("bind failed", pod=pod.key, node=node_name, problem=problem, held_back=held)
+        self._limited_log.warning("bind failed", problem[:60], pod=pod.key, node=node_name, problem=problem)
 
     def preemption_attempted(self) -> None:
         """Record a search for victims, whether or not it found any."""
@@ -244,22 +238,18 @@ class MetricsObserver:
     def eviction_failed(self, victim: str, problem: str) -> None:
         """Record that `victim` (namespace/name) could not be evicted."""
         self._evictions_failed.inc()
-        held = self._once.admit(f"eviction {problem[:60]}")
-        if held is not None:
-            self._log.warning("eviction failed", victim=victim, problem=problem, held_back=held)
+        self._limited_log.warning("eviction failed", problem[:60], victim=victim, problem=problem)
 
     def malformed(self, kind: str, key: str, problem: str) -> None:
         self._metrics.malformed_objects_total.labels(kind).inc()
-        held = self._once.admit(f"malformed {kind}")
-        if held is not None:
-            self._log.warning("malformed object", kind=kind, key=key, problem=problem, held_back=held)
+        self._limited_log.warning("malformed object", kind, kind=kind, key=key, problem=problem)
 
     def change_failed(self, kind: str, key: str, error: Exception) -> None:
         """Record a failure to handle an object, which is a bug triggered by that object."""
         self._metrics.malformed_objects_total.labels(kind).inc()
-        held = self._once.admit(f"change {kind} {type(error).__name__}")
-        if held is not None:
-            self._log.error("change not applied", kind=kind, key=key, held_back=held, exc_info=error)
+        self._limited_log.error(
+            "change not applied", f"{kind} {type(error).__name__}", kind=kind, key=key, exc_info=error
+        )
 
     def watched(self, kind: str, what: str) -> None:
         """Record that a reflector did `what`."""

@@ -21,7 +21,7 @@ from kube_client.budget import Budget
 from kube_client.dispatch import Dispatcher
 from kube_client.driver import Driver, Send, repeated
 from kube_client.errors import Failure, FailureClass
-from kube_client.logs import Repeated, get_logger
+from kube_client.logs import LimitedLog, get_logger
 from kube_client.pace import Pace
 from kube_client.patch import STRATEGIC, is_about_another_pod, is_conflict, version_in
 from kube_client.retry import Backoff, Timing
@@ -128,7 +128,7 @@ class StatusWriter:
             request_timeout=settings.request_timeout,
             attempts=settings.attempts,
         )
-        self._refusals = Repeated(_log, "status not written", clock=timing.clock)
+        self._limited_log = LimitedLog(_log, clock=timing.clock)
         self._now = timing.now
         self._count = count
         self._dispatcher: Dispatcher[PodKey, _Report] = Dispatcher(
@@ -299,7 +299,9 @@ class StatusWriter:
         elif is_about_another_pod(failure):
             self._give_up("dropped", pod, report)
         elif not failure.retryable and not is_conflict(failure):
-            self._refusals.warn(pod=f"{pod.namespace}/{pod.name}", error=str(failure))
+            self._limited_log.warning(
+                "status not written", pod=f"{pod.namespace}/{pod.name}", error=str(failure)
+            )
             self._give_up("failed", pod, report)
         elif pod.uid not in self._last:
             # Forgotten during the request: there is nothing to retry.

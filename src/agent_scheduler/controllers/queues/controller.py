@@ -28,7 +28,7 @@ from agent_scheduler.objects.batch import (
     command_path,
     queue_path,
 )
-from agent_scheduler.telemetry.logs import OncePer, get_logger
+from agent_scheduler.telemetry.logs import LimitedLog, get_logger
 from kube_client.create import create_once, delete_once
 from kube_client.errors import Failure, FailureClass
 from kube_client.informers import Kind
@@ -48,7 +48,6 @@ _REPORTER: Final = "agent-scheduler-queue"
 _COMMANDS_KEY: Final = ":commands"
 #: Seconds between a change of a group and the write of its count.
 _SETTLE: Final = 0.2
-_LOG_SECONDS: Final = 60.0
 
 #: The queues that always exist. Other queues are reclaimable unless they are configured otherwise.
 _ALWAYS: Final[Mapping[str, dict[str, Any]]] = {
@@ -74,7 +73,7 @@ class QueueController:
         self._events = events
         self._timing = timing
         self._log = get_logger("queue-controller")
-        self._once = OncePer(_LOG_SECONDS, clock=timing.clock)
+        self._limited_log = LimitedLog(self._log, clock=timing.clock)
         self._put: Callable[[str], None] = lambda _key: None
         self._queues: dict[str, Queue] = {}
         #: The names of each queue's children.
@@ -355,9 +354,9 @@ class QueueController:
         """Log the failure. Returns whether no work is left because the queue is gone."""
         if failure.kind in (FailureClass.NOT_FOUND, FailureClass.GONE):
             return failure.kind is FailureClass.NOT_FOUND
-        held = self._once.admit(f"{failure.kind} {failure.message[:60]}")
-        if held is not None:
-            self._log.error("queue not written", queue=name, problem=str(failure), held_back=held)
+        self._limited_log.error(
+            "queue not written", f"{failure.kind} {failure.message[:60]}", queue=name, problem=str(failure)
+        )
         return False
 
 
