@@ -22,7 +22,7 @@ from ..quotas.book import QuotaBook
 from ..quotas.demand import JobDemand, QueueDemand
 from ..quotas.queues import QueueInfo
 from ..quotas.turns import TurnKey
-from ..quotas.vector import Vector
+from ..quotas.vector import Vector, is_empty, of_requests
 from ..state.asks import turn_of_pod
 from ..state.batchinfo import GroupKey
 from ..state.podinfo import PodInfo
@@ -34,10 +34,26 @@ from .model import JobInfo, TaskInfo, TaskStatus
 from .nodes import SessionNodes
 from .quota import QUOTA, QueueQuota, hooks_of
 from .registry import ACTIONS, PLUGINS
-from .requests import Requests
 from .settled import STRIDE, SettledJob, has_claims
 from .statement import Committer, Evictor
 from .tiers import Tiers
+
+
+class Requests:
+    """A cache of request vectors, one for all pods of a class."""
+
+    def __init__(self) -> None:
+        self._kept: dict[int, tuple[Mapping[str, int], Vector, bool]] = {}
+
+    def of(self, pod: PodInfo) -> tuple[Vector, bool]:
+        """Return the pod's requests, and whether it is best-effort, that is, requests nothing and no devices."""
+        requests = pod.cls.requests
+        found = self._kept.get(id(requests))
+        if found is None:
+            vector = of_requests(requests)
+            # The reference to the requests prevents that another object gets the same id.
+            found = self._kept[id(requests)] = (requests, vector, is_empty(vector))
+        return found[1], found[2] and not pod.claims
 
 
 class ClusterView(Struct, frozen=True, kw_only=True):
