@@ -245,11 +245,6 @@ class Session:
         """The time of the opening, in whole seconds of the epoch; 0 if no time was given."""
         return datetime.fromisoformat(self.now).timestamp() if self.now else 0.0
 
-    @property
-    def asks_book(self) -> bool:
-        """Whether declared limits of queues are checked beside Volcano's plugins, and waiting pods report them."""
-        return self._book is not None
-
     def is_kept_for(self, task: TaskInfo) -> bool:
         """Return whether room in its queue is kept for the task, which has no node."""
         return self._book is not None and self._book.is_kept(task.uid)
