@@ -176,6 +176,7 @@ class Coordinator:
                 self._newest = version
 
     async def _follow(self) -> None:
+        """Settle again after each change. `Dispatcher` does not fit: after a failure, changes must wait, too."""
         failures = 0
         while True:
             self._changed.clear()

@@ -216,8 +216,10 @@ class Dispatcher(Generic[K, V]):
     def _ended(self, key: K, call: V, rest: Rest | None) -> None:
         if rest is not None and self._tasks is not None:
             self._tasks.create_task(self._carry_out(key, call, rest))
-        else:
-            self._over(key)
+            return
+        if rest is None and self._failures:
+            self._failures.pop(key, None)
+        self._over(key)
 
     async def _carry_out(self, key: K, call: V, work: Rest) -> None:
         self._unbegun.pop(key, None)

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kube_client.dispatch import Dispatcher
+from kube_client.dispatch import Dispatcher, Ended
 from kube_client.retry import Backoff
 from kube_client.testing.loop import SimLoop
 from kube_client.testing.virtual import virtual_time
@@ -202,3 +202,25 @@ async def test_the_newest_call_is_sent_when_the_first_was_due_unless_it_is_disca
     await asyncio.sleep(10)
     assert sent == [(0.0, "c", 2), (1.0, "d", 2), (2.0, "a", 2)]
     assert it.unfinished == 0
+
+
+@virtual_time
+async def test_a_call_that_succeeds_without_a_task_ends_the_failures_of_its_key() -> None:
+    loop = asyncio.get_running_loop()
+    begin, times = loop.time(), list[float]()
+
+    async def failing() -> bool:
+        return False
+
+    def start(_key: str, _call: None, ended: Ended) -> bool:
+        times.append(loop.time() - begin)
+        loop.call_soon(ended, failing if len(times) in (1, 2, 4) else None)
+        return True
+
+    it = Dispatcher(Worker(), concurrency=1, start=start, backoff=NO_JITTER)
+    task = asyncio.create_task(it.run())
+    for _ in range(2):
+        it.put("a", None)
+        await asyncio.sleep(5)
+    task.cancel()
+    assert times == [0, 1, 3, 5, 6]

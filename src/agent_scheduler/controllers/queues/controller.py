@@ -111,6 +111,7 @@ class QueueController:
     def _set_queue(self, found: Queue) -> None:
         known = self._queues.get(found.name)
         if known is not None:
+            # An equal version is applied: what `_patch` derives from a response may lack other clients' changes.
             if known.metadata.uid == found.metadata.uid and is_older(
                 found.metadata.resource_version, known.metadata.resource_version
             ):
