@@ -25,7 +25,7 @@ def scheduling_queue(
     recorder: QueueRecorder | None = None,
     is_pending: Callable[[str], bool] = lambda uid: True,
     **changes: Any,
-) -> SchedulingQueue[Any]:
+) -> SchedulingQueue:
     """Return a queue; `changes` are settings that differ from the defaults."""
     return SchedulingQueue(
         clock=clock,

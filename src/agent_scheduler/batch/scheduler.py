@@ -85,7 +85,7 @@ class _Stopped(Exception):
 
 def _queue(
     settings: BatchSettings, profile: Profile, waiting: BatchWaitingPods, cluster: Cluster, timing: Timing
-) -> SchedulingQueue[PodInfo]:
+) -> SchedulingQueue:
     """Return the scheduling queue for the representatives of waiting pods."""
     return SchedulingQueue(
         clock=timing.clock,

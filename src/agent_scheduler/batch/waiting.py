@@ -85,7 +85,7 @@ class BatchWaitingPods:
         self.due_at = inf
         self.groups = Groups(schedulers=(scheduler_name,), observer=self)
         self._cluster: Cluster | None = None
-        self._queue: SchedulingQueue[PodInfo] | None = None
+        self._queue: SchedulingQueue | None = None
         #: The batch scheduler's pods without a node, by UID, as last seen.
         self.pods: dict[str, PodInfo] = {}
         #: The UIDs of those whose status nominates a node, in the order of observation.
@@ -111,7 +111,7 @@ class BatchWaitingPods:
         #: Whether something that affects all jobs has changed, so that the next session must evaluate settled jobs too.
         self._all_anew = False
 
-    def attach(self, cluster: Cluster, queue: SchedulingQueue[PodInfo]) -> None:
+    def attach(self, cluster: Cluster, queue: SchedulingQueue) -> None:
         """Connect to the cluster, before anything is watched.
 
         `queue` is used by this scheduler only, and has `ready` as its `on_ready`.
@@ -142,7 +142,7 @@ class BatchWaitingPods:
             self.due.set()
 
     @property
-    def queue(self) -> SchedulingQueue[PodInfo]:
+    def queue(self) -> SchedulingQueue:
         assert self._queue is not None, "attached before anything is watched"
         return self._queue
 

@@ -45,7 +45,7 @@ class FailureHandler:
     def __init__(
         self,
         *,
-        queue: SchedulingQueue[PodInfo],
+        queue: SchedulingQueue,
         messenger: KubeMessenger,
         observer: MetricsObserver,
         history: History,

@@ -39,7 +39,7 @@ from .standing_by import StandingBy
 from .subscribers import EventReceivers, Subscriber
 
 #: A waiting pod, or one taken off the queue.
-Entry = QueuedPodInfo[PodInfo]
+Entry = QueuedPodInfo
 
 
 class PodListener(Protocol):
@@ -91,7 +91,7 @@ class Cluster:
         known: KnownPods,
         ledger: Ledger,
         devices: Devices,
-        queue: SchedulingQueue[PodInfo],
+        queue: SchedulingQueue,
         listener: PodListener,
         observer: MetricsObserver,
         counts_others: bool = False,

@@ -43,7 +43,6 @@ from agent_scheduler.engine.queueing.queue import QueueSignals, SchedulingQueue
 from agent_scheduler.engine.queueing.record import NullRecorder, QueueRecorder
 from agent_scheduler.engine.shards.claims import ShardingMode
 from agent_scheduler.engine.state.ledger import Ledger
-from agent_scheduler.engine.state.podinfo import PodInfo
 from agent_scheduler.telemetry.observers import MetricsObserver
 from kube_client.informers import Informers, Kind
 from kube_client.retry import REAL, Timing
@@ -117,7 +116,7 @@ class FastPath:
         self._gang_waits = GangWaits(known, ledger, messenger, timing)
         rules = self._rules = Rules(settings, ledger, devices, known.groups, self._gang_waits)
         feed, self._deadline_moved = Feed(), asyncio.Event()
-        queue: SchedulingQueue[PodInfo] = SchedulingQueue(
+        queue: SchedulingQueue = SchedulingQueue(
             clock=timing.clock,
             hint_maps={name: profile.hint_map() for name, profile in rules.profiles.items()},
             pre_enqueue=rules.pre_enqueue(rules.profiles, None),

@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Sequence
 from enum import Enum
-from typing import Any, Protocol
+from typing import Protocol
 
 from agent_scheduler.engine.queueing.entry import QueuedPodInfo
 from agent_scheduler.engine.state.podinfo import PodInfo
@@ -36,7 +36,7 @@ class MetricsQueueRecorder:
         self.scheduled = metrics.scheduled
         self.urgent_retry = metrics.urgent_retry
 
-    def incoming(self, queue: str, event: str, entry: QueuedPodInfo[Any]) -> None:
+    def incoming(self, queue: str, event: str, entry: QueuedPodInfo) -> None:
         self._metrics.queue_incoming_pods_total.labels(queue, event).inc()
 
     def unschedulable(self, plugin: str, profile: str, delta: int) -> None:

@@ -32,7 +32,7 @@ class World:
         self.world = ClusterWorld()
         self.cluster = self.world.cluster
         self.waiting = BatchWaitingPods("volcano")
-        queue: SchedulingQueue[PodInfo] = scheduling_queue(
+        queue: SchedulingQueue = scheduling_queue(
             {"volcano": PROFILE.hint_map()},
             settings=QueueSettings(max_backoff=0),
             signals=QueueSignals(ready=self.waiting.ready, deadline_moved=lambda: None),
