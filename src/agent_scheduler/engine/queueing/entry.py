@@ -1,7 +1,8 @@
 """A pod in the queue, and the state that the queue keeps for it.
 
-The pod is a value that the queue never changes; a changed pod is another value with the same UID. The state for retries (attempts, plugins that refused it, urgency) is
-kept on its `QueuedPodInfo`, never in the pod's annotations, where a tenant could write it.
+The pod is a value that the queue never changes; a changed pod is another value with the same UID. The state for retries
+(attempts, plugins that refused it, urgency) is kept on its `QueuedPodInfo`, never in the pod's annotations, where a
+tenant could write it.
 """
 
 from __future__ import annotations

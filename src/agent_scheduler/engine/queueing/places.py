@@ -18,7 +18,6 @@ from typing import Final, NamedTuple
 from ..events.events import BACKOFF_COMPLETE, POP_FROM_BACKOFF, UNSCHEDULABLE_TIMEOUT
 from ..events.hints import HintMap
 from ..framework.plugin import PreEnqueue
-from ..state.podinfo import PodInfo
 from .entry import QueuedPodInfo
 from .record import PRE_HINT, QueueRecorder
 from .requeue import AFTER_BACKOFF, SKIP, Strategy
