@@ -311,7 +311,7 @@ def _refusal(kind: Kind, refused: Refused) -> str:
     if failure.kind is FailureClass.NOT_SERVED:
         lacking = f"needed: an API server that serves {kind.resource}"
     else:
-        lacking = f"needed: the right to list and watch {kind.resource}"
+        lacking = f"needed: the right to list and watch {kind.resource}, in a role of this process"
     who = f"plugin {', '.join(kind.readers)} reads" if kind.readers else "this process reads"
     return f"{who} {kind.name}, which is refused: {failure}; {lacking}"
 
