@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING
 from agent_scheduler.serving.certificate import ServingCertificate
 from agent_scheduler.serving.given_certificates import GivenCertificates
 from agent_scheduler.serving.sources import ServingError, Sources
-from kube_client.authorization import Authorizer, KubeAuthorizer
+from kube_client.authorization import KubeAuthorizer
 
 if TYPE_CHECKING:
     from agent_scheduler.serving.pages import Pages
@@ -56,7 +56,7 @@ class HttpServer:
         *,
         address: str,
         port: int,
-        authorizer: Authorizer | None,
+        authorizer: KubeAuthorizer | None,
         tls: ssl.SSLContext | None,
         certificates: GivenCertificates | None,
     ) -> None:

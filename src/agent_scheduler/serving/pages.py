@@ -32,7 +32,7 @@ from agent_scheduler.serving.sources import (
     UnreadableData,
 )
 from agent_scheduler.telemetry.logs import get_logger, redact
-from kube_client.authorization import Access, Authorizer
+from kube_client.authorization import Access, KubeAuthorizer
 
 _log = get_logger(__name__)
 
@@ -55,7 +55,7 @@ class Pages:
         self,
         sources: Sources,
         *,
-        authorizer: Authorizer | None,
+        authorizer: KubeAuthorizer | None,
         tls: ssl.SSLContext | None,
     ) -> None:
         self._sources = sources

@@ -2,7 +2,7 @@
 
 The standard library's loggers, to which asyncio and aiohttp report unhandled errors, write through the same
 processors, so all lines of the process have one format. A disabled debug line costs about a tenth of a microsecond.
-Above debug nothing is logged for each pod on the way to its bind; repeating lines go through `OncePer`.
+Above debug nothing is logged for each pod on the way to its bind; repeating lines go through `LimitedLog`.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Literal, TextIO
 
 import orjson
 
-from kube_client.logs import FilteringBoundLogger, OncePer, get_logger, structlog
+from kube_client.logs import FilteringBoundLogger, LimitedLog, get_logger, structlog
 
 if TYPE_CHECKING:
     from structlog.typing import EventDict, ExcInfo, Processor, WrappedLogger
 
 __all__ = [
     "FilteringBoundLogger",
-    "OncePer",
+    "LimitedLog",
     "get_logger",
     "is_secret",
     "redact",

@@ -375,7 +375,7 @@ def test_pages_that_anyone_reaches_are_warned_of(
 
 
 class Tokens:
-    """An `Authorizer` that knows two tokens, and has too much to do for a third."""
+    """A `KubeAuthorizer` that knows two tokens, and has too much to do for a third."""
 
     def __init__(self) -> None:
         self.asked: list[str] = []

@@ -18,7 +18,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable
 from enum import Enum
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -57,12 +57,6 @@ class Access(Enum):
     FORBIDDEN = "forbidden"
     UNKNOWN = "unknown"
     BUSY = "busy"
-
-
-class Authorizer(Protocol):
-    async def access(self, token: str, path: str) -> Access:
-        """Return whether the bearer of `token` may GET `path`. Never raises for network failures."""
-        ...
 
 
 class _User(msgspec.Struct, frozen=True):
@@ -138,6 +132,7 @@ class KubeAuthorizer:
         self._asking: dict[_Key, asyncio.Task[Access]] = {}
 
     async def access(self, token: str, path: str) -> Access:
+        """Return whether the bearer of `token` may GET `path`. Never raises for network failures."""
         key = (hashlib.sha256(token.encode("utf-8", "surrogatepass")).digest(), path)
         given = self._yes.get(key, YES_SECONDS) or self._no.get(key, NO_SECONDS)
         if given is not None:
