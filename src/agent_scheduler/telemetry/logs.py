@@ -2,7 +2,8 @@
 
 The standard library's loggers, to which asyncio and aiohttp report unhandled errors, write through the same
 processors, so all lines of the process have one format. A disabled debug line costs about a tenth of a microsecond.
-Above debug nothing is logged for each pod on the way to its bind; repeating lines go through `OncePer`.
+Above debug nothing is logged for each pod on the way to its bind; repeating lines go through `OncePer`. A full, closed
+or stalled output loses lines, which are counted, and never ends or blocks the process (`output`).
 """
 
 from __future__ import annotations
@@ -11,13 +12,16 @@ import json
 import logging
 import re
 import sys
+import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, MutableMapping
 from io import StringIO
-from typing import Any, BinaryIO, Literal, TextIO
+from typing import Any, BinaryIO, Final, Literal, TextIO
 from weakref import WeakSet
 
 import orjson
+
+from agent_scheduler.telemetry.output import LogOutput, standard_error, to_stream
 
 # structlog imports rich and Pygments if they are installed, for a traceback format that is not used here. That takes
 # longer than all other imports of it, so they are hidden from it.
@@ -37,6 +41,7 @@ __all__ = [
     "OncePer",
     "get_logger",
     "is_secret",
+    "lost_lines",
     "redact",
     "set_level",
     "setup",
@@ -58,6 +63,11 @@ _loggers: WeakSet[FilteringBoundLogger] = WeakSet()
 
 #: Has the level, for code that must check it before creating a line; nothing is logged through it.
 _ours = logging.getLogger("agent_scheduler")
+
+#: The output since `setup`; before it, none.
+_outputs: Final[list[LogOutput]] = []
+#: Seconds between two equal lines of a library.
+_LIBRARY_SECONDS: Final = 10.0
 
 REDACTED = "[redacted]"
 #: The value of a key that contains one of these is redacted.
@@ -148,15 +158,16 @@ def setup(
     to standard error.
     """
     _ours.setLevel(_LEVELS[level])
-    out = sys.stderr.buffer if stream is None else stream
+    out = standard_error() if stream is None else to_stream(stream)
+    _outputs[:] = [out]
     shared, render = _processors(log_format)
     structlog.configure(
         processors=[*shared, *render, _encode],
         wrapper_class=structlog.make_filtering_bound_logger(_LEVELS[level]),
-        logger_factory=lambda name="agent_scheduler": _NamedBytesLogger(out, name),
+        logger_factory=lambda name="agent_scheduler": _LineLogger(out, name),
         cache_logger_on_first_use=True,
     )
-    handler = logging.StreamHandler(_TextOver(out))
+    handler = _LibraryHandler(out)
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(
             foreign_pre_chain=[structlog.stdlib.ExtraAdder(), *shared],
@@ -192,25 +203,48 @@ def _encode(logger: WrappedLogger, method: str, line: Any) -> bytes:
     return str(line).encode("utf-8", "backslashreplace")
 
 
-class _NamedBytesLogger(structlog.BytesLogger):
-    """Writes bytes. `name` is the value of add_logger_name."""
+class _LineLogger:
+    """structlog's innermost logger: writes encoded lines. `name` is the value of add_logger_name."""
 
-    def __init__(self, out: BinaryIO, name: str) -> None:
-        super().__init__(out)
+    def __init__(self, out: LogOutput, name: str) -> None:
+        self._out = out
         self.name = name
 
+    def _line(self, line: bytes) -> None:
+        self._out.write(line + b"\n")
 
-class _TextOver:
-    """The text stream for logging.StreamHandler, on the byte stream that both kinds of logger share."""
+    msg = debug = info = warning = error = critical = exception = fatal = failure = err = log = warn = _line
 
-    def __init__(self, out: BinaryIO) -> None:
+
+class _LibraryHandler(logging.Handler):
+    """Writes the records of libraries: of repeating ones, one per period.
+
+    A library reports failures of connections, which a stranger may cause at any rate, with a traceback each.
+    """
+
+    def __init__(self, out: LogOutput) -> None:
+        super().__init__()
         self._out = out
+        self._once = OncePer(_LIBRARY_SECONDS, clock=time.monotonic)
 
-    def write(self, text: str) -> None:
-        self._out.write(text.encode("utf-8", "backslashreplace"))
+    def emit(self, record: logging.LogRecord) -> None:
+        key = f"{record.name} {record.levelno} {record.msg!s:.200}"
+        held = self._once.admit(key) if record.levelno >= logging.WARNING else 0
+        if held is None:
+            return
+        if held:
+            record.suppressed = held
+        try:
+            line = self.format(record)
+        except Exception:
+            # A library gave values that do not fit its own text.
+            line = repr(record.msg)
+        self._out.write(f"{line}\n".encode("utf-8", "backslashreplace"))
 
-    def flush(self) -> None:
-        self._out.flush()
+
+def lost_lines() -> int:
+    """Return the number of lines that the output of the log has lost since `setup`."""
+    return sum(output.lost for output in _outputs)
 
 
 def get_logger(name: str) -> FilteringBoundLogger:
