@@ -1,13 +1,21 @@
-"""The flag `-o`: the output formats of the commands that show the cluster."""
+"""What commands print, and the flag `-o`: the output formats of the commands that show the cluster.
+
+Commands print only by `show` and `complain`, because a terminal obeys escape sequences, which texts of objects may
+contain.
+"""
 
 from __future__ import annotations
 
 import argparse
 import json
+import re
+import sys
 from collections.abc import Mapping
 from typing import Any, Final
 
 import yaml
+
+from apimachinery.visible import visible, visible_json, visible_lines
 
 #: Formats of lists; the first one is the default.
 LISTS: Final = ("table", "wide", "json", "yaml")
@@ -34,6 +42,24 @@ def add_output(parser: argparse.ArgumentParser, outputs: tuple[str, ...] = LISTS
 def dumped(shown: Mapping[str, Any], output: str) -> str:
     """Format as JSON or YAML in the given order."""
     if output == "json":
-        return json.dumps(shown, indent=1, ensure_ascii=False) + "\n"
+        return visible_json(json.dumps(shown, indent=1, ensure_ascii=False)) + "\n"
     text: str = yaml.safe_dump(shown, sort_keys=False, allow_unicode=True)
+    if visible_lines(text) != text:
+        # Of the characters that a terminal obeys or hides, YAML's own escapes replace only some, or all not in ASCII.
+        text = yaml.safe_dump(shown, sort_keys=False, allow_unicode=False)
     return text
+
+
+def show(text: str, *, styles: tuple[str, ...] = ()) -> None:
+    """Print to standard output. `styles` are the terminal codes of `text` that are meant."""
+    if styles:
+        parts = re.split(f"({'|'.join(map(re.escape, styles))})", text)
+        text = "".join(part if part in styles else visible_lines(part) for part in parts)
+    else:
+        text = visible_lines(text)
+    print(text, end="", flush=True)
+
+
+def complain(command: str, problem: object) -> None:
+    """Print a line about a problem to standard error."""
+    print(f"agent-scheduler {command}: {visible(' '.join(str(problem).split()))}", file=sys.stderr)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -22,7 +21,7 @@ from agent_scheduler.objects.batch import QUEUES, ROOT_QUEUE, Queue
 from agent_scheduler.objects.wire import Resources
 
 from .listing import ReadError, list_all
-from .outputs import PROGRAMS, add_output, dumped
+from .outputs import PROGRAMS, add_output, complain, dumped, show
 from .queue_gates import Gates, read_gates
 from .tables import table
 
@@ -96,12 +95,12 @@ def main(args: argparse.Namespace) -> int:
         text = table(_WIDE if wide else _HEAD, rows)
     if read.problem:
         _say(f"gated pods cannot be read: {read.problem}")
-    print(text, end="")
+    show(text)
     return 0
 
 
 def _say(text: str) -> None:
-    print(f"agent-scheduler queues: {' '.join(text.split())}", file=sys.stderr)
+    complain("queues", text)
 
 
 async def _read(endpoint: Endpoint) -> QueueListing:

@@ -20,7 +20,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from functools import partial
-from typing import Final
+from typing import Final, cast
 
 #: The limit of connections, and the part of the process's file descriptors that they use at most.
 MOST_CONNECTIONS: Final = 512
@@ -80,8 +80,8 @@ class Connection(asyncio.Protocol):
         return (1 if not self.answering else 2, self.since)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self.transport = transport
+        # uvloop's transports are no subclasses of asyncio's.
+        self.transport = cast(asyncio.Transport, transport)
         self.since = self._connections.clock()
         self._connections.opened(transport, self)
         self._inner = self._connections.protocol()

@@ -22,6 +22,7 @@ from weakref import WeakSet
 import orjson
 
 from agent_scheduler.telemetry.output import LogOutput, standard_error, to_stream
+from apimachinery.visible import visible, visible_json, visible_lines
 
 # structlog imports rich and Pygments if they are installed, for a traceback format that is not used here. That takes
 # longer than all other imports of it, so they are hidden from it.
@@ -115,16 +116,25 @@ def _redact_event(logger: WrappedLogger, method: str, event: EventDict) -> Event
 
 def _to_json(event: MutableMapping[str, Any], **_: Any) -> str:
     try:
-        return orjson.dumps(event, default=str, option=orjson.OPT_NON_STR_KEYS).decode()
+        text = orjson.dumps(event, default=str, option=orjson.OPT_NON_STR_KEYS).decode()
+        return text if text.isascii() else visible_json(text)
     except TypeError:
         # A lone surrogate or an integer beyond 64 bits, for example from a file name: logging it must not raise.
         return json.dumps(event, default=str, skipkeys=True)
 
 
+def _visible_values(logger: WrappedLogger, method: str, event: EventDict) -> EventDict:
+    """Keep texts from adding lines to the log of a terminal, and from controlling it."""
+    for key, value in event.items():
+        if key not in ("exception", "exc_info", "stack") and not isinstance(value, int | float | None):
+            event[key] = visible(str(value))
+    return event
+
+
 def _traceback(out: TextIO, exc_info: ExcInfo) -> None:
     text = StringIO()
     structlog.dev.plain_traceback(text, exc_info)
-    out.write(redact(text.getvalue()))
+    out.write(visible_lines(redact(text.getvalue())))
 
 
 def _processors(log_format: LogFormat) -> tuple[list[Processor], list[Processor]]:
@@ -138,7 +148,7 @@ def _processors(log_format: LogFormat) -> tuple[list[Processor], list[Processor]
     if log_format == "json":
         shared += [structlog.processors.format_exc_info, _redact_event]
         return shared, [structlog.processors.JSONRenderer(serializer=_to_json)]
-    return [*shared, _redact_event], [
+    return [*shared, _redact_event, _visible_values], [
         structlog.dev.ConsoleRenderer(
             colors=False,
             timestamp_key="time",

@@ -20,6 +20,8 @@ from collections.abc import Callable
 
 import httptools
 
+from apimachinery.visible import visible
+
 from .connections import FAULT, Shared
 from .errors import ApiError
 from .heads import BODY_LIMIT, TOO_LARGE, Head
@@ -295,7 +297,7 @@ class Connection(asyncio.Protocol):
         try:
             return self._api.handle(request)
         except Exception:
-            _log.exception("%s %s failed", request.method, request.path)
+            _log.exception("%s %s failed", request.method, visible(request.path))
             return refusal(FAULT)
 
     def _finish(self, request: Request, result: Response | Stream, *, keep: bool, chunked: bool) -> None:
