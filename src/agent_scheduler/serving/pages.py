@@ -23,7 +23,6 @@ from agent_scheduler.serving.connections import Bodies, Connections, most_connec
 from agent_scheduler.serving.console import ROOT, STREAM, add_console
 from agent_scheduler.serving.explanation import render
 from agent_scheduler.serving.health import PING, Check, examine
-from agent_scheduler.serving.hosts import host_problem, origin_problem
 from agent_scheduler.serving.sources import (
     DEFAULT_LIMIT,
     MAX_LIMIT,
@@ -37,6 +36,7 @@ from agent_scheduler.serving.sources import (
     UnreadableData,
 )
 from agent_scheduler.telemetry.logs import OncePer, get_logger, redact
+from apimachinery.hosts import host_problem, origin_problem
 
 _log = get_logger(__name__)
 

@@ -13,8 +13,8 @@ from structlog.testing import capture_logs
 
 from agent_scheduler.serving import connections, pages
 from agent_scheduler.serving.connections import BODY_BYTES, BODY_SECONDS, Bodies, Connection, Connections
-from agent_scheduler.serving.hosts import host_problem, origin_problem
 from agent_scheduler.serving.sources import Sources
+from apimachinery.hosts import host_problem, origin_problem
 from tests.support.http_servers import http_server
 
 

@@ -235,7 +235,7 @@ def _is_plain(value: Any) -> bool:
 
 
 #: Precedes the JSON of a `Deep` in the bytes that represent it in expressions.
-_DEEP = b"\0"
+_DEEP = b"\x01"
 
 
 def _opaque(value: Any) -> Any:
