@@ -173,7 +173,7 @@ class Pages:
             return _text("the body cannot be read\n", status=400)
         except Exception as error:
             if (held := self._once.admit(type(error).__name__)) is not None:
-                _log.exception("a request failed", path=request.path, suppressed=held)
+                _log.exception("a request failed", path=request.path, held_back=held)
             return _text("this page failed; the log has the reason\n", status=500)
 
     @web.middleware
@@ -278,7 +278,7 @@ class _RequestLog(logging.Logger):
         error = exc_info if isinstance(exc_info, BaseException) else sys.exc_info()[1]
         if (held := self._once.admit("")) is not None:
             problem = f"{type(error).__name__}: {str(error)[:_MOST_TEXT]}"
-            _log.warning("a request cannot be read", problem=problem, suppressed=held)
+            _log.warning("a request cannot be read", problem=problem, held_back=held)
 
 
 async def _debug_queue(debug: DebugSources, request: web.Request) -> web.Response:

@@ -243,7 +243,7 @@ class _LibraryHandler(logging.Handler):
         if held is None:
             return
         if held:
-            record.suppressed = held
+            record.held_back = held
         try:
             line = self.format(record)
         except Exception:
