@@ -1,4 +1,4 @@
-"""What is made visible, and what is left as it is."""
+"""Texts that `visible` changes, and those that it returns unchanged."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What commands print, and the flag `-o`: the output formats of the commands that show the cluster.
+"""Functions for all output of commands, and the flag `-o`: the output formats of the commands that show the cluster.
 
 Commands print only by `show` and `complain`, because a terminal obeys escape sequences, which texts of objects may
 contain.
@@ -45,7 +45,7 @@ def dumped(shown: Mapping[str, Any], output: str) -> str:
         return visible_json(json.dumps(shown, indent=1, ensure_ascii=False)) + "\n"
     text: str = yaml.safe_dump(shown, sort_keys=False, allow_unicode=True)
     if visible_lines(text) != text:
-        # Of the characters that a terminal obeys or hides, YAML's own escapes replace only some, or all not in ASCII.
+        # YAML's escapes replace some of the characters that a terminal obeys or hides, or all that are not in ASCII.
         text = yaml.safe_dump(shown, sort_keys=False, allow_unicode=False)
     return text
 

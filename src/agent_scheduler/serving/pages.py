@@ -267,7 +267,7 @@ class Pages:
 class _RequestLog(logging.Logger):
     """Receives what aiohttp reports of connections: requests that it cannot read, and errors while it writes.
 
-    Anybody who reaches the port can cause these, so they have one line per period, without traceback.
+    Every client that reaches the port can cause these, so they have one line per period, without traceback.
     """
 
     def __init__(self) -> None:
