@@ -52,14 +52,12 @@ def most_connections() -> int:
     return max(4, min(MOST_CONNECTIONS, descriptors // _SHARE))
 
 
-class Connection(asyncio.Protocol):
+class ServedConnection(asyncio.Protocol):
     """One connection: passes everything on to `inner`, and sees where a request begins and where its headers end."""
 
     def __init__(self, connections: Connections, address: str) -> None:
         self.address = address
         self._connections = connections
-        #: Closes the connection before its handshake is complete.
-        self.cancel: Callable[[], object] = lambda: None
         self.transport: asyncio.Transport | None = None
         self._inner: asyncio.Protocol | None = None
         #: Since when it has been in its present state, and whether that is in the middle of a request's headers.
@@ -158,8 +156,6 @@ class Connection(asyncio.Protocol):
         self._connections.closed(self)
         if self.transport is not None:
             self.transport.abort()
-        else:
-            self.cancel()
 
 
 class Connections:
@@ -177,9 +173,11 @@ class Connections:
         self.clock = clock
         self._limit = limit
         #: In the order of their beginning.
-        self._held: dict[Connection, None] = {}
-        self._by_transport: dict[asyncio.BaseTransport, Connection] = {}
+        self._held: dict[ServedConnection, None] = {}
+        self._by_transport: dict[asyncio.BaseTransport, ServedConnection] = {}
         self._tasks: set[asyncio.Task[None]] = set()
+        #: The tasks of connections whose handshake is not complete.
+        self._opening: dict[ServedConnection, asyncio.Task[None]] = {}
         self._listening: socket.socket | None = None
 
     def start(self, listening: socket.socket, tls: ssl.SSLContext | None) -> None:
@@ -199,23 +197,25 @@ class Connections:
         await asyncio.gather(*tasks, return_exceptions=True)
         listening.close()
 
-    def opened(self, transport: asyncio.BaseTransport, connection: Connection) -> None:
+    def opened(self, transport: asyncio.BaseTransport, connection: ServedConnection) -> None:
         self._by_transport[transport] = connection
 
-    def closed(self, connection: Connection) -> None:
+    def closed(self, connection: ServedConnection) -> None:
         self._held.pop(connection, None)
+        if connection.transport is None and (opening := self._opening.get(connection)) is not None:
+            opening.cancel()
         if connection.transport is not None:
             self._by_transport.pop(connection.transport, None)
 
-    def of(self, transport: asyncio.BaseTransport | None) -> Connection | None:
+    def of(self, transport: asyncio.BaseTransport | None) -> ServedConnection | None:
         """Return the connection with this transport, unless it is closed."""
         return None if transport is None else self._by_transport.get(transport)
 
-    def admit(self, address: str) -> Connection:
+    def admit(self, address: str) -> ServedConnection:
         """Return a new connection, for which another one is closed at the limit."""
         if len(self._held) >= self._limit:
             self._make_room()
-        connection = Connection(self, address)
+        connection = ServedConnection(self, address)
         self._held[connection] = None
         return connection
 
@@ -257,19 +257,20 @@ class Connections:
                 continue
             connection = self.admit(str(peer[0]) if peer else "")
             task = asyncio.create_task(self._open(connection, accepted, tls))
-            connection.cancel = task.cancel
+            self._opening[connection] = task
             task.add_done_callback(partial(self._opening_ended, connection, accepted))
             self._keep(task)
 
     def _opening_ended(
-        self, connection: Connection, accepted: socket.socket, _task: asyncio.Task[None]
+        self, connection: ServedConnection, accepted: socket.socket, _task: asyncio.Task[None]
     ) -> None:
+        del self._opening[connection]
         if connection.transport is None:
             self.closed(connection)
             accepted.close()
 
     async def _open(
-        self, connection: Connection, accepted: socket.socket, tls: ssl.SSLContext | None
+        self, connection: ServedConnection, accepted: socket.socket, tls: ssl.SSLContext | None
     ) -> None:
         loop = asyncio.get_running_loop()
         # OSError: the client has gone, spoke no TLS or was too slow.

@@ -1,8 +1,8 @@
 """The output of the log: it never raises and never waits, and counts the lines that it loses.
 
-A line is written at once if the output accepts it. While the output is stalled (a pipe that no process reads), lines wait
-in a buffer of limited size, which a thread writes as soon as the output accepts more. Lines are lost if that buffer is
-full, or if the output fails: a full disk, a reader that has gone, a closed descriptor.
+A line is written at once if the output accepts it. While the output is stalled (a pipe that no process reads), lines
+wait in a buffer of limited size, which a thread writes as soon as the output accepts more. Lines are lost if that
+buffer is full, or if the output fails: a full disk, a reader that has gone, a closed descriptor.
 """
 
 from __future__ import annotations

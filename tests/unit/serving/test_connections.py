@@ -12,7 +12,13 @@ import pytest
 from structlog.testing import capture_logs
 
 from agent_scheduler.serving import connections, pages
-from agent_scheduler.serving.connections import BODY_BYTES, BODY_SECONDS, Bodies, Connection, Connections
+from agent_scheduler.serving.connections import (
+    BODY_BYTES,
+    BODY_SECONDS,
+    Bodies,
+    Connections,
+    ServedConnection,
+)
 from agent_scheduler.serving.sources import Sources
 from apimachinery.hosts import host_problem, origin_problem
 from tests.support.http_servers import http_server
@@ -47,7 +53,7 @@ class Port:
         self.now = 0.0
         self.held = Connections(asyncio.Protocol, limit=4, clock=lambda: self.now)
 
-    def open(self, address: str, *data: bytes, state: str = "") -> tuple[Wire, Connection]:
+    def open(self, address: str, *data: bytes, state: str = "") -> tuple[Wire, ServedConnection]:
         connection, wire = self.held.admit(address), Wire()
         connection.connection_made(wire)
         for each in data:
