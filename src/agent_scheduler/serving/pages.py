@@ -18,7 +18,6 @@ import msgspec
 from aiohttp import web
 from aiohttp.typedefs import Handler
 
-from agent_scheduler.serving.authorization import Access, Authorizer
 from agent_scheduler.serving.connections import Bodies, Connections, most_connections
 from agent_scheduler.serving.console import ROOT, STREAM, add_console
 from agent_scheduler.serving.explanation import render
@@ -37,6 +36,7 @@ from agent_scheduler.serving.sources import (
 )
 from agent_scheduler.telemetry.logs import OncePer, get_logger, redact
 from apimachinery.hosts import host_problem, origin_problem
+from kube_client.authorization import Access, Authorizer
 
 _log = get_logger(__name__)
 
