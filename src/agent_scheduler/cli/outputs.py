@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import re
+import signal
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any, Final
 
 import yaml
@@ -57,9 +60,25 @@ def show(text: str, *, styles: tuple[str, ...] = ()) -> None:
         text = "".join(part if part in styles else visible_lines(part) for part in parts)
     else:
         text = visible_lines(text)
-    print(text, end="", flush=True)
+    write(text)
+
+
+def write(text: str) -> None:
+    """Print a text of the program itself. Exits if standard output is full, or its reader has gone."""
+    try:
+        print(text, end="", flush=True)
+    except OSError as error:
+        # The interpreter would write the rest at its end, and fail again.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if isinstance(error, BrokenPipeError):
+            # As a program that the signal ends: `head` needs no more.
+            sys.exit(128 + signal.SIGPIPE)
+        complain("output", error.strerror or error)
+        sys.exit(1)
 
 
 def complain(command: str, problem: object) -> None:
     """Print a line about a problem to standard error."""
-    print(f"agent-scheduler {command}: {visible(' '.join(str(problem).split()))}", file=sys.stderr)
+    # OSError: standard error is full, or its reader has gone.
+    with suppress(OSError):
+        print(f"agent-scheduler {command}: {visible(' '.join(str(problem).split()))}", file=sys.stderr)

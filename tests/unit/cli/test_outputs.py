@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ast
 import json
+import subprocess
+import sys
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -56,8 +58,7 @@ def test_only_the_terminal_codes_that_are_meant_are_printed(capsys: pytest.Captu
     assert capsys.readouterr().out == "\x1b[1mhead\x1b[0m\\x1b[2J\n"
 
 
-#: What prints by itself: the two functions, and a script without foreign text.
-PRINTS = {"outputs.py": 2, "completion.py": 1}
+PRINTS = {"outputs.py": 2}
 
 
 def test_commands_print_only_by_these_functions() -> None:
@@ -71,3 +72,21 @@ def test_commands_print_only_by_these_functions() -> None:
             ):
                 found[file.name] += 1
     assert found == PRINTS
+
+
+@pytest.mark.parametrize(
+    ("redirected", "code", "told"),
+    [
+        (">/dev/full", 1, "agent-scheduler output: No space left on device\n"),
+        ("> >(exec 0<&-; sleep 0.2)", 141, ""),
+        (">/dev/full 2>/dev/full", 1, ""),
+    ],
+)
+def test_an_output_that_is_full_or_closed_is_one_line_at_most(redirected: str, code: int, told: str) -> None:
+    # More than a pipe holds.
+    command = f'exec "$0" -c "$1" {redirected}'
+    program = 'from agent_scheduler.cli.outputs import show\nfor _ in range(9): show("x" * 99_999)'
+    run = subprocess.run(
+        ["/bin/bash", "-c", command, sys.executable, program], stderr=subprocess.PIPE, timeout=60, check=False
+    )
+    assert (run.returncode, run.stderr.decode()) == (code, told)
