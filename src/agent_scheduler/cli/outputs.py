@@ -71,7 +71,7 @@ def write(text: str) -> None:
         # The interpreter would write the rest at its end, and fail again.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         if isinstance(error, BrokenPipeError):
-            # As a program that the signal ends: `head` needs no more.
+            # The exit code of a program that the signal ends, such as before `head`.
             sys.exit(128 + signal.SIGPIPE)
         complain("output", error.strerror or error)
         sys.exit(1)
