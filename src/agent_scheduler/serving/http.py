@@ -90,7 +90,8 @@ class HttpServer:
 
         if self._listening is None:
             return
-        self._pages = Pages(self._sources, authorizer=self._authorizer, tls=self._tls)
+        is_local = ip_address(self._listening.getsockname()[0].partition("%")[0]).is_loopback
+        self._pages = Pages(self._sources, authorizer=self._authorizer, tls=self._tls, is_local=is_local)
         await self._pages.start(self._listening)
         if self._certificates is not None:
             self._following = asyncio.create_task(self._certificates.run())

@@ -22,7 +22,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from kube_client.logs import get_logger
+from kube_client.logs import LimitedLog, get_logger
 from kube_client.transport import Transport, TransportError
 
 YES_SECONDS = 60.0
@@ -122,6 +122,8 @@ class KubeAuthorizer:
     def __init__(self, transport: Transport, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._transport = transport
         self._clock = clock
+        # Every client of the port can cause it.
+        self._limited_log = LimitedLog(_log, clock=clock)
         self._slots = asyncio.Semaphore(_CONCURRENCY)
         self._known_slots = asyncio.Semaphore(_CONCURRENCY)
         # The caches contain digests instead of tokens, so a memory dump does not reveal tokens, and no UNKNOWN or
@@ -153,7 +155,7 @@ class KubeAuthorizer:
             async with slots:
                 answer = await self._ask(token, path)
         except _CannotAsk as error:
-            _log.warning("cannot authorize a request", path=path, problem=str(error))
+            self._limited_log.warning("cannot authorize a request", path=path, problem=str(error))
             return Access.UNKNOWN
         finally:
             del self._asking[key]
