@@ -1,12 +1,14 @@
 """Maintains the states of queues and the counts of their groups by phase; creates the queues `root` and `default`.
 
-Commands (bus.volcano.sh/v1alpha1) open and close a queue, as in Volcano. The children of a closed queue are closed and
+Commands (bus.volcano.sh/v1alpha1) open and close a queue, as in Volcano, but only those of one namespace: a tenant who
+may create Commands for the Jobs of its own namespace has no right to close the queues of others. The children of a closed queue are closed and
 opened with it, except for those that were closed separately. The scheduler writes a queue's allocated resources.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any, Final
 
 import msgspec
@@ -17,7 +19,7 @@ from agent_scheduler.controllers.reconciling import CreationReceiver
 from agent_scheduler.kube.create import create_once, delete_once
 from agent_scheduler.kube.errors import Failure, FailureClass
 from agent_scheduler.kube.patch import patch_once
-from agent_scheduler.kube.recorder import NORMAL, EventRecorder, ObjectReference
+from agent_scheduler.kube.recorder import NORMAL, WARNING, EventRecorder, ObjectReference
 from agent_scheduler.kube.retry import Timing
 from agent_scheduler.kube.transport import Transport, segment
 from agent_scheduler.kube.watch_events import is_older
@@ -25,6 +27,7 @@ from agent_scheduler.objects.batch import (
     API_VERSION,
     CLOSE_QUEUE,
     CLOSED_BY_PARENT,
+    COMMAND_VERSION,
     COMMANDS,
     DEFAULT_QUEUE,
     OPEN_QUEUE,
@@ -57,6 +60,13 @@ _ALWAYS: Final[Mapping[str, dict[str, Any]]] = {
 }
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueSettings:
+    """The settings; `command_namespace` is the only namespace whose Commands open and close queues, empty for none."""
+
+    command_namespace: str = ""
+
+
 class QueueController:
     """A `Reconciler`. It handles one key at a time, so that writes of queues' states are never concurrent.
 
@@ -68,7 +78,10 @@ class QueueController:
     settle = _SETTLE
     needs: tuple[str, ...] = ("Queue", "PodGroup")
 
-    def __init__(self, *, transport: Transport, events: EventRecorder, timing: Timing) -> None:
+    def __init__(
+        self, settings: QueueSettings, *, transport: Transport, events: EventRecorder, timing: Timing
+    ) -> None:
+        self._settings = settings
         self._transport = transport
         self._events = events
         self._timing = timing
@@ -163,8 +176,32 @@ class QueueController:
     def _set_command(self, found: Command) -> None:
         target = found.target
         if target is not None and (target.api_version, target.kind) == (API_VERSION, "Queue"):
+            if found.metadata.namespace != self._settings.command_namespace:
+                self._refuse(found)
+                return
             self._commands[found.metadata.uid] = found
             self._put(_COMMANDS_KEY)
+
+    def _refuse(self, command: Command) -> None:
+        """Report a Command of another namespace, which is not executed; at most once a minute per namespace."""
+        metadata = command.metadata
+        if self._once.admit(f"refused {metadata.namespace}") is None:
+            return
+        allowed = self._settings.command_namespace
+        problem = (
+            f"Commands for queues are executed only from the namespace {allowed}"
+            if allowed
+            else "Commands for queues are not executed"
+        )
+        self._log.warning("command refused", command=f"{metadata.namespace}/{metadata.name}", problem=problem)
+        self._events.event(
+            ObjectReference("Command", metadata.namespace, metadata.name, metadata.uid, COMMAND_VERSION),
+            type=WARNING,
+            reason="CommandRefused",
+            action="Refuse",
+            note=f"{problem} (--queue-command-namespace)",
+            controller=_REPORTER,
+        )
 
     def _delete_command(self, gone: Command) -> None:
         self._commands.pop(gone.metadata.uid, None)
