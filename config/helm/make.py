@@ -66,6 +66,10 @@ def objects_of(part: str) -> list[Json]:
         found += [_of_files(folder, each) for each in kustomization.get("configMapGenerator", ())]
     else:
         found = plainly(folder)
+    for each in found:
+        if each and each["kind"].startswith("ValidatingAdmissionPolicy"):
+            # kustomize does not know that the kind is cluster-wide.
+            each["metadata"].pop("namespace", None)
     return [each for each in found if each and each["kind"] != "Namespace"]
 
 
@@ -107,6 +111,9 @@ def _walk(value: Any, key: str = "") -> Any:
         return Template("{{ .Release.Namespace }}")
     if key == "serverName":
         return Template(value.replace(f".{NAMESPACE}.", ".{{ .Release.Namespace }}."))
+    account = f"system:serviceaccount:{NAMESPACE}:"
+    if isinstance(value, str) and account in value:
+        return Template(value.replace(account, "system:serviceaccount:{{ .Release.Namespace }}:"))
     if isinstance(value, str) and value == f"--sharding-configmap-namespace={NAMESPACE}":
         return Template("--sharding-configmap-namespace={{ .Release.Namespace }}")
     return value
