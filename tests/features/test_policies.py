@@ -18,7 +18,13 @@ SCHEDULER, CONTROLLERS = "agent-scheduler", "agent-scheduler-controllers"
 MAPS, CLAIMS = "/api/v1/namespaces/default/configmaps", "/api/v1/namespaces/default/persistentvolumeclaims"
 SERVICES = "/api/v1/namespaces/default/services"
 VICTIM = f"{PODS}/victim"
-OWNER = {"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job", "name": "j", "uid": "u", "controller": True}
+OWNER = {
+    "apiVersion": "batch.volcano.sh/v1alpha1",
+    "kind": "Job",
+    "name": "j",
+    "uid": "u",
+    "controller": True,
+}
 
 
 def condition(kind: str, status: str = "True", **more: str) -> dict[str, Any]:
@@ -119,7 +125,8 @@ async def test_a_component_changes_of_others_objects_what_its_work_is_and_nothin
         await prepared(cluster)
         for account, how, path, body in DENIED:
             code, text = await ask(cluster.of_account(account), how, path, body)
-            assert code == 403 and "ValidatingAdmissionPolicy 'agent-scheduler" in text, (account, how, path, body, text)
+            where = (account, how, path, body, text)
+            assert code == 403 and "ValidatingAdmissionPolicy 'agent-scheduler" in text, where
         for account, how, path, body in ALLOWED:
             code, text = await ask(cluster.of_account(account), how, path, body)
             assert code in (200, 201), (account, how, path, body, text)

@@ -12,7 +12,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from tests.support.kustomize import plainly
 from tests.support.places import CONFIG, DOCS, ROOT
@@ -93,7 +93,9 @@ def table(component: str) -> str:
     for (found, names, namespace), of in kinds.items():
         limits = [f"named {', '.join(f'`{name}`' for name in names)}"] if names else []
         limits += [f"in `{namespace}`"] if namespace else []
-        rows.append(f"| {', '.join(found)} | {', '.join(f'`{kind}`' for kind in sorted(of))} | {' '.join(limits)} |")
+        rows.append(
+            f"| {', '.join(found)} | {', '.join(f'`{kind}`' for kind in sorted(of))} | {' '.join(limits)} |"
+        )
     lines = ["| Verbs | Kinds | Only |", "| --- | --- | --- |", *sorted(rows)]
     for name, messages in policies(component):
         lines += ["", f"The policy `{name}` ensures:", "", *(f"- {_sentence(each)}" for each in messages)]
@@ -113,7 +115,9 @@ def filled(text: str) -> str:
 
 _SENTENCE = re.compile(r"[^.!?]*?\b(?:cannot|can not)\b[^.!?]*[.!?]")
 _SUBJECT = re.compile(r"\b(?:the|The) (scheduler|controllers|webhook)(?:'s token)? (?:cannot|can not)\b")
-_BULLET = re.compile(r"^- \*\*(Scheduler|Controllers|Webhook)\.\*\*(.*?)(?=^- |^#|\Z)", re.MULTILINE | re.DOTALL)
+_BULLET = re.compile(
+    r"^- \*\*(Scheduler|Controllers|Webhook)\.\*\*(.*?)(?=^- |^#|\Z)", re.MULTILINE | re.DOTALL
+)
 _VERBS = {
     "read": ("get", "list", "watch"),
     "create": ("create",),
@@ -151,7 +155,9 @@ def claims(text: str) -> Iterator[Claim]:
 def _claim(component: str, sentence: str) -> Claim:
     plain = " ".join(sentence.replace("#", " ").split())
     said = re.split(r"\b(?:cannot|can not)\b", plain)[1].strip(" .!?")
-    parts = [re.sub(r"^(?:and|or) ", "", each.strip()) for each in re.split(r",|\bor\b", said) if each.strip()]
+    parts = [
+        re.sub(r"^(?:and|or) ", "", each.strip()) for each in re.split(r",|\bor\b", said) if each.strip()
+    ]
     denied = [_PART.fullmatch(each) for each in parts]
     known = all(denied) and parts
     return Claim(component, plain, tuple((each[1], each[2]) for each in denied if each) if known else None)

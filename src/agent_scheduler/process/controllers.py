@@ -247,7 +247,11 @@ class ControllersProcess(Process):
             configuration=lambda: {
                 "controllers": list(self._settings.enabled),
                 **({"sharding": _shown(self.sharding)} if self.sharding is not None else {}),
-                **({"queue": msgspec.to_builtins(self._settings.queue)} if QUEUE in self._settings.enabled else {}),
+                **(
+                    {"queue": msgspec.to_builtins(self._settings.queue)}
+                    if QUEUE in self._settings.enabled
+                    else {}
+                ),
                 **({"job": msgspec.to_builtins(self._settings.job)} if JOB in self._settings.enabled else {}),
                 **(
                     {"podgroup": msgspec.to_builtins(self._settings.podgroup)}

@@ -1,8 +1,9 @@
 """Maintains the states of queues and the counts of their groups by phase; creates the queues `root` and `default`.
 
 Commands (bus.volcano.sh/v1alpha1) open and close a queue, as in Volcano, but only those of one namespace: a tenant who
-may create Commands for the Jobs of its own namespace has no right to close the queues of others. The children of a closed queue are closed and
-opened with it, except for those that were closed separately. The scheduler writes a queue's allocated resources.
+may create Commands for the Jobs of its own namespace has no right to close the queues of others. The children of a
+closed queue are closed and opened with it, except for those that were closed separately. The scheduler writes a queue's
+allocated resources.
 """
 
 from __future__ import annotations

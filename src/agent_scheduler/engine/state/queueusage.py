@@ -3,19 +3,21 @@
 The queue of a pod is that of its group (a Volcano PodGroup), or that of its annotation
 `scheduling.volcano.sh/queue-name`, or that of the same annotation on its namespace. Without any of these, a pod of the
 batch scheduler is in the default queue, and any other pod is in no queue and not counted. While no Queue object exists,
-nothing is counted.
+nothing is counted. A pod whose namespace may not use its queue is in one that does not exist (`quotas.access`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from agent_scheduler.objects.batch import DEFAULT_QUEUE, Queue
 
+from ..quotas.access import closed_to, in_force
 from ..quotas.book import QuotaBook
 from ..quotas.entries import Standing
-from ..quotas.queues import queue_info
+from ..quotas.queues import QueueInfo, queue_info
 from ..quotas.shortfall import Shortfall
 from ..quotas.standings import QuotaState
 from ..quotas.vector import Total, Vector, add_to, of_requests, take_from
@@ -46,6 +48,7 @@ class UsageSettings(NamedTuple):
 
 
 _DEFAULTS: Final = UsageSettings()
+_NO_LABELS: Final[Mapping[str, str]] = MappingProxyType({})
 
 
 class QueueUsage:
@@ -78,6 +81,11 @@ class QueueUsage:
         self.kept = KeptRoom(self)
         #: Namespace -> the queue of its pods that name none.
         self._namespaces: dict[str, str] = {}
+        #: Namespace -> its labels, for queues that select namespaces.
+        self._labels: dict[str, Mapping[str, str]] = {}
+        #: Names of the queues that list namespaces; and, while there are any, (queue, namespace) -> `usable`.
+        self._listing: set[str] = set()
+        self._usable: dict[tuple[str, str], str] = {}
         #: Known Volcano PodGroup -> the queue that it names.
         self._groups: dict[GroupKey, str] = {}
         #: Volcano PodGroups that were not observed so far and that pods with room in their queue name already. The
@@ -110,6 +118,7 @@ class QueueUsage:
         before = self.book.info(queue.name)
         self.book.set_queue(queue_info(queue, problems))
         after = self.book.info(queue.name)
+        self._listed_by(queue.name, before, after)
         self._queues_changed(recount=after != before)
         if after != before:
             self._ask_who_wants_nodes()
@@ -118,11 +127,38 @@ class QueueUsage:
         return problems
 
     def delete_queue(self, name: str) -> None:
-        was_there = self.book.info(name) is not None
+        before = self.book.info(name)
+        was_there = before is not None
         self.book.remove_queue(name)
+        self._listed_by(name, before, None)
         self._queues_changed(recount=was_there)
         self._ask_who_wants_nodes()
         self._say_anew(name)
+
+    def _listed_by(self, queue: str, before: QueueInfo | None, after: QueueInfo | None) -> None:
+        """Count pods again if other namespaces may use a queue that was changed, or its descendants, than before."""
+        had = bool(self._listing)
+        if after is None or after.namespaces is None:
+            self._listing.discard(queue)
+        else:
+            self._listing.add(queue)
+        said, says = (None if each is None else (each.namespaces, each.lies_in) for each in (before, after))
+        if said != says and (had or self._listing):
+            self._usable.clear()
+            self._recount(self.placements.values())
+
+    def usable(self, queue: str, namespace: str) -> str:
+        """Return the queue, or the name of a queue that does not exist if the namespace may not use it."""
+        if not self._listing or not queue:
+            return queue
+        found = self._usable.get((queue, namespace))
+        if found is None:
+            if len(self._usable) >= _KEPT:
+                self._usable.clear()
+            listed = in_force(info.namespaces for info, _ in self.book.upwards(queue))
+            allowed = listed is None or listed.includes(namespace, self._labels.get(namespace, _NO_LABELS))
+            found = self._usable[queue, namespace] = queue if allowed else closed_to(queue, namespace)
+        return found
 
     def _say_anew(self, queue: str) -> None:
         """Wake pods that wait for the queue, which was created, deleted, opened or closed, so that they report it."""
@@ -157,13 +193,21 @@ class QueueUsage:
             self._ask_again()
         self.call()
 
-    def set_namespace(self, name: str, queue: str) -> bool:
-        """Set the queue that a namespace names; empty for none or a deleted namespace. Returns whether it changed."""
-        if self._namespaces.get(name, "") == queue:
+    def set_namespace(self, name: str, queue: str, labels: Mapping[str, str] = _NO_LABELS) -> bool:
+        """Set the queue that a namespace names, and its labels; both are empty for a deleted namespace.
+
+        Returns whether its pods may be in other queues than before.
+        """
+        is_labeled_so = self._labels.get(name, _NO_LABELS) == labels
+        if not is_labeled_so:
+            self._usable.clear()
+            self._labels[name] = labels
+            if not labels:
+                del self._labels[name]
+        if self._namespaces.get(name, "") == queue and (is_labeled_so or not self._listing):
             return False
-        if queue:
-            self._namespaces[name] = queue
-        else:
+        self._namespaces[name] = queue
+        if not queue:
             del self._namespaces[name]
         self._recount(each for each in self.placements.values() if each.pod.namespace == name)
         return True
@@ -451,6 +495,11 @@ class QueueUsage:
 
     def queue_of(self, pod: PodInfo) -> str:
         """Return the queue of a pod; empty for a pod in no queue."""
+        named = self._named_by(pod)
+        return self.usable(named, pod.namespace) if self._listing else named
+
+    def _named_by(self, pod: PodInfo) -> str:
+        """Return the queue that a pod names, or that is named for it."""
         said, of_batch = pod.batch, pod.scheduler_name in self.batch_schedulers
         if said is not None:
             group = said.group
