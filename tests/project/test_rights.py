@@ -1,4 +1,4 @@
-"""What the documentation says about rights is what the roles and policies in `config` grant."""
+"""The rights that the documentation describes are those that the roles and policies in `config` grant."""
 
 from __future__ import annotations
 
