@@ -7,7 +7,7 @@ that its scheduler uses, and pods of schedulers that never return are not checke
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Container
+from collections.abc import Callable, Container, Iterator
 from functools import cache
 from typing import Any
 
@@ -217,29 +217,12 @@ async def come_to_rest(world: World) -> None:
     # nomination that the watch delivers after the pod was already rejected.
     deadline = world.loop.time() + _FLUSHED
     while world.plan.fired and world.loop.time() < deadline:
-        said = all(
-            is_gated(world, pod)
-            or uid_of(pod) in incomplete(world, [pod], rules(world))
-            or reason_of(pod) == "QueueFull"
-            or (_says_why(pod) and not pod["status"].get("nominatedNodeName"))
-            for pod in waiting(world)
-        )
-        if said and not misnamed(world) and have_said_why(world, rules(world)):
+        nominated = any(_says_why(pod) and pod["status"].get("nominatedNodeName") for pod in waiting(world))
+        if not (nominated or any(_untold(world)) or misnamed(world)) and have_said_why(world, rules(world)):
             break
         await asyncio.sleep(5.0)
-    held = held_by_queues(world, waiting(world), rules(world))
-    parts = incomplete(world, waiting(world), rules(world))
-    for pod in waiting(world):
-        if uid_of(pod) in held and reason_of(pod) == "QueueFull":
-            continue
-        if uid_of(pod) in parts:
-            if not is_gated(world, pod) and reason_of(pod) not in ("NotEnoughPods", "PodGroupNotFound"):
-                world.safety.violated("L2", f"{name_of(pod)} lacks its gang and says {condition_of(pod)}")
-            continue
-        if world.gates is not None and world.gates.gave_back(pod):
-            world.states.reached("room of a queue given back")
-        elif not is_gated(world, pod) and not _says_why(pod) and not _has_no_shard(world, pod):
-            world.safety.violated("L2", f"{name_of(pod)} fits nowhere and says {condition_of(pod)}")
+    for problem in _untold(world):
+        world.safety.violated("L2", problem)
     if world.shards is not None:
         world.safety.look("L18")
         for problem in misnamed(world):
@@ -379,6 +362,22 @@ def _unbound(world: World, pod: Json, node: str, within: float) -> str:
             place = fast_path.queue.where(uid_of(pod))
             where.append(f"{process.identity}{' (leads)' if process.leads() else ''}: {place}")
     return f"{name_of(pod)} could be on {node} and is not bound after {within:g} s; " + "; ".join(where)
+
+
+def _untold(world: World) -> Iterator[str]:
+    """Yield what is wrong with the reports of waiting pods."""
+    held = held_by_queues(world, waiting(world), rules(world))
+    parts = incomplete(world, waiting(world), rules(world))
+    for pod in waiting(world):
+        if is_gated(world, pod) or (uid_of(pod) in held and reason_of(pod) == "QueueFull"):
+            continue
+        if uid_of(pod) in parts:
+            if reason_of(pod) not in ("NotEnoughPods", "PodGroupNotFound"):
+                yield f"{name_of(pod)} lacks its gang and says {condition_of(pod)}"
+        elif world.gates is not None and world.gates.gave_back(pod):
+            world.states.reached("room of a queue given back")
+        elif not _says_why(pod) and not _has_no_shard(world, pod):
+            yield f"{name_of(pod)} fits nowhere and says {condition_of(pod)}"
 
 
 def _says_why(pod: Json) -> bool:

@@ -11,7 +11,7 @@ from agent_scheduler.engine.session.session import Session
 from agent_scheduler.engine.state.batchinfo import GroupKey
 from agent_scheduler.objects.batch import PENDING
 
-from .waiting import NO_PLUGINS, EquivalentPods, kind_of
+from .waiting import NO_PLUGINS, ONLY_NOT_TRIED, EquivalentPods, kind_of
 
 #: Statuses in which a task occupies or claims capacity.
 _WITH_ROOM: Final = (
@@ -25,13 +25,20 @@ _WITH_ROOM: Final = (
 
 
 def refusals_of(session: Session) -> Generator[None, None, dict[EquivalentPods | GroupKey, frozenset[str]]]:
-    """Return the plugins that rejected nodes, for each kind of pod and each group of the jobs that were evaluated."""
+    """Return the plugins that rejected nodes, for each kind of pod and each group of the jobs that were evaluated.
+
+    For a kind, that includes those that rejected nodes when pods were to be evicted for it. A plugin may then reject it
+    for another reason than the lack of capacity that was found first, and an event that ends this reason helps it.
+    """
     found: dict[EquivalentPods | GroupKey, frozenset[str]] = {}
     for job in session.fresh:
         key = job.group.key
         for uid, why in job.fit_errors.items():
             for at in (key, kind_of(key, job.tasks[uid].pod)):
                 found[at] = found.get(at, NO_PLUGINS) | why.plugins
+        for uid, plugins in job.eviction_refusals.items():
+            kind = kind_of(key, job.tasks[uid].pod)
+            found[kind] = (found.get(kind) or found.get(key) or ONLY_NOT_TRIED) | plugins
         yield
     return found
 

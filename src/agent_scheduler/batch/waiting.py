@@ -44,6 +44,7 @@ from agent_scheduler.objects.batch import NOT_LET_IN, PENDING, NativePodGroup, P
 NOT_TRIED: Final = "QueueAdmission"
 
 NO_PLUGINS: Final[frozenset[str]] = frozenset()
+ONLY_NOT_TRIED: Final = frozenset((NOT_TRIED,))
 
 
 class EquivalentPods(NamedTuple):
@@ -421,9 +422,9 @@ class BatchWaitingPods:
             if kind is None or uid not in self.pods or self._is_placed(uid):
                 queue.done(uid)
                 continue
-            plugins = refused_by.get(kind) or refused_by.get(kind.group, NO_PLUGINS)
-            self._some_not_tried |= not plugins
-            queue.add_unschedulable(entry, unschedulable_plugins=plugins or (NOT_TRIED,))
+            plugins = refused_by.get(kind) or refused_by.get(kind.group) or ONLY_NOT_TRIED
+            self._some_not_tried |= NOT_TRIED in plugins
+            queue.add_unschedulable(entry, unschedulable_plugins=plugins)
 
     def give_up(self) -> None:
         """Abandon a session without a result. The next one is due, and evaluates all jobs."""

@@ -20,7 +20,7 @@ from tests.support.device_cluster import RESOURCE, TEMPLATES, Devices, devices, 
 from tests.support.devices import DRIVER as OF_DIVIDED
 from tests.support.devices import divided, first_of
 from tests.support.embedded import EmbeddedCluster, until
-from tests.support.installation import Installation, process
+from tests.support.installation import CONFIGURATION, PREEMPTING, Installation, process
 from tests.support.transports import Refusing, Through, failure
 from tests.support.volume_cluster import NOBODY, Storage, storage, using
 
@@ -298,14 +298,14 @@ class VolumeGangs(Storage, Installation):
 
 
 @asynccontextmanager
-async def volume_gangs(*, provisioned: bool = True) -> AsyncIterator[VolumeGangs]:
+async def volume_gangs(text: str = CONFIGURATION, *, provisioned: bool = True) -> AsyncIterator[VolumeGangs]:
     """Yield gangs with volumes; with `provisioned` the claim of a pod that has a node gets a volume."""
     async with storage() as found:
         await install(found.cluster)
         await found.add_class(provisioner=NOBODY if provisioned else "example.com/disks")
         if not provisioned:
             await found.hold()
-        async with process(found.cluster) as runtime:
+        async with process(found.cluster, text) as runtime:
             world = VolumeGangs(found.cluster, runtime)
             await world.queue("q")
             yield world
@@ -332,6 +332,25 @@ async def test_a_gang_with_too_few_volumes_holds_none_and_makes_no_session_due_b
         await world.add_volume("pv-2", on="a")
         await until(lambda: world.has_placed("g", 3))
         assert len(await world.claimed()) == 3
+
+
+async def test_pods_are_evicted_for_a_gang_as_soon_as_the_claim_exists_that_it_lacks_besides_capacity() -> (
+    None
+):
+    async with volume_gangs(PREEMPTING) as world:
+        await world.add_nodes("a")
+        await world.add_volume("pv", on="a")
+        await add_group(world, "low", minMember=1, queue="q")
+        for number in range(4):
+            await world.member(f"low-{number}", "low", terminationGracePeriodSeconds=0)
+        await until(lambda: world.has_placed("low", 4))
+        await world.add_priorities(high=9)
+        await add_group(world, "high", minMember=1, queue="q", priorityClassName="high")
+        await world.member("high-0", "high", priorityClassName="high", volumes=using("data"))
+        await until(lambda: world.condition("high-0"))
+        await world.rest()
+        await world.add_claim("data")
+        await until(lambda: world.has_placed("low", 3))
 
 
 @pytest.mark.promise("L6")

@@ -70,12 +70,12 @@ class World:
         list(self.waiting.begin(kinds))
 
     def session(self, *pods: PodInfo, refused_by: str = "") -> None:
-        """One that looks at these, all of one kind."""
+        """One that looks at these, all of one kind; `refused_by` names plugins with spaces between them."""
         first, *_ = pods
         kind = kind_of(KEY, first)
         self.begin({kind: first})
         assert not self.waiting.due.is_set()
-        list(self.waiting.end({kind: frozenset((refused_by,))} if refused_by else {}))
+        list(self.waiting.end({kind: frozenset(refused_by.split())}))
 
     @property
     def is_due(self) -> bool:
@@ -140,14 +140,20 @@ def test_what_comes_while_a_session_goes_on_is_put_to_the_refused_when_it_ends()
     assert world.is_due
 
 
-@pytest.mark.parametrize("cpu", ["1", "8"])
-def test_a_pod_that_was_not_tried_waits_for_more_nodes_and_for_the_end_of_others(cpu: str) -> None:
+@pytest.mark.parametrize(
+    ("cpu", "refused_by"),
+    [("1", ""), ("8", ""), ("1", f"{NOT_TRIED} VolumeZone")],
+    ids=["1", "8", "evicting"],
+)
+def test_a_pod_that_was_not_tried_waits_for_more_nodes_and_for_the_end_of_others(
+    cpu: str, refused_by: str
+) -> None:
     world = World("a")
     other = read_pod(pod_json("other", requests={"cpu": "1"}, nodeName="a"), world.world.classes)
     world.cluster.set_pod(other)
     pod = world.pod("p", cpu=cpu)
-    world.session(pod)
-    assert world.waiting.queue.places.unschedulable.entries["p"].rejectors == (NOT_TRIED,)
+    world.session(pod, refused_by=refused_by)
+    assert NOT_TRIED in world.waiting.queue.places.unschedulable.entries["p"].rejectors
     world.cluster.set_node(node("b", cpu="1"))
     assert world.is_due
     world.cluster.delete_pod(other.uid)

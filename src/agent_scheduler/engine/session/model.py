@@ -223,6 +223,7 @@ class JobInfo(_Counts):
         "begun_minimum",
         "conditions",
         "created",
+        "eviction_refusals",
         "fit_errors",
         "group",
         "job_fit_error",
@@ -260,6 +261,8 @@ class JobInfo(_Counts):
         self.quota_refusal = ""
         #: UID -> the reason why no node is feasible.
         self.fit_errors: dict[str, FitErrors] = {}
+        #: UID -> the plugins that rejected nodes when pods were to be evicted for the task.
+        self.eviction_refusals: dict[str, frozenset[str]] = {}
         #: Sub-group -> roles of the tasks in `fit_errors`; the key is None without sub-groups.
         self._failed_roles: dict[SubJobInfo | None, set[str]] = {}
         #: [status] role -> number of tasks, with pending best-effort ones at the end; empty if roles do not count.

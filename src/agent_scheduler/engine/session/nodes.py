@@ -346,9 +346,9 @@ class SessionNodes:
                 return False
         return True
 
-    def in_score_order(self, view: ClassView) -> list[int]:
-        """Return the rows that are feasible if pods leave, in descending order of scores, then ascending by row."""
-        columns, rows = self.columns, self._if_pods_left(view)
+    def in_score_order(self, view: ClassView, rows: Rows) -> list[int]:
+        """Return the rows in descending order of scores, then ascending by row."""
+        columns = self.columns
         if not rows.size:
             return []
         scores = np.zeros(rows.size, dtype=np.int64)
@@ -362,7 +362,7 @@ class SessionNodes:
     def of_use(self, task: TaskInfo) -> Collection[int]:
         """Return the rows on which the task would have room if enough pods left."""
         columns = self.columns
-        rows = self._if_pods_left(self.view(task))
+        rows, _ = self.if_pods_left(self.view(task))
         for resource, amount in task.pod.cls.requests.items():
             index = columns.interns.resources.get(resource, columns.resources)
             if index < columns.resources and not self._devices.stand_for((resource,)):
@@ -385,21 +385,26 @@ class SessionNodes:
             found.update(each.hindered_by(task, self.columns).tolist())
         return sorted(found)
 
-    def _if_pods_left(self, view: ClassView) -> Rows:
-        """Return the rows that filters reject only for reasons that end when pods leave; capacity is not checked."""
+    def if_pods_left(self, view: ClassView) -> tuple[Rows, frozenset[str]]:
+        """Return the rows that filters reject only for reasons that end when pods leave; capacity is not checked.
+
+        The second value has the plugins that reject any row now.
+        """
         columns = self.columns
         rows = np.flatnonzero(columns.present[: columns.size])
         if view.rejection is not None:
-            return rows[:0]
+            return rows[:0], frozenset((view.rejection.plugin,))
+        plugins: set[str] = set()
         for entry in view.filters:
             if isinstance(entry.plugin, NodeResourcesFit) or not rows.size:
                 continue
             passed = entry.feasible(columns, rows)
             refused = rows[~passed]
             if refused.size:
+                plugins.add(entry.plugin.name)
                 passed[~passed] = entry.plugin.curable(entry.state, columns, refused)
                 rows = rows[passed]
-        return rows
+        return rows, frozenset(plugins)
 
     def why_not(self, task: TaskInfo, view: ClassView, *, room: bool = True) -> FitErrors:
         """Return why no node is feasible. Without `room`, only the number of pods is checked of the nodes' capacity."""

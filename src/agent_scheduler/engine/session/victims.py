@@ -89,10 +89,15 @@ def takes_free_room(statement: Statement, task: TaskInfo) -> bool:
 def rows_for(session: Session, task: TaskInfo) -> list[int]:
     """Return the rows on which evictions may help, in descending order of scores.
 
-    Rows that a plugin rejects for reasons that no eviction changes are left out; capacity is not checked.
+    Rows that a plugin rejects for reasons that no eviction changes are left out; capacity is not checked. The job
+    records all plugins that reject rows.
     """
-    nodes = session.nodes
-    return nodes.in_score_order(nodes.view(task))
+    nodes, of_job = session.nodes, task.job.eviction_refusals
+    view = nodes.view(task)
+    rows, plugins = nodes.if_pods_left(view)
+    if plugins:
+        of_job[task.uid] = of_job.get(task.uid, plugins) | plugins
+    return nodes.in_score_order(view, rows)
 
 
 def _bundles(
