@@ -20,7 +20,7 @@ from agent_scheduler.config.namespace import OwnNamespace, own_namespace
 from agent_scheduler.config.schema import ClientConnection, LeaderElection, Logging, Serving
 from agent_scheduler.controllers.jobs.controller import JobSettings
 from agent_scheduler.controllers.podgroups.controller import PodGroupSettings
-from agent_scheduler.controllers.queues.controller import QueueSettings
+from agent_scheduler.controllers.queues.controller import QueueCommandSettings
 from agent_scheduler.controllers.sharding.controller import ControllerSettings
 from agent_scheduler.controllers.sharding.flags import add_sharding_arguments, sharding_settings
 from apimachinery.codec import suggest
@@ -60,7 +60,7 @@ class ControllersSettings:
     serving: Serving
     logging: Logging
     sharding: ControllerSettings
-    queue: QueueSettings = field(default_factory=QueueSettings)
+    queue: QueueCommandSettings = field(default_factory=QueueCommandSettings)
     podgroup: PodGroupSettings = field(default_factory=PodGroupSettings)
     job: JobSettings = field(default_factory=JobSettings)
     #: Deprecated or ineffective settings, for the log.
@@ -138,7 +138,7 @@ def settings_of(
         serving=serving,
         logging=section(values, Logging, {}),
         sharding=sharding,
-        queue=QueueSettings(command_namespace=_command_namespace(args.queue_command_namespace, own)),
+        queue=QueueCommandSettings(command_namespace=_command_namespace(args.queue_command_namespace, own)),
         podgroup=PodGroupSettings(schedulers=scheduler_names(args.scheduler_name, ("volcano",))),
         job=JobSettings(ssh=args.enable_ssh_plugin),
         warnings=warnings,

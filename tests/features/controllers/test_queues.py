@@ -7,7 +7,7 @@ import asyncio
 import msgspec
 import pytest
 
-from agent_scheduler.controllers.queues.controller import QueueController, QueueSettings
+from agent_scheduler.controllers.queues.controller import QueueController, QueueCommandSettings
 from agent_scheduler.kube.budget import UNLIMITED
 from agent_scheduler.kube.recorder import EventRecorder, EventSettings, Reporter
 from agent_scheduler.kube.retry import REAL
@@ -87,7 +87,7 @@ async def test_what_was_written_counts_before_the_watch_shows_it() -> None:
             pace=None,
         )
         controller = QueueController(
-            QueueSettings(command_namespace="default"), transport=transport, events=events, timing=REAL
+            QueueCommandSettings(command_namespace="default"), transport=transport, events=events, timing=REAL
         )
         seen = {kind.name: kind for kind in controller.kinds(lambda _key: None, lambda _kind, _made: True)}
         made = await add_queue(it, "q", parent="root")

@@ -62,7 +62,7 @@ _ALWAYS: Final[Mapping[str, dict[str, Any]]] = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class QueueSettings:
+class QueueCommandSettings:
     """The settings; `command_namespace` is the only namespace whose Commands open and close queues, empty for none."""
 
     command_namespace: str = ""
@@ -80,7 +80,7 @@ class QueueController:
     needs: tuple[str, ...] = ("Queue", "PodGroup")
 
     def __init__(
-        self, settings: QueueSettings, *, transport: Transport, events: EventRecorder, timing: Timing
+        self, settings: QueueCommandSettings, *, transport: Transport, events: EventRecorder, timing: Timing
     ) -> None:
         self._settings = settings
         self._transport = transport
