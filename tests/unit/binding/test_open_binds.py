@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from agent_scheduler.binding.open_binds import UnseenBinds
-from agent_scheduler.kube.bind import BindOutcome, BindResult
-from agent_scheduler.kube.retry import Timing
+from kube_client.bind import BindOutcome, BindResult
+from kube_client.retry import Timing
 
 
 @pytest.mark.parametrize("answered_at", [0.0, 1.0, 17.5, 29.9, 30.0])

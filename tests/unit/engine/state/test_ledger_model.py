@@ -194,7 +194,9 @@ class LedgerMachine(RuleBasedStateMachine):
         placed = self.picture.pods.get(uid)
         if placed is None or not read_pod(PODS[placed.shape], self.classes).cls.gpu:
             return
-        pod = msgspec.structs.replace(self.pod(uid, placed.shape, placed.node), gpus=indices_in(devices, 2 * WHOLE))
+        pod = msgspec.structs.replace(
+            self.pod(uid, placed.shape, placed.node), gpus=indices_in(devices, 2 * WHOLE)
+        )
         assert self.ledger.set_pod(pod, placed.node) is (placed.devices != devices)
         self.picture.pods[uid] = placed._replace(assumed=False, devices=devices)
 
