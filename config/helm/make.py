@@ -66,10 +66,6 @@ def objects_of(part: str) -> list[Json]:
         found += [_of_files(folder, each) for each in kustomization.get("configMapGenerator", ())]
     else:
         found = plainly(folder)
-    for each in found:
-        if each and each["kind"].startswith("ValidatingAdmissionPolicy"):
-            # kustomize does not know that the kind is cluster-wide.
-            each["metadata"].pop("namespace", None)
     return [each for each in found if each and each["kind"] != "Namespace"]
 
 
