@@ -4,7 +4,7 @@
    name = 'ledger-gone-pod-keeps-its-room'
    breaks = 'The room of a pod that is gone is free again.'
    promises = ['S1']
-   caught_by = ['tests/unit/engine/state/test_ledger.py']
+   caught_by = ['tests/unit/engine/test_ledger.py']
    in = 'Ledger.remove_pod'
    find = 'self._count(row, placement.cls, -1)'
    put = 'pass'

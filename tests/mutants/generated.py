@@ -4,7 +4,7 @@ A fault is first tried with the test files of its own module, then with those of
 `--also`, in this order, until a test fails. A survivor is a missing test, or an equivalent fault: a program with the
 same behavior. Exit codes: 0, or 2 if a test fails without any fault.
 
-   python -m tests.mutants.generated --files src/agent_scheduler/engine/quotas/book.py
+   python -m tests.mutants.generated --files src/agent_scheduler/engine/queues/book.py
    python -m tests.mutants.generated --changed origin/main --sample 20
    python -m tests.mutants.generated --files src/agent_scheduler --sample 100 --seed 7
 """

@@ -27,10 +27,12 @@ def _inputs(tree: ast.Module) -> Iterator[tuple[str, str, float]]:
     """Yield inputs with a default: the owner, the name, and the position."""
     for found in (each for each in ast.walk(tree) if isinstance(each, ast.ClassDef)):
         heads = " ".join(map(ast.unparse, (*found.decorator_list, *found.bases, *found.keywords)))
-        if "frozen=True" in heads or "NamedTuple" in heads:
+        if "frozen=True" in heads or "NamedTuple" in heads or "TypedDict" in heads:
             fields = [each for each in found.body if isinstance(each, ast.AnnAssign)]
             yield from (
-                (found.name, ast.unparse(each.target), at) for at, each in enumerate(fields) if each.value
+                (found.name, ast.unparse(each.target), at)
+                for at, each in enumerate(fields)
+                if each.value or "total=False" in heads
             )
         for each in found.body:
             if isinstance(each, ast.FunctionDef) and each.name == "__init__":

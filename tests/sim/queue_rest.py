@@ -10,7 +10,7 @@ from collections import Counter
 from functools import cached_property
 from typing import Any, NamedTuple
 
-from agent_scheduler.engine.quotas.entries import Standing as Stands
+from agent_scheduler.engine.queues.entries import Standing as Stands
 
 from . import gang_reading as read
 from .api import NODES, Json, condition_of, name_of, objects, reason_of, uid_of

@@ -23,10 +23,11 @@ from agent_scheduler.binding.queue_admission import AlwaysElected
 from agent_scheduler.cluster.cluster import Cluster
 from agent_scheduler.cluster.gang_choice import GangChoice
 from agent_scheduler.controllers.jobs.states import COMPLETED, ENDED, RESTART_JOB, RUNNING
+from agent_scheduler.engine.queues.gated import GatedMembers, GatedPods
+from agent_scheduler.engine.queues.room import QueueRoom
+from agent_scheduler.engine.queues.usage import QueueUsage
 from agent_scheduler.engine.session.session import Session
 from agent_scheduler.engine.state.columns import Columns
-from agent_scheduler.engine.state.gatedpods import GatedMembers, GatedPods
-from agent_scheduler.engine.state.queueusage import QueueUsage
 from agent_scheduler.engine.verdicts import WaitReason
 from agent_scheduler.objects.batch import INQUEUE, PENDING
 from kube_client.bind import Binds
@@ -156,9 +157,9 @@ def _full_asks_for_nodes(
     handler._failed(entry, pod, "Unschedulable", str(short), plugins={"NodeResourcesFit"}, started=started)
 
 
-def _wait_for_one(wait_for: Any, usage: QueueUsage, name: str, wanted: Any, first: Any) -> None:
-    queue = usage.queue_of(first)
-    wait_for(usage, name, {queue: wanted[queue]} if queue in wanted else wanted, first)
+def _wait_for_one(wait_for: Any, room: QueueRoom, name: str, wanted: Any, first: Any) -> None:
+    queue = room.members.queue_of(first)
+    wait_for(room, name, {queue: wanted[queue]} if queue in wanted else wanted, first)
 
 
 def _refuse_others(
@@ -221,10 +222,11 @@ def _counters_of_one_each(pool: Any) -> dict[Any, int]:
 
 #: Makes everything fit into every queue.
 _ENDLESS_QUEUES = {
-    f"engine.quotas.{place}": gives(None)
+    f"engine.{place}": gives(None)
     for place in (
-        *("book.QuotaBook.shortfall", "book.Headroom.shortfall"),
-        *("capacity.CapacityAccounts.cannot_allocate", "proportion.ProportionAccounts.cannot_allocate"),
+        *("queues.book.QuotaBook.shortfall", "queues.book.Headroom.shortfall"),
+        "quotas.capacity.CapacityAccounts.cannot_allocate",
+        "quotas.proportion.ProportionAccounts.cannot_allocate",
     )
 }
 _TRUE_OF_OTHERS: dict[str, Make] = {
@@ -287,7 +289,7 @@ _QUICK: dict[str, dict[str, Make]] = {
         "embedded_kubernetes.autoscaler.is_unschedulable": around(_waits_for_anything)
     },
     "L24 gates from 4: what was promised is forgotten at a restart => counts as": {
-        "engine.state.gatedpods.GatedPods.set": forgetful(native_alone=False),
+        "engine.queues.gated.GatedPods.set": forgetful(native_alone=False),
         "tests.sim.gate_safety.GateSafety.look_inside": gives(None),
     },
     "L3 gates from 22: pods that wait are tried again all the time => writes in 60 s of rest": {
@@ -298,7 +300,7 @@ _QUICK: dict[str, dict[str, Make]] = {
         "cluster.gang_choice.GangChoice.__call__": half_of(False)
     },
     "S34 gates with webhook_down, crash: a reservation is forgotten at a restart => keeps no room": {
-        "engine.state.gatedpods.GatedPods.set": forgetful(native_alone=False)
+        "engine.queues.gated.GatedPods.set": forgetful(native_alone=False)
     },
     "L17 gates: gates are left => behind": {
         "binding.queue_admission.QueueAdmission._remove": gives_later(None)
@@ -315,13 +317,9 @@ _QUICK: dict[str, dict[str, Make]] = {
         "engine.state.columns.Columns.recount_gpus": around(_never_more_gpus)
     },
     "S39 gpus from 1: every GPU has room => reserves": lets_through("gpu_share.GPUShare"),
-    "S38 gpus: all pods have one device => gave more of a device": {
-        "engine.state.ledger.text_of": gives("0")
-    },
+    "S38 gpus: all pods have one device => gave more of a device": {"engine.ledger.text_of": gives("0")},
     "L20 gpus with bound_elsewhere, denied: only the scheduler gives a pod its devices => it names ()": {
-        "engine.state.ledger.Ledger._regive": lambda was: (
-            lambda self, at, gpus: bool(gpus) and was(self, at, gpus)
-        )
+        "engine.ledger.Ledger._regive": lambda was: lambda self, at, gpus: bool(gpus) and was(self, at, gpus)
     },
     # Jobs.
     "S35 jobs: a stage begins before its turn => before its turn": {
@@ -379,13 +377,13 @@ _WIDE: dict[str, dict[str, Make]] = {
         "batch.committing.Evictions._one": around(_keep_leaving)
     },
     "S32 gates: pods are let past into a full queue => would have": {
-        "engine.state.gatedpods.GatedPods._put": with_after(_let_past_at_once)
+        "engine.queues.gated.GatedPods._put": with_after(_let_past_at_once)
     },
     "S32 gates with webhook_lies: a gate goes of a pod that did not ask => asks: False": {
-        "engine.state.queueusage.QueueUsage.seen": with_after(_let_past_unasked)
+        "engine.queues.usage.QueueUsage.seen": with_after(_let_past_unasked)
     },
     "S32 gates-native from 42: a gang asks one of its queues alone => would have": {
-        "engine.state.queueusage.QueueUsage.wait_for": around(_wait_for_one)
+        "engine.queues.room.QueueRoom.wait_for": around(_wait_for_one)
     },
     "L17 gates-native with queue_changed from 3: words of a gang are left that are not true any longer"
     " => has no room": {"binding.messenger.KubeMessenger.refused": around(_refuse_others)},
@@ -416,13 +414,13 @@ _WIDE: dict[str, dict[str, Make]] = {
         "cluster.gang_choice.GangChoice.__call__": half_of(True)
     },
     "L17 gates with webhook_down from 11: pods wait for one another's reservations => nodes to come": {
-        "engine.quotas.headroom.covers": gives(False),
+        "engine.queues.headroom.covers": gives(False),
     },
     "L17 gates: no node comes => to come": {
         "embedded_kubernetes.autoscaler.Autoscaler._scale_up": gives(None)
     },
     "S33 gates-native with any from 48: a gang of the fast path is not asked as a whole => and of its gang queue": {
-        "engine.state.queueusage.QueueUsage.gang_full": gives(None)
+        "engine.queues.usage.QueueUsage.gang_full": gives(None)
     },
     "L17 gates-native: gates are left on a gang of Kubernetes' own => of scheduling.k8s.io/": {
         "cluster.gang_choice.GangChoice._group": lambda was: (
@@ -438,10 +436,10 @@ _WIDE: dict[str, dict[str, Make]] = {
         ),
     },
     "S34 gates-native with webhook_down, crash: what a gang of Kubernetes' own has is forgotten => keeps no room": {
-        "engine.state.gatedpods.GatedPods.set": forgetful(native_alone=True)
+        "engine.queues.gated.GatedPods.set": forgetful(native_alone=True)
     },
     "S34 gates-native from 4: room that is given back still counts => given its room back": {
-        "engine.state.queueusage.QueueUsage.unreserve": gives(None)
+        "engine.queues.gated.GatedPods.unreserve": gives(None)
     },
     "S L gates-native: groups of either kind are taken for one another": {
         "engine.state.batchinfo.GroupKey.text": lambda _was: property(
@@ -463,13 +461,13 @@ _WIDE: dict[str, dict[str, Make]] = {
         "tests.sim.gate_safety.GateSafety._refuses": gives(""),
     },
     "S34 gates-shards with pod_deleted, webhook_down: room is kept for another's pod that is gone => no longer waits": {
-        "engine.state.queueusage.QueueUsage.left": lambda was: (
+        "engine.queues.usage.QueueUsage.left": lambda was: (
             lambda self, uid: None if uid in self.gated.reserved else was(self, uid)
         )
     },
     "S28 gates-shards with webhook_down from 18: the fast process fills a queue beyond its limits => room, and queue": {
-        "engine.state.queueusage.QueueUsage.full": gives(None),
-        "engine.state.queueusage.QueueUsage.admit": gives(""),
+        "engine.queues.usage.QueueUsage.full": gives(None),
+        "engine.queues.usage.QueueUsage.admit": gives(""),
     },
     "S33 gates-shards: nodes outside would not do => would do": {
         "fastpath.outside.OutsideShard.full": gives("")

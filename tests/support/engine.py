@@ -22,6 +22,7 @@ from agent_scheduler.engine.events.hints import HintMap
 from agent_scheduler.engine.framework.args import DefaultPreemptionArgs
 from agent_scheduler.engine.framework.handle import Handle
 from agent_scheduler.engine.framework.plugin import Profile
+from agent_scheduler.engine.ledger import Ledger
 from agent_scheduler.engine.plugins.default_preemption import DefaultPreemption
 from agent_scheduler.engine.preemption.evaluator import Evaluator, PostFilterResult
 from agent_scheduler.engine.preemption.nominated import Nominations
@@ -33,7 +34,6 @@ from agent_scheduler.engine.queueing.record import NullRecorder
 from agent_scheduler.engine.quotas.queues import QueueInfo
 from agent_scheduler.engine.rules.topology import Domains
 from agent_scheduler.engine.state.columns import Columns, Rows
-from agent_scheduler.engine.state.ledger import Ledger
 from agent_scheduler.engine.state.namespaces import Namespaces
 from agent_scheduler.engine.state.nodeinfo import NodeInfo, node_info
 from agent_scheduler.engine.state.owners import Owners

@@ -10,8 +10,8 @@ from typing import Any, TypeVar
 import pytest
 
 from agent_scheduler.config.load import load_text
-from agent_scheduler.engine.quotas.entries import Standing
-from agent_scheduler.engine.state.recount import contradictions
+from agent_scheduler.engine.queues.entries import Standing
+from agent_scheduler.engine.recount import contradictions
 from agent_scheduler.objects.batch import QUEUE_ALLOCATION_GATE, pod_group_path, queue_path
 from agent_scheduler.process.scheduler import SchedulerProcess
 from kube_client.testing.virtual import is_virtual

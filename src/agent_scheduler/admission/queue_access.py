@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 from typing import Final
 
+from agent_scheduler.engine.queues.shortfall import Shortfall
 from agent_scheduler.engine.quotas.access import NamespaceList, closed_to, in_force, namespace_list
-from agent_scheduler.engine.quotas.shortfall import Shortfall
 from agent_scheduler.objects.batch import ROOT_QUEUE, Queue
 
 #: The labels of namespaces by name. A missing namespace has none.

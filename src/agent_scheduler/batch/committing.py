@@ -16,7 +16,7 @@ from agent_scheduler.engine.decide.refusals import Refusal
 from agent_scheduler.engine.decide.snapshot import Snapshot
 from agent_scheduler.engine.decide.trial import Trial
 from agent_scheduler.engine.framework.plugin import Profile
-from agent_scheduler.engine.quotas.shortfall import Shortfall
+from agent_scheduler.engine.queues.shortfall import Shortfall
 from agent_scheduler.engine.session.close import SessionResult
 from agent_scheduler.engine.session.model import JobInfo, TaskInfo
 from agent_scheduler.engine.session.session import Session, Stage

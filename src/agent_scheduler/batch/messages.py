@@ -9,9 +9,10 @@ from agent_scheduler.binding.messages import Messages, MessageSettings, budget_o
 from agent_scheduler.cluster.cluster import Cluster
 from agent_scheduler.engine.gangs.native import PREEMPTING, NativeGroup
 from agent_scheduler.engine.gangs.native import UNSCHEDULABLE as NOT_SCHEDULED
-from agent_scheduler.engine.session.close import GroupResult, SessionResult
+from agent_scheduler.engine.queues.usage import QueueUsage
+from agent_scheduler.engine.session.close import SessionResult
+from agent_scheduler.engine.session.results import GroupResult
 from agent_scheduler.engine.session.settled import STRIDE
-from agent_scheduler.engine.state.queueusage import QueueUsage
 from agent_scheduler.engine.verdicts import SCHEDULING_GATED, WaitReason
 from kube_client.pace import Pace
 from kube_client.retry import Timing

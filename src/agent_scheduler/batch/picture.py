@@ -278,7 +278,7 @@ class Pictures:
         """Return the queue of a group whose namespace may not use the one that it names; empty if it may."""
         named = "" if isinstance(found, NativePodGroup) else found.spec.queue
         queue = named or self._default_queue
-        usable = self._cluster.ledger.usage.usable(queue, key.namespace)
+        usable = self._cluster.ledger.usage.members.usable(queue, key.namespace)
         return usable if usable != queue else ""
 
     def _read(self, key: GroupKey, found: PodGroup | NativePodGroup) -> PodGroupInfo | str:

@@ -12,11 +12,12 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from agent_scheduler.cluster.groups import Groups
+from agent_scheduler.engine.queues.usage import QueueUsage
 from agent_scheduler.engine.quotas.vector import Total, Vector, in_ledger_units, of_resources
-from agent_scheduler.engine.session.close import GroupResult, QueueResult, placed_in, queue_results
+from agent_scheduler.engine.session.close import placed_in, queue_results
+from agent_scheduler.engine.session.results import GroupResult, QueueResult
 from agent_scheduler.engine.session.session import GroupEvent
 from agent_scheduler.engine.state.batchinfo import GroupKey
-from agent_scheduler.engine.state.queueusage import QueueUsage
 from agent_scheduler.objects.batch import (
     API_VERSION,
     PodGroup,

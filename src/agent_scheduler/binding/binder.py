@@ -221,7 +221,7 @@ class Binder:
             and not result.reserves
         )
         stands = is_as_decided or self._others.stands(result)
-        if not stands or (cluster.ledger.usage.active and not self._others.fits_its_queue(result)):
+        if not stands or (cluster.ledger.usage.room.active and not self._others.fits_its_queue(result)):
             return
         try:
             choice = self._choose(result)

@@ -15,10 +15,10 @@ from agent_scheduler.engine.decide.refusals import Refusal
 from agent_scheduler.engine.framework.plugin import GANG_SCHEDULING, NO_NODES, POD_SPEC
 from agent_scheduler.engine.plugins.node_shard import NAME as NODE_SHARD
 from agent_scheduler.engine.queueing.queue import SchedulingQueue
-from agent_scheduler.engine.quotas.shortfall import Shortfall
+from agent_scheduler.engine.queues.shortfall import Shortfall
+from agent_scheduler.engine.queues.usage import QueueUsage
+from agent_scheduler.engine.queues.wanting import WantingGang
 from agent_scheduler.engine.state.podinfo import PodInfo
-from agent_scheduler.engine.state.queueusage import QueueUsage
-from agent_scheduler.engine.state.wantingpods import WantingGang
 from agent_scheduler.engine.verdicts import Verdict, WaitReason, by_nodes, by_queue
 
 from .history import History
@@ -98,7 +98,7 @@ class FailureHandler:
 
         If its queue has no room by now, the pod waits for its queue and not for nodes.
         """
-        if self._usage.active:
+        if self._usage.room.active:
             self._usage.unplaced(pod.uid)
             short = self._usage.full(pod)
             if short is not None:
@@ -112,7 +112,7 @@ class FailureHandler:
         elif why := self.shard_full((pod,)) if shard_full is None else shard_full:
             verdict = Verdict(WaitReason.SHARD_FULL, f"{refusal.message} {why}.")
         waits = self._waits(entry, pod, verdict, plugins=plugins, started=started, nominated=nominated)
-        if waits and self._usage.active:
+        if waits and self._usage.room.active:
             kept = pod.uid in self._queue.nominator.nominated if nominated is None else bool(nominated)
             self._usage.wants_node(pod, nominated=kept, together=together)
         return waits
@@ -189,7 +189,7 @@ class FailureHandler:
         """
         place = self._queue.add_unschedulable(entry, unschedulable_plugins=plugins)
         self._usage.wanting.drop(pod.uid)
-        if self._usage.active and QUEUE_CAPACITY not in plugins:
+        if self._usage.room.active and QUEUE_CAPACITY not in plugins:
             self._usage.unplaced(pod.uid)
         result = "error" if reason == SCHEDULER_ERROR else "unschedulable"
         self._observer.attempted(pod, result, started, plugins, message)

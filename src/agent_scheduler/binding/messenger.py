@@ -8,7 +8,7 @@ import msgspec
 
 from agent_scheduler.cluster.cluster import Cluster
 from agent_scheduler.engine.gangs.native import POD_GROUP_SCHEDULED, NativeGroup
-from agent_scheduler.engine.quotas.shortfall import QUEUE_FULL
+from agent_scheduler.engine.queues.shortfall import QUEUE_FULL
 from agent_scheduler.engine.state.batchinfo import GroupKey
 from agent_scheduler.engine.state.podinfo import Condition, PodInfo
 from agent_scheduler.engine.verdicts import SCHEDULING_GATED, Verdict

@@ -18,7 +18,7 @@ import msgspec
 
 from agent_scheduler.cluster.cluster import Cluster
 from agent_scheduler.engine.framework.plugin import CleanupReservations
-from agent_scheduler.engine.quotas.standings import QuotaState
+from agent_scheduler.engine.queues.standings import QuotaState
 from agent_scheduler.engine.quotas.vector import shown
 from agent_scheduler.engine.state.podinfo import PodInfo
 from agent_scheduler.objects.batch import QUEUE_ALLOCATION_GATE

@@ -9,7 +9,7 @@ from agent_scheduler.cluster.cluster import Entry
 from agent_scheduler.engine.decide.compiled import CompiledFilter
 from agent_scheduler.engine.decide.decide import CandidateNodes
 from agent_scheduler.engine.decide.refusals import Refusal
-from agent_scheduler.engine.quotas.shortfall import Shortfall
+from agent_scheduler.engine.queues.shortfall import Shortfall
 from agent_scheduler.engine.state.podclass import PodClass
 from agent_scheduler.engine.state.podinfo import PodInfo
 

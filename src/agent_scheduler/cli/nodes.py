@@ -17,7 +17,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from agent_scheduler.engine.state.ledger import Ledger
+from agent_scheduler.engine.ledger import Ledger
 from agent_scheduler.engine.state.nodeinfo import NodeInfo, is_ready, node_info
 from agent_scheduler.engine.state.podclasses import PodClasses
 from agent_scheduler.engine.state.podinfo import PodInfo, PodReader

@@ -22,10 +22,10 @@ from agent_scheduler.engine.events import events
 from agent_scheduler.engine.events.signals import Signal
 from agent_scheduler.engine.framework.handle import Handle
 from agent_scheduler.engine.gangs.native import NativeGroup, NativeGroups
+from agent_scheduler.engine.ledger import Ledger
 from agent_scheduler.engine.queueing.entry import QueuedPodInfo
 from agent_scheduler.engine.queueing.queue import SchedulingQueue
 from agent_scheduler.engine.state.labelselector import Labels
-from agent_scheduler.engine.state.ledger import Ledger
 from agent_scheduler.engine.state.namespaces import Namespaces
 from agent_scheduler.engine.state.nodeinfo import NodeInfo, node_change_events
 from agent_scheduler.engine.state.owners import Owners
@@ -241,7 +241,7 @@ class Cluster:
             self._subscribers[pod.scheduler_name].add(waiting)
             if pod.condition is not None or (old is not None and old.condition is not None):
                 self._listener.seen(pod)
-            if self.ledger.usage.active or pod.batch is not None:
+            if self.ledger.usage.room.active or pod.batch is not None:
                 self.ledger.usage.seen(pod)
         elif self._counts_of_others(pod):
             self.ledger.usage.seen(pod)

@@ -11,10 +11,10 @@ from agent_scheduler.engine.gangs.group import (
     of_native,
     of_pod_group,
 )
+from agent_scheduler.engine.queues.asks import needed, role_of, turn_in_gang, turn_of_pod
+from agent_scheduler.engine.queues.gated import GatedMembers
 from agent_scheduler.engine.quotas.vector import EMPTY, Total, Vector, of_requests, take_from
-from agent_scheduler.engine.state.asks import needed, role_of, turn_in_gang, turn_of_pod
 from agent_scheduler.engine.state.batchinfo import GroupKey
-from agent_scheduler.engine.state.gatedpods import GatedMembers
 from agent_scheduler.engine.state.podinfo import PodInfo
 from agent_scheduler.engine.state.podspec import SpecError
 from agent_scheduler.objects.batch import PodGroup
@@ -27,7 +27,7 @@ _SUCCEEDED = "Succeeded"
 
 
 class GangChoice:
-    """An implementation of `engine.state.gatedpods.Choose` without own state."""
+    """An implementation of `engine.queues.gated.Choose` without own state."""
 
     def __init__(self, known: KnownPods, groups: Groups | None) -> None:
         """Choose among known pods.

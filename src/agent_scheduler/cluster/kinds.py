@@ -16,9 +16,9 @@ from agent_scheduler.engine.events.events import ActionType, ClusterEvent, Resou
 from agent_scheduler.engine.preemption.pdbs import PDBs, read_pdb
 from agent_scheduler.engine.state.labelselector import label_selector
 from agent_scheduler.engine.state.nodeinfo import node_info
-from agent_scheduler.engine.state.owners import OwnerKind
 from agent_scheduler.engine.state.podclasses import PodClasses
 from agent_scheduler.engine.state.podinfo import PodInfo, PodReader
+from agent_scheduler.engine.state.siblings import OwnerKind
 from agent_scheduler.objects import wire
 from agent_scheduler.objects.batch import QUEUE_NAME
 from agent_scheduler.objects.selecting import PodDisruptionBudget, SelectsByLabels, SelectsByMap

@@ -16,15 +16,15 @@ from .decide.decide import ClassViews
 from .decide.ranking import REFUSED
 from .decide.snapshot import Snapshot
 from .dra.catalogue import Devices
+from .ledger import Ledger
 from .queueing.places import Place
 from .queueing.queue import SchedulingQueue
+from .recount import contradictions
 from .state.columns import NO_PORTS, Columns
 from .state.gpus import NO_GPUS
-from .state.ledger import Ledger
 from .state.nodeinfo import same_for_scheduling
 from .state.podclass import PodClass
 from .state.podinfo import PodInfo
-from .state.recount import contradictions
 from .volumes.catalogue import Catalogue
 
 

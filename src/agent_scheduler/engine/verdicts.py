@@ -12,7 +12,7 @@ from enum import IntEnum, auto
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
-from .quotas.shortfall import QUEUE_FULL, QUEUE_NOT_ALLOWED, Shortfall
+from .queues.shortfall import QUEUE_FULL, QUEUE_NOT_ALLOWED, Shortfall
 
 UNSCHEDULABLE: Final = "Unschedulable"
 #: The API server's reason and message for a pod with gates.

@@ -16,10 +16,10 @@ from agent_scheduler.binding.messenger import KubeMessenger
 from agent_scheduler.cluster.cluster import KnownPods
 from agent_scheduler.engine.framework.plugin import GANG_SCHEDULING, PreEnqueue
 from agent_scheduler.engine.gangs.native import NativeGroups, native_key
+from agent_scheduler.engine.ledger import Ledger
 from agent_scheduler.engine.queueing.places import Place
 from agent_scheduler.engine.queueing.queue import SchedulingQueue
 from agent_scheduler.engine.state.batchinfo import GroupKey
-from agent_scheduler.engine.state.ledger import Ledger
 from agent_scheduler.engine.state.podinfo import PodInfo
 from agent_scheduler.engine.verdicts import Verdict, others_gated, too_few, without_group
 from agent_scheduler.objects.batch import QUEUE_ALLOCATION_GATE

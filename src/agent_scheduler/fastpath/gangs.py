@@ -30,9 +30,9 @@ from agent_scheduler.engine.framework.plugin import GANG_SCHEDULING
 from agent_scheduler.engine.framework.prebind import Writes
 from agent_scheduler.engine.gangs.native import PREEMPTING, UNSCHEDULABLE, NativeGroup, native_key
 from agent_scheduler.engine.queueing.places import Place
+from agent_scheduler.engine.queues.wanting import WantingGang
 from agent_scheduler.engine.state.batchinfo import GroupKey
 from agent_scheduler.engine.state.podinfo import PodInfo
-from agent_scheduler.engine.state.wantingpods import WantingGang
 from agent_scheduler.engine.verdicts import Verdict, WaitReason, by_queue
 
 from .gang_trial import (
@@ -236,7 +236,7 @@ class GangCycle:
     ) -> bool:
         """Return whether a queue has no room for the missing members: then all report that, and none is tried."""
         usage = self._cluster.ledger.usage
-        if not usage.active:
+        if not usage.room.active:
             return False
         pods = {each.pod.uid: each.pod for each in members if not each.pod.cls.error}
         for uid, pod in self._cluster.groups.members(group.key).items():
@@ -258,7 +258,7 @@ class GangCycle:
         (entry, pod), usage = member, self._cluster.ledger.usage
         if pod.cls.error:
             self._failures.unreadable(entry, pod, started=started)
-        elif usage.active and (short := usage.full(pod)) is not None:
+        elif usage.room.active and (short := usage.full(pod)) is not None:
             self._failures.queue_full(entry, pod, short, started=started)
         else:
             return True
@@ -345,7 +345,7 @@ class GangCycle:
             return
         for each in left:
             entry, pod = each.member
-            if usage.active and (short := usage.full(pod)) is not None:
+            if usage.room.active and (short := usage.full(pod)) is not None:
                 self._failures.queue_full(entry, pod, short, started=started)
             else:
                 # In the same step as the decision: the rejection comes from reservations of plugins.

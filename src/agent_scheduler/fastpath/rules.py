@@ -11,8 +11,8 @@ from agent_scheduler.engine.decide.snapshot import Snapshot
 from agent_scheduler.engine.dra.catalogue import Devices
 from agent_scheduler.engine.framework.plugin import CleanupReservations, PreEnqueue, Profile
 from agent_scheduler.engine.gangs.native import NativeGroups
+from agent_scheduler.engine.ledger import Ledger
 from agent_scheduler.engine.shards.claims import Membership, ShardingMode
-from agent_scheduler.engine.state.ledger import Ledger
 
 from .gang_waits import GangWaits, noting
 from .settings import FastPathSettings

@@ -32,19 +32,19 @@ from agent_scheduler.binding.queue_gate import QueueGate
 from agent_scheduler.binding.runtime import Runtime
 from agent_scheduler.cluster.cluster import Cluster, KnownPods
 from agent_scheduler.cluster.gang_choice import GangChoice
-from agent_scheduler.cluster.groups import Groups
+from agent_scheduler.cluster.groups import Groups, count_in
 from agent_scheduler.cluster.resource_claims import ResourceClaims
 from agent_scheduler.cluster.state import SharedState
 from agent_scheduler.cluster.storage import Storage
 from agent_scheduler.engine.decide.snapshot import Snapshot
 from agent_scheduler.engine.dra.catalogue import Devices
 from agent_scheduler.engine.framework.plugin import Profile
+from agent_scheduler.engine.ledger import Ledger
 from agent_scheduler.engine.preemption.nominated import Nominations
 from agent_scheduler.engine.queueing.places import PreEnqueuePlugin
 from agent_scheduler.engine.queueing.queue import QueueSignals, SchedulingQueue
 from agent_scheduler.engine.queueing.record import NullRecorder, QueueRecorder
 from agent_scheduler.engine.shards.claims import ShardingMode
-from agent_scheduler.engine.state.ledger import Ledger
 from agent_scheduler.engine.state.podinfo import PodInfo
 from kube_client.informers import Informers, Kind
 from kube_client.retry import REAL, Timing
@@ -233,7 +233,7 @@ class FastPath:
         ledger.usage.events.active_changed.connect(self._set_gates)
         ledger.usage.events.room.connect(queue.activate)
         if groups is not None:
-            groups.count_in(ledger.usage)
+            count_in(ledger.usage, groups)
         self._admission = QueueAdmission(
             settings.admission,
             runtime,
@@ -304,7 +304,7 @@ class FastPath:
         )
 
     def _pre_enqueue(self, profiles: Mapping[str, Profile]) -> Mapping[str, Sequence[PreEnqueuePlugin]]:
-        return self._rules.pre_enqueue(profiles, self._queue_gate if self.ledger.usage.active else None)
+        return self._rules.pre_enqueue(profiles, self._queue_gate if self.ledger.usage.room.active else None)
 
     # ---- the informers
 

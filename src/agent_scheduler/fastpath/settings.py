@@ -15,8 +15,8 @@ from agent_scheduler.config.schema import Configuration
 from agent_scheduler.engine.decide.decide import ConflictPolicy
 from agent_scheduler.engine.framework.plugin import Profile
 from agent_scheduler.engine.queueing.subqueues import QueueSettings
+from agent_scheduler.engine.queues.usage import UsageSettings
 from agent_scheduler.engine.shards.claims import ShardingMode
-from agent_scheduler.engine.state.queueusage import UsageSettings
 from agent_scheduler.objects.batch import DEFAULT_QUEUE
 from kube_client.bind import DEFAULT_POLICY, BindPolicy
 from kube_client.reflector import WatchTimes

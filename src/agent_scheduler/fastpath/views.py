@@ -8,10 +8,10 @@ from typing import Any
 
 import msgspec
 
+from agent_scheduler.engine.ledger import Ledger
 from agent_scheduler.engine.queueing.places import Place
 from agent_scheduler.engine.queueing.queue import SchedulingQueue
 from agent_scheduler.engine.queueing.views import page
-from agent_scheduler.engine.state.ledger import Ledger
 from agent_scheduler.engine.state.podinfo import PodInfo
 
 PLACES = tuple(place.value for place in Place)

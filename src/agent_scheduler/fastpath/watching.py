@@ -21,8 +21,8 @@ from agent_scheduler.engine.events.events import Resource
 from agent_scheduler.engine.framework.plugin import Profile, Reads
 from agent_scheduler.engine.plugins.dynamic_resources import take_timeouts
 from agent_scheduler.engine.preemption.pdbs import PDBs
-from agent_scheduler.engine.state.owners import OwnerKind
 from agent_scheduler.engine.state.podclasses import PodClasses
+from agent_scheduler.engine.state.siblings import OwnerKind
 from kube_client.informers import Informers, Kind
 
 from .rules import Rules

@@ -159,7 +159,7 @@ class Worker:
             )
             return None
         usage = self._cluster.ledger.usage
-        if usage.active and (short := usage.full(pod)) is not None:
+        if usage.room.active and (short := usage.full(pod)) is not None:
             lacks = self._gangs.lacks(pod) if pod.batch is not None else None
             if lacks is None:
                 self._failures.queue_full(entry, pod, short, started=started)

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from agent_scheduler.engine.queueing.places import PendingCounts
-from agent_scheduler.engine.quotas.book import QuotaBook
+from agent_scheduler.engine.queues.book import QuotaBook
 from agent_scheduler.engine.quotas.vector import MEMORY, PODS
 from agent_scheduler.telemetry.process import ProcessMetrics
 from agent_scheduler.telemetry.series import Counter, Histogram, Tally, exponential

@@ -11,11 +11,11 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 
 import pytest
 
-from agent_scheduler.engine.session import registry, tiers, victims
-from agent_scheduler.engine.session import session as sessions
+from agent_scheduler.engine.session import tiers, victims
 from agent_scheduler.engine.session.conf import PluginOption
 from agent_scheduler.engine.session.hooks import Hooks, Victims
 from agent_scheduler.engine.session.model import TaskInfo
+from agent_scheduler.engine.session.registry import REGISTRY
 from agent_scheduler.engine.session.session import Session
 from tests.decisions.volcano_sessions.recording import Case
 from tests.decisions.volcano_sessions.replay import differences, replay
@@ -125,14 +125,15 @@ def victims_one_by_one() -> Iterator[None]:
 @contextmanager
 def budgets_asked_anew() -> Iterator[None]:
     """Ignore a session's evictions when further victims are chosen."""
-    opens = registry.PLUGINS["pdb"]
+    plugins = REGISTRY.plugins
 
     def forgetful(session: Session, option: PluginOption) -> Hooks:
-        hooks = opens(session, option)
-        return Hooks(preemptable=hooks.preemptable, reclaimable=hooks.reclaimable)
+        hooks = plugins["pdb"](session, option)
+        return Hooks(preemptable=hooks["preemptable"], reclaimable=hooks["reclaimable"])
 
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(sessions, "PLUGINS", {**registry.PLUGINS, "pdb": forgetful})
+        registry = REGISTRY._replace(plugins={**plugins, "pdb": forgetful})
+        patched.setattr("tests.decisions.volcano_sessions.replay.REGISTRY", registry)
         yield
 
 

@@ -13,14 +13,16 @@ from typing import Any
 from agent_scheduler.engine.decide.decide import ClassViews
 from agent_scheduler.engine.decide.snapshot import Snapshot
 from agent_scheduler.engine.decide.trial import Trial
+from agent_scheduler.engine.ledger import Ledger
 from agent_scheduler.engine.preemption.nominated import Nominations
 from agent_scheduler.engine.queueing.nominator import Nominator
 from agent_scheduler.engine.quotas.vector import of_resources
 from agent_scheduler.engine.session.close import SessionResult, close
 from agent_scheduler.engine.session.nodes import SessionNodes
+from agent_scheduler.engine.session.ports import QueueAccount, SessionPorts
 from agent_scheduler.engine.session.profile import profile_of
-from agent_scheduler.engine.session.session import Session
-from agent_scheduler.engine.state.ledger import Ledger
+from agent_scheduler.engine.session.registry import REGISTRY
+from agent_scheduler.engine.session.session import Session, Stamp
 from agent_scheduler.engine.state.podinfo import PodInfo
 from tests.decisions.volcano_sessions.recording import Case, Obj
 from tests.decisions.volcano_sessions.world import VOLCANO, World
@@ -46,11 +48,10 @@ def replay(case: Case) -> list[Obj]:
             case.conf,
             view,
             nodes,
-            committer=cluster,
-            evictor=cluster,
-            uid=f"session-{number}",
-            book=None,
-            promises=None,
+            registry=REGISTRY,
+            ports=SessionPorts(cluster, cluster),
+            account=QueueAccount(),
+            stamp=Stamp(f"session-{number}"),
         )
         deque(session.run(), maxlen=0)
         result = finished(close(session))

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from agent_scheduler.binding.queue_admission import Election
-from agent_scheduler.engine.quotas.entries import Standing
+from agent_scheduler.engine.queues.entries import Standing
 from agent_scheduler.objects.batch import QUEUE_ALLOCATION_GATE
 from agent_scheduler.serving.explanation import render
 from kube_client.transport import OutcomeUnknown, Response

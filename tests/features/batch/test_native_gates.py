@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from agent_scheduler.engine.quotas.entries import Standing
+from agent_scheduler.engine.queues.entries import Standing
 from embedded_kubernetes.builtin import ALPHA, BUILTIN
 from tests.support.batched import install
 from tests.support.embedded import PODS, embedded_cluster, until

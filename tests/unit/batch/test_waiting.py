@@ -9,12 +9,13 @@ import msgspec
 import pytest
 
 from agent_scheduler.batch.waiting import NOT_TRIED, BatchWaitingPods, EquivalentPods, kind_of
+from agent_scheduler.cluster.groups import Groups
 from agent_scheduler.engine.gangs.group import of_pod_group
 from agent_scheduler.engine.profiles.profiles import ProfileSpec, build_profile
 from agent_scheduler.engine.queueing.places import Place
 from agent_scheduler.engine.queueing.queue import QueueSignals, SchedulingQueue
 from agent_scheduler.engine.queueing.subqueues import QueueSettings
-from agent_scheduler.engine.session.close import GroupResult
+from agent_scheduler.engine.session.results import GroupResult
 from agent_scheduler.engine.state.batchinfo import GroupKey
 from agent_scheduler.engine.state.podinfo import PodInfo
 from agent_scheduler.objects import batch
@@ -31,16 +32,17 @@ class World:
     def __init__(self, *nodes: str) -> None:
         self.world = ClusterWorld()
         self.cluster = self.world.cluster
-        self.waiting = BatchWaitingPods("volcano")
-        queue: SchedulingQueue[PodInfo] = scheduling_queue(
-            {"volcano": PROFILE.hint_map()},
-            settings=QueueSettings(max_backoff=0),
-            signals=QueueSignals(ready=self.waiting.ready, deadline_moved=lambda: None),
-            is_pending=self.cluster.waits,
-        )
-        self.waiting.attach(self.cluster, queue)
+        self.waiting = BatchWaitingPods("volcano", Groups(schedulers=("volcano",)), self.cluster, self._queue)
         for name in nodes:
             self.cluster.set_node(node(name, cpu="1"))
+
+    def _queue(self, signals: QueueSignals) -> SchedulingQueue[PodInfo]:
+        return scheduling_queue(
+            {"volcano": PROFILE.hint_map()},
+            settings=QueueSettings(max_backoff=0),
+            signals=signals,
+            is_pending=self.cluster.waits,
+        )
 
     def pod(self, name: str, *, cpu: str = "1", **changes: Any) -> PodInfo:
         body = pod_json(name, requests={"cpu": cpu})

@@ -16,7 +16,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from agent_scheduler.engine.decide.decide import ConflictPolicy
 from agent_scheduler.engine.queueing.places import Place
 from agent_scheduler.engine.queueing.views import page
-from agent_scheduler.engine.state.recount import contradictions
+from agent_scheduler.engine.recount import contradictions
 from kube_client.bind import DEFAULT_POLICY, BindOutcome, BindResult, UnknownOutcome
 from tests.support.stateful import model_test
 

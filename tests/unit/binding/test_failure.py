@@ -13,7 +13,7 @@ from agent_scheduler.binding.history import History
 from agent_scheduler.engine.decide.refusals import Refusal
 from agent_scheduler.engine.framework.plugin import NO_NODES, POD_SPEC
 from agent_scheduler.engine.plugins.node_shard import NAME as NODE_SHARD
-from agent_scheduler.engine.state.queueusage import QueueUsage
+from agent_scheduler.engine.queues.usage import QueueUsage
 
 POD = cast(
     Any, SimpleNamespace(uid="u", scheduler_name="agent-scheduler", cls=SimpleNamespace(error="no quantity"))
@@ -135,7 +135,8 @@ def test_a_pod_whose_queue_is_full_keeps_no_nomination(known: str, on_object: st
 def test_a_pod_that_failed_gives_up_its_room_in_a_queue_unless_it_waits_for_it(waits_for_queue: bool) -> None:
     world, unplaced = World(waits=True), list[str]()
     wanting = SimpleNamespace(drop=lambda _uid: None)
-    world.handler._usage = cast(Any, SimpleNamespace(active=True, unplaced=unplaced.append, wanting=wanting))
+    room = SimpleNamespace(active=True)
+    world.handler._usage = cast(Any, SimpleNamespace(room=room, unplaced=unplaced.append, wanting=wanting))
     pod = cast(Any, SimpleNamespace(**vars(POD), nominated_node_name=""))
     if waits_for_queue:
         world.handler.queue_full(ENTRY, pod, cast(Any, "queue q is full"), started=1.0)

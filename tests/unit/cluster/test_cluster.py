@@ -13,17 +13,17 @@ from agent_scheduler.cluster.cluster import Cluster, KnownPods
 from agent_scheduler.engine.dra.catalogue import Devices
 from agent_scheduler.engine.events.events import ClusterEvent
 from agent_scheduler.engine.gangs.native import NativeGroups
+from agent_scheduler.engine.ledger import Ledger
 from agent_scheduler.engine.plugins.dynamic_resources import DynamicResources
 from agent_scheduler.engine.plugins.gpu_share import GPUShare
 from agent_scheduler.engine.plugins.node_resources_fit import NodeResourcesFit
 from agent_scheduler.engine.queueing.places import Place
 from agent_scheduler.engine.queueing.queue import SchedulingQueue
+from agent_scheduler.engine.recount import contradictions
 from agent_scheduler.engine.state.gpus import ANNOTATION as GPU_INDEX
 from agent_scheduler.engine.state.gpus import RESOURCE as GPU
-from agent_scheduler.engine.state.ledger import Ledger
 from agent_scheduler.engine.state.podclasses import PodClasses
 from agent_scheduler.engine.state.podinfo import PodInfo
-from agent_scheduler.engine.state.recount import contradictions
 from tests.support.engine import node, pod_json, read_pod
 from tests.support.queues import scheduling_queue
 from tests.support.running import AGENT, Reports

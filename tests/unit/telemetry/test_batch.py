@@ -9,7 +9,7 @@ import msgspec
 from structlog.testing import capture_logs
 
 from agent_scheduler.batch.committing import BatchObserver
-from agent_scheduler.engine.quotas.book import QuotaBook
+from agent_scheduler.engine.queues.book import QuotaBook
 from agent_scheduler.engine.quotas.queues import QueueInfo
 from agent_scheduler.engine.session.conf import SessionConf
 from agent_scheduler.engine.session.session import Stage

@@ -34,7 +34,7 @@ def bind(registry: Registry, served: Served, namespace: str, name: str, request:
     own = obj["metadata"].get("namespace") or namespace
     if own != namespace:
         raise other_namespace()
-    if registry.reviewers is not None:
+    if registry.is_reviewed:
         below = BINDING if name else Below(kind=BINDING.kind, resource="bindings")
         _label(registry, obj)
         review = review_below(registry, served, obj, namespace, request, below)

@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from .errors import ApiError
 from .handlers import Api
 from .heads import KnownRequests, ResponseHeads
 from .requests import Disturb, Response, refusal
 
-if TYPE_CHECKING:
-    from .http import Connection
-
 _log = logging.getLogger(__name__)
 
 #: The response to an internal error.
 FAULT = ApiError(500, "InternalError", "Internal error occurred: see the server's log", {})
+
+
+class OpenConnection(Protocol):
+    """A connection as the server ends it."""
+
+    def shut_down(self) -> None: ...
+    def abort(self) -> None: ...
 
 
 class Shared:
@@ -29,12 +33,12 @@ class Shared:
         self.disturb = disturb
         self.heads = ResponseHeads(loop)
         self.known = KnownRequests()
-        self.connections: set[Connection] = set()
+        self.connections: set[OpenConnection] = set()
         self._closed = asyncio.Event()
         #: True during shutdown; responses then close their connection.
         self.closing = False
 
-    def forget(self, connection: Connection) -> None:
+    def forget(self, connection: OpenConnection) -> None:
         self.connections.discard(connection)
         if not self.connections:
             self._closed.set()

@@ -38,7 +38,7 @@ def delete(registry: Registry, served: Served, namespace: str, name: str, reques
         raise forbidden(resource.plural, served.name[0], name, "this namespace may not be deleted")
     if old is None:
         raise not_found(resource.plural, served.name[0], name)
-    if registry.reviewers is not None:
+    if registry.is_reviewed:
         review = _review(registry, served, old, options, request, name=name)
         if review is not None:
             return review.run(_delete_reviewed(registry, served, old, options, review))

@@ -328,7 +328,7 @@ class Api:
 
     def _create(self, served: Served, namespace: str, request: Request) -> Answer:
         """Create an object, by a template of earlier creates if possible."""
-        if self.registry.reviewers is not None:
+        if self.registry.is_reviewed:
             return writing.create(self.registry, served, namespace, request)
         templates = self._templates.get((served.resource.group, served.resource.plural))
         sight = templates.look(request, namespace) if templates is not None else None

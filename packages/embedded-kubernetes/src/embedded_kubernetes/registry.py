@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import orjson
 
@@ -18,9 +18,6 @@ from .store import Event, Record, Store, Table
 from .times import clock_text
 from .views import ShapedView, View
 from .watch import Hub
-
-if TYPE_CHECKING:
-    from .admission.configured import Reviewers
 
 #: Fields that tables index, if their kind has them.
 _INDEXED = ("spec.nodeName",)
@@ -64,8 +61,8 @@ class Registry:
         self.orphaned: Callable[[tuple[str, str]], None] = _nobody
         #: Called with the name of each table that is added after the start.
         self.added: Callable[[tuple[str, str]], None] = _nobody
-        #: Webhooks and policies; None while there are none. Updated by `Reviewers`.
-        self.reviewers: Reviewers | None = None
+        #: Whether there are webhooks or policies. Updated by `admission.configured.Reviewers`.
+        self.is_reviewed = False
         self._hubs: dict[tuple[str, str], Hub] = {}
         self._stored: dict[tuple[str, str], Served] = {}
         self._second = -1

@@ -62,7 +62,7 @@ def respond(registry: Registry, served: Served, namespace: str, name: str, reque
     wanted = _decoded(sent, served, namespace, name)
     manager = request.parameters.get("fieldManager", "")
     write = writing.Write(registry, served, request, dry, manager=manager)
-    if registry.reviewers is not None:
+    if registry.is_reviewed:
         review = review_of(
             registry,
             served,

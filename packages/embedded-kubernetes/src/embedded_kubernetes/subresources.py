@@ -103,7 +103,7 @@ def evict(registry: Registry, served: Served, namespace: str, name: str, request
     """Handle the POST of an Eviction: delete the pod if its disruption budget allows that."""
     dry = request.dry_run("CreateOptions") if request.query else False
     obj = body_of(request, kind="Eviction", versions=("policy/v1", "policy/v1beta1"))
-    if registry.reviewers is not None:
+    if registry.is_reviewed:
         review = review_below(registry, served, obj, namespace, request, EVICTION)
         if review is not None:
             return review.run(_evict_reviewed(registry, served, name, dry, review))
@@ -160,7 +160,7 @@ def stream(
     """
     if request.method not in STREAMS[subresource]:
         raise method_not_allowed()
-    if registry.reviewers is not None and subresource in CONNECTS:
+    if registry.is_reviewed and subresource in CONNECTS:
         review = review_of(
             registry,
             served,
@@ -198,7 +198,7 @@ def finalize(registry: Registry, served: Served, name: str, request: Request) ->
     old = served.table.get("", name)
     if old is None:
         raise not_found("namespaces", "", name)
-    if registry.reviewers is not None:
+    if registry.is_reviewed:
         review = review_of(
             registry,
             served,

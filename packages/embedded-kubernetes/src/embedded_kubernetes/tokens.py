@@ -50,7 +50,7 @@ def request_token(registry: Registry, served: Served, namespace: str, name: str,
     """Return a token for the service account. Raises 404 if that is missing, 422 for an invalid lifetime."""
     dry = request.dry_run("CreateOptions") if request.query else False
     asked = _read(request)
-    if registry.reviewers is not None:
+    if registry.is_reviewed:
         review = review_of(
             registry,
             served,

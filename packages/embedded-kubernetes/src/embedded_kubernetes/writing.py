@@ -105,7 +105,7 @@ def _told(write: Write, question: Object) -> Response:
 
 def _review(write: Write, operation: str, obj: Object, old: Object | None = None) -> Review | None:
     """Return the review of this write, if any webhook or policy matches."""
-    if write.registry.reviewers is None:
+    if not write.registry.is_reviewed:
         return None
     metadata = obj["metadata"]
     return review_of(
@@ -263,7 +263,7 @@ def change(write: Write, old: Record, new: Object, *, before: Object | None = No
     if served.resource.shape is not None:
         new = served.resource.shape.to_stored(new)
     served.resource.default(new)
-    if write.registry.reviewers is None:
+    if not write.registry.is_reviewed:
         return _replace(write, _judged(write, old, new, before))
     if before is None:
         before = served.stored.decode(old.data)

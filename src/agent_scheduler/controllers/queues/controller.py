@@ -16,6 +16,7 @@ import msgspec
 
 from agent_scheduler.cluster.groups import pod_groups, queues
 from agent_scheduler.controllers.reconciling import CreationReceiver
+from agent_scheduler.engine.events.signals import Signal
 from agent_scheduler.objects.batch import (
     API_VERSION,
     CLOSE_QUEUE,
@@ -88,7 +89,8 @@ class QueueController:
         self._timing = timing
         self._log = get_logger("queue-controller")
         self._once = OncePer(_LOG_SECONDS, clock=timing.clock)
-        self._put: Callable[[str], None] = lambda _key: None
+        #: A key has to be reconciled.
+        self._put: Signal[[str]] = Signal()
         self._queues: dict[str, Queue] = {}
         #: The names of each queue's children.
         self._below: dict[str, set[str]] = {}
@@ -100,7 +102,7 @@ class QueueController:
     # ---- watches
 
     def kinds(self, put: Callable[[str], None], _learn: CreationReceiver) -> list[Kind]:
-        self._put = put
+        self._put.connect(put)
         return [
             queues(self._set_queue, self._delete_queue),
             pod_groups(self._set_group, self._delete_group),

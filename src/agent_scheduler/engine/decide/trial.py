@@ -19,9 +19,9 @@ from typing import Final, NamedTuple, NewType
 import numpy as np
 
 from ..framework.prebind import Writes
+from ..ledger import Ledger
 from ..state.columns import Amounts, Columns, Ints
 from ..state.gpus import NO_GPUS, Free, Indices, beside, choose, without
-from ..state.ledger import Ledger
 from ..state.podclass import HostPort, PodClass
 from ..state.podcounts import PodsMatching
 from ..state.podinfo import PodInfo

@@ -8,9 +8,9 @@ from weakref import WeakValueDictionary
 
 from ..dra.catalogue import Devices
 from ..dra.demand import demand_of
+from ..ledger import Ledger
 from ..state.interns import Interns
 from ..state.labelselector import Labels
-from ..state.ledger import Ledger
 from ..state.namespaces import Namespaces
 from ..state.owners import Owners
 from ..state.podclass import PodClass

@@ -27,8 +27,8 @@ from ..events.events import ActionType, ClusterEvent, Resource
 from ..events.hints import ClusterEventWithHint, HintMap, QueueingHint
 from ..events.prehints import own_pod
 from ..gangs.native import NativeGroups
+from ..ledger import Ledger
 from ..state.columns import Bools, Columns, Ints, Rows
-from ..state.ledger import Ledger
 from ..state.podclass import PodClass
 from ..state.podinfo import PodInfo
 from .handle import Handle

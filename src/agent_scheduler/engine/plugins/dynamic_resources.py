@@ -36,8 +36,8 @@ from ..framework.plugin import (
 )
 from ..framework.prebind import Attempt, PreBind, Reserve, Writes
 from ..gangs.native import NativeGroups
+from ..ledger import Ledger
 from ..state.columns import Bools, Columns, Ints, Rows
-from ..state.ledger import Ledger
 from ..state.nodeinfo import NodeInfo
 from ..state.podclaims import ClaimDemand
 from ..state.podclass import PodClass

@@ -16,8 +16,8 @@ from ..events.hints import ClusterEventWithHint, QueueingHint
 from ..events.prehints import ByKeys, PodIndex
 from ..framework.plugin import GANG_SCHEDULING
 from ..gangs.native import NativeGroup, NativeGroups, native_key
+from ..ledger import Ledger
 from ..state.batchinfo import GroupKey
-from ..state.ledger import Ledger
 from ..state.podinfo import PodInfo
 
 TOO_FEW: Final = "waiting for minCount pods from a gang to appear in scheduling queue"

@@ -23,12 +23,12 @@ from ..events.hints import ClusterEventWithHint
 from ..framework.handle import Handle
 from ..framework.plugin import MAX_NODE_SCORE, Depends, Filter
 from ..gangs.native import NativeGroups
+from ..ledger import Ledger
 from ..rules.curve import FULL, rates_of
 from ..rules.device_backed import ByFullness
 from ..rules.fit_hints import FitHints, met_elsewhere
 from ..state.columns import CPU, MEMORY, Bools, Columns, Ints, Rows
 from ..state.interns import BASE_RESOURCES
-from ..state.ledger import Ledger
 from ..state.podclass import PODS, PodClass
 
 

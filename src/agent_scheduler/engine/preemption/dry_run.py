@@ -16,8 +16,8 @@ from ..decide.classview import ClassView
 from ..decide.compiled import CompiledFilter, count_reasons, first_refusing
 from ..decide.trial import WhatIf
 from ..framework.plugin import Depends
+from ..ledger import Ledger
 from ..state.columns import NOBODY, Bools, Columns, Ints, Rows
-from ..state.ledger import Ledger
 from ..state.podinfo import PodInfo
 from .nominated import NominatedPods, Nominations
 from .pdbs import PDBs

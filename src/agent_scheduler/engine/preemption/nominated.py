@@ -26,9 +26,9 @@ from ..decide.refusals import Diagnosis
 from ..decide.snapshot import Snapshot
 from ..decide.trial import WhatIf
 from ..framework.plugin import Depends, Profile
+from ..ledger import Ledger
 from ..queueing.nominator import Nominator
 from ..state.columns import Columns, Ints
-from ..state.ledger import Ledger
 from ..state.podclass import PodClass
 from ..state.podinfo import PodInfo
 from ..state.podterms import TermKind

@@ -13,8 +13,8 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
+from ..ledger import Ledger
 from ..state.columns import NOBODY, Bools, Ints, Rows
-from ..state.ledger import Ledger
 from ..state.podclass import PodClass
 from ..state.podinfo import PodInfo
 from .pdbs import PDBs

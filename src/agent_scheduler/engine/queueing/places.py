@@ -17,6 +17,7 @@ from typing import Any, Final, Generic, NamedTuple, Protocol
 
 from ..events.events import BACKOFF_COMPLETE, POP_FROM_BACKOFF, UNSCHEDULABLE_TIMEOUT
 from ..events.hints import HintMap
+from ..events.signals import Signal
 from .entry import PodT, QueuedPodInfo
 from .record import PRE_HINT, QueueRecorder
 from .requeue import AFTER_BACKOFF, SKIP, Strategy
@@ -165,8 +166,8 @@ class Places(Generic[PodT]):
             self.unschedulable.entries.keys(),
         )
         self._refused = self.unschedulable.entries.keys()
-        #: Called with a UID that is about to enter the pool.
-        self.before_unschedulable: Callable[[str], None] = lambda uid: None
+        #: A pod, as UID, is about to enter the pool.
+        self.before_unschedulable: Signal[[str]] = Signal()
         #: The deadline that the caller knows from `next_deadline` or `on_deadline`.
         self._known_deadline = inf
 

@@ -100,7 +100,7 @@ class Waker(Generic[PodT]):
         # Read for every event, so the dicts are read without the classes around them.
         self._flying = places.in_flight.uids()
         self._waiting = places.unschedulable.entries.keys()
-        places.before_unschedulable = self._enters
+        places.before_unschedulable.connect(self._enters)
         self.reconfigure(hint_maps)
 
     def reconfigure(self, hint_maps: Mapping[str, HintMap]) -> None:

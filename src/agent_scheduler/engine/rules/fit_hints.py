@@ -21,9 +21,9 @@ from ..dra.records import DeviceClassInfo
 from ..events.events import ActionType, ClusterEvent, Resource
 from ..events.hints import ClusterEventWithHint, QueueingHint
 from ..events.prehints import ALL_PODS, ANYWAY, AllPods, Amount, ByKeys, Key, Own, PodIndex, UpTo
+from ..ledger import Ledger
 from ..state.extended import is_extended as may_be_devices
 from ..state.interns import BASE_RESOURCES
-from ..state.ledger import Ledger
 from ..state.nodeinfo import NodeInfo
 from ..state.podclass import PODS, PodClass
 from ..state.podinfo import PodInfo

@@ -25,11 +25,11 @@ from agent_scheduler.objects.batch import (
 )
 
 from ..gangs.group import PodGroupInfo
+from ..queues.book import QuotaBook
+from ..queues.entries import Standing
+from ..queues.shortfall import Shortfall
 from ..quotas.accounts import zero
-from ..quotas.book import QuotaBook
-from ..quotas.entries import Standing
 from ..quotas.queues import QueueInfo
-from ..quotas.shortfall import Shortfall
 from ..quotas.vector import Total, Vector, add_to, plus
 from ..state.batchinfo import GroupKey
 from ..state.podinfo import PodInfo
@@ -42,8 +42,9 @@ from .messages import (
     scheduling_reason,
 )
 from .model import HOLDING, JobInfo, TaskStatus
+from .results import GroupResult, PodResult, QueueResult
 from .session import GroupEvent, Session
-from .settled import STRIDE, SettledJob, at_rest, settles
+from .settled import STRIDE, SettledJob, settles
 from .written import NOBODY, GroupMessages, holds, of_group, of_task
 
 _SCHEDULED: Final = (TaskStatus.BOUND, TaskStatus.RUNNING, TaskStatus.SUCCEEDED, TaskStatus.FAILED)
@@ -51,48 +52,16 @@ _COMPLETED: Final = (TaskStatus.SUCCEEDED, TaskStatus.FAILED)
 _INCOMPLETE: Final = (UNKNOWN, PENDING, INQUEUE)
 #: The reasons against admission that are reported for a group without pods.
 _KEEPING_OUT: Final = (WaitReason.QUOTA, WaitReason.ACCESS, WaitReason.QUEUE)
+#: Statuses of tasks that are not in progress.
+_AT_REST: Final = (
+    TaskStatus.PENDING,
+    TaskStatus.BOUND,
+    TaskStatus.RUNNING,
+    TaskStatus.SUCCEEDED,
+    TaskStatus.FAILED,
+)
 #: Statuses of the tasks that report why they wait.
 _WAITING: Final = (TaskStatus.ALLOCATED, TaskStatus.PENDING, TaskStatus.PIPELINED)
-
-
-class GroupResult(Struct, frozen=True, kw_only=True):
-    group: PodGroupInfo
-    status: PodGroupStatus
-    #: Whether the status differs from that of the object.
-    write: bool
-    #: Status -> number of tasks.
-    tasks: Mapping[str, int]
-    #: None for a group that has its minimum.
-    verdict: Verdict | None
-    #: Whether victims were selected for it that have not left so far.
-    preempts: bool = False
-
-    @property
-    def waits_for(self) -> str:
-        """One of `verdicts.LABELS`, or empty."""
-        return "" if self.verdict is None else self.verdict.label
-
-
-class PodResult(Struct, frozen=True, kw_only=True):
-    """A PodScheduled condition with status False that the pod does not have; `nominated` is empty for no node."""
-
-    pod: PodInfo
-    reason: str
-    message: str
-    nominated: str = ""
-
-
-class QueueResult(Struct, frozen=True, kw_only=True):
-    """The usage of a queue and its children.
-
-    With the book of queues it counts all pods with a node, otherwise the pods of the session's jobs that Volcano
-    counts.
-    """
-
-    queue: QueueInfo
-    allocated: Total
-    #: Whether the status of the object differs.
-    write: bool
 
 
 class SessionResult(Struct, frozen=True, kw_only=True):
@@ -198,6 +167,22 @@ def close(
         wanted=wanted,
         settled=settled,
         turns_at=min((turns_at() for turns_at in session.tiers.every("turns_at")), default=inf),
+    )
+
+
+def at_rest(session: Session, job: JobInfo) -> bool:
+    """Return whether the job may be settled after this session."""
+    if job.is_pending or job.in_statuses(_AT_REST) != len(job.tasks):
+        return False
+    pending = job.by_status[TaskStatus.PENDING]
+    if not pending:
+        return True
+    return (
+        not session.claims
+        and job.uid not in session.held_back
+        and not job.best_effort
+        and bool(job.fit_errors)
+        and not any(task.only_queue_gate for task in pending.values())
     )
 
 

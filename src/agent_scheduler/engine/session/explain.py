@@ -7,20 +7,18 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from msgspec import Struct
 
 from apimachinery.quantity import text_of
 
-from ..quotas.book import QuotaBook
+from ..queues.book import QuotaBook
 from ..quotas.vector import CPU, MEMORY, PODS, Vector, in_ledger_units
 from ..verdicts import Verdict
+from .close import SessionResult
 from .model import HOLDING, READY, JobInfo, TaskStatus
-
-if TYPE_CHECKING:
-    from .close import SessionResult
-    from .session import Session
+from .session import Session
 
 #: The maximum number of distinct rejections in an explanation.
 _SHOWN: Final = 3

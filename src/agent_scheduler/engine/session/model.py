@@ -79,6 +79,7 @@ class TaskInfo:
         "evicting",
         "filters",
         "gated",
+        "has_other_gate",
         "job",
         "last",
         "node_name",
@@ -119,6 +120,8 @@ class TaskInfo:
         self.gated = bool(gates)
         #: Whether its only closed gate is that of its queue.
         self.only_queue_gate = gates == (QUEUE_ALLOCATION_GATE,)
+        #: Whether it has a closed gate other than that of its queue.
+        self.has_other_gate = self.gated and not self.only_queue_gate
 
     @property
     def gate_managed(self) -> bool:
@@ -128,7 +131,7 @@ class TaskInfo:
     @property
     def gets_free(self) -> bool:
         """Whether it has no gate, or only that of its queue, and the scheduler may remove it."""
-        return not self.gated or (self.only_queue_gate and self.gate_managed)
+        return not self.has_other_gate and (self.gate_managed or not self.gated)
 
     @property
     def preemptable(self) -> bool:
@@ -367,7 +370,7 @@ class JobInfo(_Counts):
         """Return the requests of tasks with other gates than only the queue's (`GetSchGatedPodResources`)."""
         total: Total = {}
         for task in self.tasks.values():
-            if task.gated and not task.only_queue_gate:
+            if task.has_other_gate:
                 add_to(total, task.request)
         return total
 

@@ -9,14 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import cmp_to_key
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from .lending import has_nominated, lent
 from .model import READY, JobInfo, TaskInfo, TaskStatus
+from .session import Session
 from .statement import Statement
-
-if TYPE_CHECKING:
-    from .session import Session
 
 #: Statuses of tasks that may be evicted (`PreemptableStatus`).
 EVICTABLE: Final = (TaskStatus.BOUND, TaskStatus.RUNNING)

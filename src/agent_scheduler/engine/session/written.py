@@ -11,24 +11,22 @@ from collections import Counter
 from collections.abc import Callable, Container, Generator, Iterable, Mapping, Sequence
 from operator import attrgetter
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from agent_scheduler.objects.batch import COMPLETED
 
-from ..quotas.book import QuotaBook
-from ..quotas.headroom import Headroom
+from ..queues.asks import needed
+from ..queues.book import QuotaBook
+from ..queues.headroom import Headroom
 from ..quotas.vector import Total, Vector, add_to, plus
-from ..state.asks import needed
 from ..state.batchinfo import GroupKey
 from ..state.podinfo import PodInfo
 from ..verdicts import Verdict, WaitReason, by_nodes, by_queue, of_own_gates, others_gated, too_few
 from .demand import requests_of
 from .lending import may_hold, wanted_next
 from .model import READY, JobInfo, TaskInfo, TaskStatus
+from .session import Session
 from .settled import STRIDE
-
-if TYPE_CHECKING:
-    from .session import Session
 
 NOBODY: Final[Mapping[str, str]] = MappingProxyType({})
 

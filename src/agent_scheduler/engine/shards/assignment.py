@@ -13,8 +13,8 @@ import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
-from .node_columns import CORDONED, FOREIGN, NOT_READY, PRESENT, STATES, NodeColumns, grown
-from .policies import POINTS, Flags, Ints, Nodes, Rows, ShardRules
+from .node_columns import CORDONED, FOREIGN, NOT_READY, PRESENT, STATES, Flags, Ints, NodeColumns, Rows, grown
+from .policies import POINTS, Nodes, ShardRules
 from .settings import PlanSettings
 from .specs import NO_SHARD
 

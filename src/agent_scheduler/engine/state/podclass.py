@@ -22,7 +22,6 @@ from agent_scheduler.objects import wire
 
 from .gpus import RESOURCE as GPU
 from .labelselector import Labels
-from .owners import Siblings
 from .podclaims import ClaimDemand
 from .podterms import (
     NO_TERMS,
@@ -32,6 +31,7 @@ from .podterms import (
 )
 from .podvolumes import PodVolumes
 from .requests import Amounts
+from .siblings import Siblings
 
 #: The number of pods on a node, treated as a resource.
 PODS = "pods"

@@ -9,18 +9,12 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
-
-import numpy as np
 
 from .indexes import drop_entry
 from .labelselector import Labels
 from .namespaces import Namespaces
 from .podinfo import PodInfo
 from .podterms import ExistingTerm, PodMatch
-
-if TYPE_CHECKING:
-    from .columns import Columns
 
 
 class PodsMatching:
@@ -92,24 +86,6 @@ class TermIndex:
         for place in _places(term):
             drop_entry(self._index, place, term)
         return True
-
-    def count(self, columns: Columns, pod: PodInfo, row: int | None, sign: int) -> int:
-        """Add (1) or remove (-1) a pod in the counts of `columns`; `row` is None if its node is unknown.
-
-        Returns the number of columns of counts that were added or removed.
-        """
-        existing, changed = pod.cls.existing, 0
-        for term in existing if sign > 0 else ():
-            if self.add(term):
-                changed += 1
-                columns.terms[term] = np.zeros(columns.capacity, dtype=np.int64)
-        if row is not None:
-            columns.count_others(row, pod, sign)
-        for term in existing if sign < 0 else ():
-            if self.remove(term):
-                changed += 1
-                del columns.terms[term]
-        return changed
 
     def matching(self, namespace: str, labels: Labels, namespaces: Namespaces) -> tuple[ExistingTerm, ...]:
         """Return the terms that match a pod with these labels; equal sets of terms are in equal order."""

@@ -17,12 +17,12 @@ from apimachinery.salvage import salvage
 from .batchinfo import BATCH_LABELS, BatchInfo, GroupKey, batch_info
 from .extended import ExtendedNeeds, needs_of
 from .gpus import Indices, indices_in
-from .owners import ControllerRef, controller_of
 from .podclaims import PodClaim, PodRef
 from .podclass import PodClass
 from .podclasses import PodClasses
 from .quotause import QuotaUse, quota_use
 from .requests import Amounts
+from .siblings import ControllerRef, controller_of
 
 #: The phases in which a pod no longer uses resources of its node.
 FINISHED = ("Succeeded", "Failed")

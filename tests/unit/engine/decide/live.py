@@ -20,9 +20,10 @@ from agent_scheduler.engine.profiles.profiles import ProfileSpec, build_profile
 from agent_scheduler.engine.state.gpus import RESOURCE as GPU
 from agent_scheduler.engine.state.labelselector import label_selector
 from agent_scheduler.engine.state.nodeinfo import node_info
-from agent_scheduler.engine.state.owners import OwnerKind, Owners
+from agent_scheduler.engine.state.owners import Owners
 from agent_scheduler.engine.state.podclasses import PodClasses
 from agent_scheduler.engine.state.podinfo import PodInfo, PodReader
+from agent_scheduler.engine.state.siblings import OwnerKind
 from agent_scheduler.engine.state.targetworkload import TargetWorkload
 from agent_scheduler.objects import wire
 from apimachinery.codec import decode

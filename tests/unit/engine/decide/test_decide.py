@@ -12,8 +12,8 @@ from agent_scheduler.engine.decide.decide import ClassViews, decide
 from agent_scheduler.engine.decide.facet_classes import FacetClasses
 from agent_scheduler.engine.decide.refusals import Refusal
 from agent_scheduler.engine.framework.plugin import Depends, PodUnrankable, Profile
+from agent_scheduler.engine.recount import contradictions
 from agent_scheduler.engine.state.columns import COLUMNS_KEPT
-from agent_scheduler.engine.state.recount import contradictions
 from tests.decisions.clusters import Drawn, clusters
 from tests.decisions.engine import Engine
 from tests.decisions.plain.filters import FILTERS

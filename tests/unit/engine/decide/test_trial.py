@@ -14,13 +14,13 @@ from msgspec.structs import replace
 
 from agent_scheduler.engine.decide.classview import ClassView
 from agent_scheduler.engine.decide.trial import START, Mark, Trial, WhatIf
+from agent_scheduler.engine.recount import contradictions
 from agent_scheduler.engine.state.gpus import ANNOTATION as GPU_INDEX
 from agent_scheduler.engine.state.gpus import RESOURCE as GPU
 from agent_scheduler.engine.state.gpus import text_of
 from agent_scheduler.engine.state.labelselector import LabelSelector, Requirement
 from agent_scheduler.engine.state.podinfo import PodInfo
 from agent_scheduler.engine.state.podterms import PodMatch
-from agent_scheduler.engine.state.recount import contradictions
 from tests.support.engine import World, contents, node
 from tests.support.examples import FACTOR, examples, in_time
 from tests.support.terms import beside, pod_term

@@ -30,9 +30,9 @@ from agent_scheduler.engine.dra.reservation import (
     reserve,
     to_deallocate,
 )
+from agent_scheduler.engine.ledger import Ledger
 from agent_scheduler.engine.state.batchinfo import GroupKey
 from agent_scheduler.engine.state.extended import ContainerNeed, ExtendedNeeds, needs_of
-from agent_scheduler.engine.state.ledger import Ledger
 from agent_scheduler.engine.state.podclaims import ClaimDemand
 from agent_scheduler.engine.state.podclasses import PodClasses
 from agent_scheduler.engine.state.podinfo import PodInfo

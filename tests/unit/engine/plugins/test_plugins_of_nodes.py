@@ -17,6 +17,7 @@ from agent_scheduler.engine.events.events import (
     ClusterEvent,
     Resource,
 )
+from agent_scheduler.engine.ledger import Ledger
 from agent_scheduler.engine.plugins.node_declared_features import NodeDeclaredFeatures
 from agent_scheduler.engine.plugins.node_name import NodeName
 from agent_scheduler.engine.plugins.node_shard import REASON, NodeShard
@@ -25,7 +26,6 @@ from agent_scheduler.engine.plugins.taint_toleration import TaintToleration
 from agent_scheduler.engine.rules.tolerance import tolerates
 from agent_scheduler.engine.shards.claims import Membership
 from agent_scheduler.engine.state.features import HOST_NETWORK_USERS, RESTART_ALL
-from agent_scheduler.engine.state.ledger import Ledger
 from agent_scheduler.engine.state.nodeinfo import node_change_events, same_for_scheduling
 from agent_scheduler.engine.state.podinfo import PodInfo
 from agent_scheduler.objects.wire import Taint, Toleration

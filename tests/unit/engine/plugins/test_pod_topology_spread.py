@@ -20,9 +20,9 @@ from agent_scheduler.engine.plugins.pod_topology_spread import (
 )
 from agent_scheduler.engine.state.labelselector import label_selector
 from agent_scheduler.engine.state.nodeinfo import node_info
-from agent_scheduler.engine.state.owners import OwnerKind
 from agent_scheduler.engine.state.podclass import PodClass
 from agent_scheduler.engine.state.podinfo import PodInfo
+from agent_scheduler.engine.state.siblings import OwnerKind
 from agent_scheduler.objects import wire
 from tests.decisions import plain
 from tests.decisions.clusters import Drawn

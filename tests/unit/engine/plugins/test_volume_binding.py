@@ -12,10 +12,10 @@ from agent_scheduler.engine.framework.points import PluginSet
 from agent_scheduler.engine.framework.prebind import Writes
 from agent_scheduler.engine.plugins.volume_binding import VolumeBindingScore
 from agent_scheduler.engine.profiles.profiles import ProfileSpec, build_profile
+from agent_scheduler.engine.recount import contradictions
 from agent_scheduler.engine.rules.curve import rates_of
 from agent_scheduler.engine.state.podinfo import PodInfo
 from agent_scheduler.engine.state.podvolumes import PodVolumes, Recogniser
-from agent_scheduler.engine.state.recount import contradictions
 from agent_scheduler.engine.volumes.catalogue import Catalogue
 from agent_scheduler.engine.volumes.reservation import unreserve
 from tests.support.engine import World as Storage

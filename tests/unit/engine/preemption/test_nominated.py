@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from agent_scheduler.engine.preemption.evaluator import PostFilterResult
 from agent_scheduler.engine.preemption.nominated import NO_NOMINATED, NominatedPods, Nominations
+from agent_scheduler.engine.recount import contradictions
 from agent_scheduler.engine.state.nodeinfo import NodeInfo
 from agent_scheduler.engine.state.podinfo import PodInfo
-from agent_scheduler.engine.state.recount import contradictions
 from tests.support.engine import SPREAD, World, node
 from tests.support.examples import examples
 from tests.support.terms import ZONE, beside, pod_term

@@ -17,10 +17,10 @@ from agent_scheduler.engine.events import events as ev
 from agent_scheduler.engine.events.events import ActionType, ClusterEvent, Resource
 from agent_scheduler.engine.framework.plugin import NO_NODES, POD_SPEC
 from agent_scheduler.engine.gangs.native import NativeGroups
+from agent_scheduler.engine.ledger import Ledger
 from agent_scheduler.engine.profiles.profiles import ProfileSpec, build_profile
 from agent_scheduler.engine.queueing.entry import QueuedPodInfo
 from agent_scheduler.engine.queueing.queue import SchedulingQueue
-from agent_scheduler.engine.state.ledger import Ledger
 from agent_scheduler.engine.state.namespaces import NamespaceInfo
 from agent_scheduler.engine.state.nodeinfo import NodeInfo, node_change_events
 from agent_scheduler.engine.state.podinfo import PodInfo

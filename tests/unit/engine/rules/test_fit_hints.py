@@ -11,8 +11,8 @@ import pytest
 from agent_scheduler.engine.events import events as ev
 from agent_scheduler.engine.gangs.native import NativeGroups
 from agent_scheduler.engine.queueing.queue import SchedulingQueue
+from agent_scheduler.engine.recount import contradictions
 from agent_scheduler.engine.state.podinfo import PodInfo
-from agent_scheduler.engine.state.recount import contradictions
 from tests.support.engine import SPREAD, World, node
 from tests.support.queues import scheduling_queue
 from tests.support.terms import ZONE, beside, pod_term, spread

@@ -13,15 +13,17 @@ from agent_scheduler.engine.decide.trial import Trial
 from agent_scheduler.engine.gangs.group import PodGroupInfo, of_pod_group
 from agent_scheduler.engine.preemption.nominated import Nominations
 from agent_scheduler.engine.queueing.nominator import Nominator
-from agent_scheduler.engine.quotas.book import QuotaBook
-from agent_scheduler.engine.quotas.entries import Standing
+from agent_scheduler.engine.queues.book import QuotaBook
+from agent_scheduler.engine.queues.entries import Standing
 from agent_scheduler.engine.quotas.vector import of_requests
 from agent_scheduler.engine.session.close import SessionResult, close
 from agent_scheduler.engine.session.conf import PluginOption, SessionConf
 from agent_scheduler.engine.session.model import JobInfo, TaskInfo
 from agent_scheduler.engine.session.nodes import SessionNodes
+from agent_scheduler.engine.session.ports import QueueAccount, SessionPorts
 from agent_scheduler.engine.session.profile import profile_of
-from agent_scheduler.engine.session.session import ClusterView, Session
+from agent_scheduler.engine.session.registry import REGISTRY
+from agent_scheduler.engine.session.session import ClusterView, Session, Stamp
 from agent_scheduler.engine.shards.claims import Membership, ShardingMode, Shared
 from agent_scheduler.engine.state.batchinfo import GroupKey
 from agent_scheduler.engine.state.nodeinfo import NodeInfo
@@ -191,12 +193,10 @@ class Scene(World):
                 nominations=Nominations(self.nominator, self.ledger, snapshot, lambda _name: profile),
                 scheduler_name=SCHEDULER,
             ),
-            committer=self.cluster,
-            evictor=self.cluster,
-            uid="this",
-            now=now,
-            book=book,
-            promises=None,
+            registry=REGISTRY,
+            ports=SessionPorts(self.cluster, self.cluster),
+            account=QueueAccount(book),
+            stamp=Stamp("this", now),
         )
 
     def run(

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from agent_scheduler.engine.quotas.book import QuotaBook
+from agent_scheduler.engine.queues.book import QuotaBook
 from agent_scheduler.engine.session.close import SessionResult, close
 from agent_scheduler.engine.session.conf import PluginOption, SessionConf
 from agent_scheduler.engine.session.model import JobInfo, TaskInfo

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from agent_scheduler.engine.quotas.entries import Standing
+from agent_scheduler.engine.queues.entries import Standing
 from agent_scheduler.engine.session.conf import PluginOption, SessionConf
 from agent_scheduler.objects.batch import PREEMPTABLE, QUEUE_ALLOCATION_GATE
 from tests.support.engine import queue_of

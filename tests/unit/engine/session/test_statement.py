@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -115,13 +116,14 @@ def test_plugins_hear_of_every_step_and_of_its_undoing() -> None:
 
 
 def test_a_commit_tells_plugins_first() -> None:
-    session, _, _, (task, _) = opening(conf("gang"))
-    seen: list[int] = []
-    session.cleanup_reservations = (lambda statement: seen.append(len(statement.operations)),)
+    session, _, running, (task, _) = opening(conf("gang"))
+    seen: list[Sequence[TaskInfo]] = []
+    session.cleanup_reservations = (seen.append,)
     statement = Statement(session)
+    statement.evict(running, "preempt")
     statement.allocate(task, 0, session.nodes.view(task))
     statement.commit()
-    assert seen == [1]
+    assert seen == [[task]]
 
 
 def test_an_eviction_that_is_refused_is_taken_back() -> None:

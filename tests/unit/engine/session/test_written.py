@@ -7,12 +7,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from agent_scheduler.engine.quotas.book import QuotaBook
-from agent_scheduler.engine.quotas.entries import Standing
+from agent_scheduler.engine.queues.asks import turn_of_pod
+from agent_scheduler.engine.queues.book import QuotaBook
+from agent_scheduler.engine.queues.entries import Standing
 from agent_scheduler.engine.quotas.vector import of_requests
 from agent_scheduler.engine.session.close import close
 from agent_scheduler.engine.session.conf import PluginOption, SessionConf
-from agent_scheduler.engine.state.asks import turn_of_pod
 from agent_scheduler.objects.batch import TASK_SPEC
 from tests.support.engine import queue_of
 

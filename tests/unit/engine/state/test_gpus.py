@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from agent_scheduler.engine.recount import contradictions
 from agent_scheduler.engine.state.gpus import (
     ANNOTATION,
     NO_GPUS,
@@ -25,7 +26,6 @@ from agent_scheduler.engine.state.gpus import (
     without,
 )
 from agent_scheduler.engine.state.podinfo import PodInfo
-from agent_scheduler.engine.state.recount import contradictions
 from tests.support.engine import World, node
 from tests.support.examples import examples
 

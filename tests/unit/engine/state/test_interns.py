@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from agent_scheduler.engine.recount import contradictions
 from agent_scheduler.engine.state.nodeinfo import NodeInfo
 from agent_scheduler.engine.state.podinfo import PodInfo
-from agent_scheduler.engine.state.recount import contradictions
 from tests.support.engine import SPREAD, World, node
 from tests.support.terms import HOSTNAME, spread
 

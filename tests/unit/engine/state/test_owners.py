@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from agent_scheduler.engine.state.labelselector import LabelSelector, label_selector
-from agent_scheduler.engine.state.owners import ControllerRef, OwnerKind, Owners, Siblings
+from agent_scheduler.engine.state.owners import Owners
 from agent_scheduler.engine.state.podinfo import PodInfo
+from agent_scheduler.engine.state.siblings import ControllerRef, OwnerKind, Siblings
 from agent_scheduler.objects import wire
 from tests.support.engine import World, node
 

@@ -1,7 +1,7 @@
 """The webhooks and policies of a server, parsed, and the run of a write through them.
 
-`Reviewers` subscribes to the tables of their kinds. While there are none, `Registry.reviewers` is None, so
-that a write only checks for that.
+`Reviewers` subscribes to the tables of their kinds. While there are none, a write only checks
+`Registry.is_reviewed`.
 """
 
 from __future__ import annotations
@@ -46,6 +46,7 @@ class Reviewers:
 
     def __init__(self, registry: Registry, transport: Transport) -> None:
         self._registry = registry
+        registry.attached[Reviewers] = self
         self._caller = webhooks.Caller(transport, registry.store.uid)
         self.mutating: tuple[webhooks.Webhook, ...] = ()
         self.validating: tuple[webhooks.Webhook, ...] = ()
@@ -56,12 +57,18 @@ class Reviewers:
             if (GROUP, plural) in tables:
                 tables[(GROUP, plural)].subscribers.append(self._changed)
 
+    @classmethod
+    def of(cls, registry: Registry) -> Reviewers:
+        """Return the reviewers of this registry's objects."""
+        found: Reviewers = registry.attached[cls]
+        return found
+
     def _changed(self, event: Event) -> None:
         self.mutating = self._webhooks(_MUTATING, mutating=True)
         self.validating = self._webhooks(_VALIDATING, mutating=False)
         self.mutating_policies, self.validating_policies = map(self._policies, _POLICIES)
         anybody = self.mutating or self.validating or self.mutating_policies or self.validating_policies
-        self._registry.reviewers = self if anybody else None
+        self._registry.is_reviewed = bool(anybody)
 
     def _stored(self, plural: str) -> list[Object]:
         served = self._registry.stored((GROUP, plural))
@@ -203,14 +210,13 @@ def review_of(
     old: Object | None = None,
     below: Below = ITSELF,
 ) -> Review | None:
-    """Return the review of a write by `registry.reviewers`; None if no reviewer's rules match.
+    """Return the review of a write by the registry's reviewers; None if no reviewer's rules match.
 
     Writes by the server itself are not reviewed. `options` is the kind of the options in the query.
     """
-    reviewers = registry.reviewers
-    resource = served.resource
-    if reviewers is None or request.user is SELF:
+    if not registry.is_reviewed or request.user is SELF:
         return None
+    reviewers, resource = Reviewers.of(registry), served.resource
     dry = "dryRun" in request.parameters
     asked = _write_options(options, request) if options else delete_options
     if delete_options is not None:

@@ -32,7 +32,7 @@ def test_a_policy_without_a_binding_asks_nobody(world: World) -> None:
     world.policy("Validating", {"validations": [{"expression": "false"}]})
     assert world.refused("POST", MAPS, config_map()) == (422, "Invalid")
     world.delete(f"{ADMISSION}/validatingadmissionpolicybindings/b")
-    assert world.api.registry.reviewers is None
+    assert not world.api.registry.is_reviewed
     world.post(MAPS, config_map())
 
 

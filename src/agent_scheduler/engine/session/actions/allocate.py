@@ -5,21 +5,18 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
 from functools import cmp_to_key, partial
-from typing import TYPE_CHECKING
 
 from agent_scheduler.objects.batch import INQUEUE
 
 from ..fit import FitErrors
 from ..lending import has_nominated, lent, may_hold, wanted_next
 from ..model import READY, JobInfo, SubJobInfo, TaskInfo, TaskStatus
+from ..session import Session
 from ..settled import STRIDE
 from ..sparing import SparedNeeds, SparedRows
 from ..statement import Statement
 from ..together import place_together
 from ..worklist import Worklist
-
-if TYPE_CHECKING:
-    from ..session import Session
 
 Tasks = deque[TaskInfo]
 #: Sub-group -> its tasks; a job without sub-groups has one entry with an empty name.
@@ -127,7 +124,7 @@ def _sheet(session: Session, job: JobInfo) -> Sheet:
     """Return the pending tasks to place, without best-effort tasks and tasks with other gates than the queue's."""
     sheet: dict[str, list[TaskInfo]] = {}
     for task in job.by_status[TaskStatus.PENDING].values():
-        if not task.best_effort and (not task.gated or task.only_queue_gate):
+        if not task.best_effort and not task.has_other_gate:
             sheet.setdefault(task.sub_job.uid if task.sub_job is not None else "", []).append(task)
     in_order = session.tiers.in_pending_order
     return {name: deque(in_order(job, tasks)) for name, tasks in sheet.items()}

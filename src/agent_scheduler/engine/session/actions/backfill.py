@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator
-from typing import TYPE_CHECKING
 
 from ..model import JobInfo, TaskInfo, TaskStatus
+from ..session import Session
 from ..worklist import Worklist
-
-if TYPE_CHECKING:
-    from ..session import Session
 
 
 def backfill(session: Session) -> Iterator[None]:

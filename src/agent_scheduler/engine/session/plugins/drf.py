@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from ...quotas.vector import Total, Vector, add_to, names, plus, take_from
 from ..conf import PluginOption
 from ..hooks import Hooks
 from ..model import JobInfo, TaskInfo
-
-if TYPE_CHECKING:
-    from ..session import Session
+from ..session import Session
 
 #: The maximum difference of shares that count as equal for evictions.
 _CLOSE: Final = 0.000001

@@ -9,16 +9,14 @@ from __future__ import annotations
 
 import math
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from apimachinery.durations import parse_duration
 
 from ..conf import PluginOption
 from ..hooks import ABSTAIN, PERMIT, Hooks
 from ..model import JobInfo
-
-if TYPE_CHECKING:
-    from ..session import Session
+from ..session import Session
 
 WAITING_TIME: Final = "sla-waiting-time"
 

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent_scheduler.engine.quotas.book import QuotaBook
+from agent_scheduler.engine.queues.book import QuotaBook
+from agent_scheduler.engine.queues.entries import Standing
 from agent_scheduler.engine.quotas.capacity import CapacityAccounts
 from agent_scheduler.engine.quotas.demand import JobDemand
-from agent_scheduler.engine.quotas.entries import Standing
 from agent_scheduler.engine.quotas.queues import QueueInfo
 from agent_scheduler.engine.session.conf import QUEUE_ADMISSION_GATES, PluginOption, SessionConf
 from agent_scheduler.engine.session.model import TaskStatus

@@ -16,7 +16,7 @@ from agent_scheduler.engine.session.plugins.conformance import conformance
 from agent_scheduler.engine.session.plugins.drf import drf
 from agent_scheduler.engine.session.plugins.gang import gang
 from agent_scheduler.engine.session.plugins.priority import priority
-from agent_scheduler.engine.session.registry import PLUGINS
+from agent_scheduler.engine.session.registry import REGISTRY
 from agent_scheduler.engine.session.session import Session
 from agent_scheduler.engine.session.statement import Statement
 from agent_scheduler.objects.batch import QUOTA_PARTS
@@ -33,7 +33,7 @@ def test_priority_lets_jobs_of_lower_priority_be_evicted_and_tasks_of_its_own() 
     low = has("low", {"priority": 100}, priorityClassName="low")
     session = opened(scene.holding(low, has("high", *PRIORITIES, priorityClassName="high")).session())
     (other,), (lower, mine) = tasks_of(session, "low"), tasks_of(session, "high")
-    assert priority(session, OPTION).preemptable(mine, [other, lower, mine]) == [other, lower]
+    assert priority(session, OPTION)["preemptable"](mine, [other, lower, mine]) == [other, lower]
 
 
 def test_conformance_spares_what_the_cluster_depends_on() -> None:
@@ -42,28 +42,28 @@ def test_conformance_spares_what_the_cluster_depends_on() -> None:
     )
     critical, plain = tasks_of(session, "g")
     hooks: Any = conformance(session, OPTION)
-    assert hooks.reclaimable(plain, [critical, plain]) == [plain]
+    assert hooks["reclaimable"](plain, [critical, plain]) == [plain]
     plain.pod = replace(plain.pod, namespace="kube-system")
-    assert hooks.reclaimable(plain, [critical, plain]) == []
+    assert hooks["reclaimable"](plain, [critical, plain]) == []
 
 
 def test_gang_spares_what_a_job_needs() -> None:
     session = opened(sized(4).holding(runs("g", *["n0"] * 3, minMember=2)).session())
     tasks = tasks_of(session, "g")
-    assert gang(session, OPTION).preemptable(tasks[0], tasks) == tasks[:1]
+    assert gang(session, OPTION)["preemptable"](tasks[0], tasks) == tasks[:1]
 
 
 def test_a_dominant_share_follows_what_is_placed_and_taken_back() -> None:
     session = opened(sized(4, pods="10").holding(waits("g", 2)).session(conf("gang", "drf")))
     job, hooks = session.jobs["default/g"], drf(session, OPTION)
-    session.allocated, session.deallocated = (hooks.allocated,), (hooks.deallocated,)
-    assert hooks.job_order(job) == 0
+    session.allocated, session.deallocated = (hooks["allocated"],), (hooks["deallocated"],)
+    assert hooks["job_order"](job) == 0
     statement = Statement(session)
     for number, task in enumerate(tasks_of(session, "g"), start=1):
         statement.allocate(task, 0, session.nodes.view(task))
-        assert hooks.job_order(job) == number / 4
+        assert hooks["job_order"](job) == number / 4
     statement.discard()
-    assert hooks.job_order(job) == 0
+    assert hooks["job_order"](job) == 0
 
 
 def test_those_may_go_without_whom_a_job_still_has_the_greater_share() -> None:
@@ -71,10 +71,10 @@ def test_those_may_go_without_whom_a_job_still_has_the_greater_share() -> None:
     session = opened(scene.session(conf("drf")))
     tasks, (waiting,) = [*tasks_of(session, "rich"), *tasks_of(session, "poor")], tasks_of(session, "waits")
     hooks = drf(session, OPTION)
-    victims = [task.pod.name for task in hooks.preemptable(waiting, tasks)]
+    victims = [task.pod.name for task in hooks["preemptable"](waiting, tasks)]
     assert victims == ["rich-0", "rich-1", "rich-2"], "with the third both would have as much"
-    hooks.allocated(waiting)
-    assert [task.pod.name for task in hooks.preemptable(waiting, tasks)] == ["rich-0", "rich-1"]
+    hooks["allocated"](waiting)
+    assert [task.pod.name for task in hooks["preemptable"](waiting, tasks)] == ["rich-0", "rich-1"]
 
 
 def test_pods_count_in_a_dominant_share() -> None:
@@ -196,7 +196,7 @@ def test_a_plugin_that_asks_for_the_time_says_when_it_would_answer_otherwise(
     """The text of the time is for what is written, and nothing is decided by it."""
     monkeypatch.setattr(Session, "moment", property(lambda session: asked.append(session) or 0.0))
     timely = set()
-    for name in PLUGINS:
+    for name in REGISTRY.plugins:
         asked: list[Session] = []
         session, _ = sized(1).holding(waits("g", 2), has("h", minResources={"cpu": "9"})).run(conf(name))
         assert not asked or session.tiers.every("turns_at"), name
@@ -248,7 +248,7 @@ def test_a_job_whose_tasks_all_have_room_does_not_starve() -> None:
     session, _ = sized(1).holding(waits("g", 2, minMember=1)).run()
     job = session.jobs["default/g"]
     assert job.count(TaskStatus.PENDING) == 1
-    assert priority(session, OPTION).job_starving(job) and not gang(session, OPTION).job_starving(job)
+    assert priority(session, OPTION)["job_starving"](job) and not gang(session, OPTION)["job_starving"](job)
 
 
 @pytest.mark.parametrize(("allowed", "evicted"), [(2, 2), (1, 0), (0, 0)])

@@ -6,12 +6,12 @@ from collections.abc import Collection, Mapping
 from enum import Enum
 from typing import Any, Final, NamedTuple
 
-from .queues import QueueInfo
-from .vector import COMMON, EMPTY, PODS, Total, Vector, add_to
+from ..quotas.queues import QueueInfo
+from ..quotas.vector import COMMON, EMPTY, PODS, Total, Vector, add_to
 
 
 class Standing(Enum):
-    """The kind of an entry; `engine.quotas.standings` has the moves between them."""
+    """The kind of an entry; `engine.queues.standings` has the moves between them."""
 
     #: What an admitted group needs and no member holds.
     PROMISED = "promised"

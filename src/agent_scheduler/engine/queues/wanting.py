@@ -6,16 +6,14 @@ the rest, the pod must be tried again, so that it reports this.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import NamedTuple
 
-from ..quotas.book import QuotaBook
-from ..quotas.entries import Standing
 from ..quotas.vector import Total, Vector, add_to
-from .podinfo import PodInfo
-
-if TYPE_CHECKING:
-    from .queueusage import QueueUsage
+from ..state.podinfo import PodInfo
+from .book import QuotaBook
+from .entries import Standing
+from .room import QueueRoom
 
 
 class _WantingKind(NamedTuple):
@@ -47,8 +45,11 @@ class WantingPods:
     Invariant: a pod is of one kind, by its queue, request and reservation; of none if victims are evicted for it.
     """
 
-    def __init__(self, usage: QueueUsage) -> None:
-        self._usage = usage
+    def __init__(self, room: QueueRoom) -> None:
+        self._room = room
+        self._members = room.members
+        #: Increases whenever the usage of a queue increases.
+        self.taken = 0
         self._pods: dict[str, PodInfo] = {}
         #: UID -> the members that want nodes together, for members of a gang without its minimum.
         self._together: dict[str, WantingGang] = {}
@@ -75,11 +76,11 @@ class WantingPods:
         """
         if minimum <= 0:
             return None
-        usage = self._usage
+        members, keeping = self._members, self._room.keeping
         wanted: dict[str, Total] = {}
         for pod in pods[:minimum]:
-            if pod.uid not in usage.gated.keeping:
-                add_to(wanted.setdefault(usage.queue_of(pod), {}), usage.vector(pod))
+            if pod.uid not in keeping:
+                add_to(wanted.setdefault(members.queue_of(pod), {}), members.vector(pod))
         return WantingGang(tuple(pod.uid for pod in pods), wanted)
 
     def drop(self, uid: str) -> None:
@@ -103,10 +104,9 @@ class WantingPods:
             self.look_again(uid)
 
     def _put(self, pod: PodInfo) -> None:
-        usage = self._usage
-        queue = usage.queue_of(pod)
+        queue = self._members.queue_of(pod)
         wanted = tuple(sorted(self._wanted(pod, queue).items()))
-        kind = _WantingKind(queue, wanted, pod.uid in usage.gated.keeping)
+        kind = _WantingKind(queue, wanted, pod.uid in self._room.keeping)
         self._kind_of[pod.uid] = kind
         self._kinds.setdefault(kind, {})[pod.uid] = None
 
@@ -122,15 +122,37 @@ class WantingPods:
         """Return the room that the queue must have: for the gang, or for the pod alone if its room is reserved."""
         together = self._together.get(pod.uid)
         of_all = None
-        if together is not None and pod.uid not in self._usage.gated.keeping:
+        if together is not None and pod.uid not in self._room.keeping:
             of_all = together.wanted.get(queue)
-        return of_all or self._usage.vector(pod)
+        return of_all or self._members.vector(pod)
 
     def _with_others(self, found: list[str]) -> list[str]:
         """Return these pods and those that want nodes together with one of them."""
         gangs = {id(each): each.uids for uid in found if (each := self._together.get(uid)) is not None}
         others = (uid for uids in gangs.values() for uid in uids if uid in self._kind_of)
         return list(dict.fromkeys((*found, *others)))
+
+    # ---- waking
+
+    def refuse(self) -> None:
+        """Wake pods that report `Unschedulable` although their queue no longer has room for them."""
+        if self._room.active:
+            self.wake(self.refused())
+
+    def holds_more(self, queue: str) -> None:
+        """Wake pods that report `Unschedulable` and lost their room because the usage of `queue` has increased."""
+        self.taken += 1
+        self.wake(self.refused_since(queue))
+
+    def wake(self, uids: Collection[str]) -> None:
+        """Wake pods that report `Unschedulable` without room in their queue."""
+        schedulers, events = self._members.batch_schedulers, self._room.events
+        of_sessions = [uid for uid in uids if self.scheduler_of(uid) in schedulers]
+        others = [uid for uid in uids if uid not in of_sessions] if of_sessions else [*uids]
+        if others:
+            events.room(others)
+        if of_sessions:
+            events.not_taken(of_sessions)
 
     # ---- questions
 
@@ -150,7 +172,7 @@ class WantingPods:
             vector = dict(kind.wanted)
             for uid in alike:
                 together = self._together.get(uid)
-                if self.scheduler_of(uid) in self._usage.batch_schedulers:
+                if self.scheduler_of(uid) in self._members.batch_schedulers:
                     continue
                 if together is None or (id(together), kind.queue) not in yielded:
                     yielded.add((id(together), kind.queue))
@@ -163,11 +185,11 @@ class WantingPods:
 
     def refused(self) -> list[str]:
         """Return the pods whose queue no longer has room for them."""
-        usage = self._usage
+        members, book = self._members, self._room.book
         found = [
             uid
             for uid, pod in self._pods.items()
-            if (queue := usage.queue_of(pod)) and usage.book.shortfall(queue, self._wanted(pod, queue), uid)
+            if (queue := members.queue_of(pod)) and book.shortfall(queue, self._wanted(pod, queue), uid)
         ]
         return self._with_others(found)
 
@@ -176,7 +198,7 @@ class WantingPods:
 
         The cost depends on the number of kinds and of returned pods, not on the number of pods.
         """
-        book = self._usage.book
+        book = self._room.book
         found: list[str] = []
         limited = [info.name for info, limits in book.upwards(queue) if limits] if self._kinds else ()
         for kind, alike in self._kinds.items() if limited else ():

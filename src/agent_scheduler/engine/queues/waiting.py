@@ -6,11 +6,11 @@ import heapq
 from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
+from ..quotas.turns import TurnKey
+from ..quotas.vector import Vector
 from .book import QuotaBook
 from .headroom import Headroom
 from .shortfall import Shortfall
-from .turns import TurnKey
-from .vector import Vector
 
 #: Queue -> the required room. A gang whose members name several queues waits for all of them together.
 Wanted = Mapping[str, Vector]

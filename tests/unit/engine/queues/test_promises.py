@@ -1,5 +1,5 @@
 """Groups that are let into their queues, beside gated pods and others, against a ledger and its book; and that pods and
-groups move by the table of `engine.quotas.standings` alone."""
+groups move by the table of `engine.queues.standings` alone."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 from msgspec.structs import replace
 
-from agent_scheduler.engine.quotas.entries import Standing
-from agent_scheduler.engine.quotas.shortfall import Shortfall
-from agent_scheduler.engine.quotas.standings import MOVES, QuotaState, table
+from agent_scheduler.engine.queues.asks import Ask, turn_of_group, turn_of_pod
+from agent_scheduler.engine.queues.entries import Standing
+from agent_scheduler.engine.queues.gated import GatedMembers
+from agent_scheduler.engine.queues.shortfall import Shortfall
+from agent_scheduler.engine.queues.standings import MOVES, QuotaState, table
 from agent_scheduler.engine.quotas.vector import EMPTY, Vector
-from agent_scheduler.engine.state.asks import Ask, turn_of_group, turn_of_pod
+from agent_scheduler.engine.recount import contradictions
 from agent_scheduler.engine.state.batchinfo import GroupKey
-from agent_scheduler.engine.state.gatedpods import GatedMembers
 from agent_scheduler.engine.state.podinfo import PodInfo
-from agent_scheduler.engine.state.recount import contradictions
 from agent_scheduler.objects.batch import TASK_SPEC, PodGroup, PodGroupCondition
 from tests.support import objects
 from tests.support.places import ROOT
 
-from .test_gatedpods import Gates, gated, with_gates
-from .test_queueusage import pod, queue
+from .test_gated import Gates, gated, with_gates
+from .test_usage import pod, queue
 
 pytestmark = pytest.mark.promise("S32", "S34")
 
@@ -350,14 +350,14 @@ def test_a_group_that_lacks_members_gives_way_to_those_alone_who_then_have_room(
     world.see(gated("elsewhere", "r", cpu="2"), gated("large", cpu="3"))
     assert not any(world.promises.give_way(now, 30) for now in (0.0, 100.0))
     # A session has refused a group that asked for nothing, and does not wait in line.
-    world.promises.set_lacking([Shortfall("q", {"cpu": 2500}), Shortfall("r", {"cpu": 500})])
+    world.promises.outside.set_lacking([Shortfall("q", {"cpu": 2500}), Shortfall("r", {"cpu": 500})])
     assert not world.promises.give_way(101.0, 30)
-    world.promises.set_lacking([Shortfall("q", {"cpu": 500})])
+    world.promises.outside.set_lacking([Shortfall("q", {"cpu": 500})])
     assert world.promises.give_way(102.0, 30)
     for _ in range(2):
         world.ask(lacking)
         assert world.let_in() == [], "it would have the room again before a session gives it to the other"
-    world.promises.set_lacking([])
+    world.promises.outside.set_lacking([])
     world.ask(lacking)
     assert world.let_in() == ["g"]
 
@@ -368,7 +368,7 @@ def test_groups_that_lack_members_give_way_together_if_none_of_them_is_enough(mi
     world.made(group("g", cpu=1), group("h", cpu=1))
     lacking = [ask(name, cpu=1)._replace(complete=False) for name in ("g", "h")]
     world.ask(*lacking)
-    world.promises.set_lacking([Shortfall("q", {"cpu": missing})])
+    world.promises.outside.set_lacking([Shortfall("q", {"cpu": missing})])
     assert [world.promises.give_way(now, 30) for now in (0.0, 30.0)] == [False, missing == 1500]
     assert [world.usage.book.used("q").get("cpu", 0)] == [0 if missing == 1500 else 2000]
 
@@ -385,7 +385,7 @@ def test_a_group_that_comes_last_leaves_room_that_came_free_to_those_whom_a_sess
     assert [world.promises.give_way(now, 30) for now in (0.0, 30.0)] == [False, True]
     world.ask(lacking)
     assert world.let == ["a"] and world.let_in() == []
-    world.promises.set_lacking([Shortfall("q", {"cpu": missing})])
+    world.promises.outside.set_lacking([Shortfall("q", {"cpu": missing})])
     world.usage.left("a")
     world.ledger.set_pod(pod("other", "q", cpu="1"), "n")
     world.ask(lacking)
@@ -413,7 +413,7 @@ def test_a_group_that_has_given_way_comes_after_all_who_have_their_members_for_a
     assert not world.promises.give_way(3600.0, 30)
     # Members of sessions want nodes, too.
     world.usage.left("single")
-    world.promises.wanted = {"q": {"cpu": 1000}}
+    world.promises.outside.wanted = {"q": {"cpu": 1000}}
     assert not world.promises.give_way(3629.0, 30)
     assert world.promises.give_way(3630.0, 30), "the first of them has its turn again"
     world.ask(*lacking)

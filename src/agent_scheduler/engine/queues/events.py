@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from ..events.signals import Signal
-from .batchinfo import GroupKey
-from .podinfo import PodInfo
+from ..state.batchinfo import GroupKey
+from ..state.podinfo import PodInfo
 
 
 class QueueEvents:

@@ -9,11 +9,11 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
+from agent_scheduler.engine.ledger import Ledger
+from agent_scheduler.engine.recount import contradictions
 from agent_scheduler.engine.state.batchinfo import GroupKey
-from agent_scheduler.engine.state.ledger import Ledger
 from agent_scheduler.engine.state.podclasses import PodClasses
 from agent_scheduler.engine.state.podinfo import PodInfo
-from agent_scheduler.engine.state.recount import contradictions
 from agent_scheduler.objects import batch
 from tests.support import objects
 from tests.support.engine import node, read_pod
@@ -64,7 +64,7 @@ def test_a_pod_is_in_the_queue_that_it_names_or_its_group_or_its_namespace() -> 
 
 def test_who_names_no_queue_is_in_the_default_one_with_the_batch_scheduler_alone() -> None:
     usage = World().usage
-    usage.batch_schedulers, usage.default_queue = ("volcano",), "all"
+    usage.members.batch_schedulers, usage.members.default_queue = ("volcano",), "all"
     assert usage.queue_of(pod("a", scheduler="volcano")) == "all"
     assert usage.queue_of(pod("a")) == ""
     usage.set_group(GroupKey("team", "g"), "", ())
@@ -76,7 +76,7 @@ def test_who_names_no_queue_is_in_the_default_one_with_the_batch_scheduler_alone
 
 def test_what_others_than_the_batch_scheduler_hold_is_told_of_each_queue() -> None:
     world = World(queue("a"))
-    world.usage.batch_schedulers = ("volcano",)
+    world.usage.members.batch_schedulers = ("volcano",)
     world.ledger.set_pod(pod("one", "a", cpu="2"), "n")
     world.ledger.set_pod(pod("two", "a", scheduler="volcano"), "n")
     world.ledger.set_pod(pod("three"), "n")
@@ -91,7 +91,7 @@ def test_without_queues_nothing_is_counted_and_with_the_first_one_all_that_is_pl
     world = World()
     world.usage.delete_queue("root")
     world.ledger.set_pod(pod("u", "a"), "n")
-    assert not world.usage.active and not world.usage.concerns(pod("u", "a"))
+    assert not world.usage.room.active and not world.usage.concerns(pod("u", "a"))
     assert not list(world.usage.book.entries())
     world.usage.set_queue(queue("a"))
     assert world.cpu("a") == 1 and world.usage.concerns(pod("u", "a")) and not world.usage.concerns(pod("u"))
@@ -212,7 +212,7 @@ def test_a_pod_that_wants_a_node_is_tried_again_when_its_namespace_or_group_puts
 def test_when_the_last_queue_goes_and_when_the_first_comes_all_is_asked_again() -> None:
     world = World(queue("a", "1"))
     changes: list[bool] = []
-    world.usage.events.active_changed.connect(lambda: changes.append(world.usage.active))
+    world.usage.events.active_changed.connect(lambda: changes.append(world.usage.room.active))
     world.ledger.set_pod(pod("first", "a"), "n")
     assert world.usage.full(pod("second", "a")) is not None
     world.usage.delete_queue("root")
@@ -350,7 +350,7 @@ def test_a_pod_of_a_namespace_that_a_queue_does_not_list_takes_none_of_its_room_
     assert str(short) == "namespace team is not among those that may use queue q"
     assert world.usage.full(friend) is None and world.usage.full(pod("c", "free")) is None
     assert world.usage.admit(stranger) == str(short)
-    assert not world.usage.keeps_room(world.usage.queue_of(stranger))
+    assert world.usage.keeping_queue(stranger) == ""
     # A pod that names its node is not asked.
     world.ledger.set_pod(stranger, "n")
     assert world.cpu("q") == world.cpu("root") == 0
@@ -403,7 +403,7 @@ def test_a_list_is_inherited_and_follows_the_tree() -> None:
 
 def test_a_group_is_in_no_queue_that_its_namespace_may_not_use() -> None:
     usage = World(listing("q", namespaces="others"), listing("default", namespaces="others")).usage
-    usage.batch_schedulers = ("volcano",)
+    usage.members.batch_schedulers = ("volcano",)
     for group in ("q", ""):
         usage.set_group(GroupKey("team", "g"), group, ())
         named = group or "default"

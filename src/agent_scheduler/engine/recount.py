@@ -7,13 +7,13 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from ..quotas.entries import Entry, Standing
-from ..quotas.vector import of_requests
-from .columns import NO_PORTS, Columns
-from .gpus import NO_GPUS, without
 from .ledger import Ledger
-from .podclass import HostPort
-from .podinfo import PodInfo
+from .queues.entries import Entry, Standing
+from .quotas.vector import of_requests
+from .state.columns import NO_PORTS, Columns
+from .state.gpus import NO_GPUS, without
+from .state.podclass import HostPort
+from .state.podinfo import PodInfo
 
 
 def contradictions(ledger: Ledger) -> list[str]:
@@ -68,13 +68,13 @@ def _miscounted_rows(ledger: Ledger) -> Iterator[str]:
 def _miscounted_queues(ledger: Ledger) -> Iterator[str]:
     usage = ledger.usage
     counted = {uid: entry._replace(turn=()) for uid, entry in usage.book.entries()}
-    if not usage.active:
+    if not usage.room.active:
         if counted:
             yield "pods count in queues, although there are no queues"
         return
     expected: dict[str, Entry] = {
         pod.uid: Entry(queue, of_requests(pod.cls.requests), Standing.RESERVED)
-        for pod in usage.gated.keeping.values()
+        for pod in usage.room.keeping.values()
         if (queue := usage.keeping_queue(pod))
     }
     expected |= {

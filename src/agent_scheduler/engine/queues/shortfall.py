@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
-from .access import parts_of_closed
-from .vector import shown
+from ..quotas.access import parts_of_closed
+from ..quotas.vector import shown
 
 #: The reason of pods whose queue is full or takes no pods. Autoscalers add no nodes for it.
 QUEUE_FULL: Final = "QueueFull"

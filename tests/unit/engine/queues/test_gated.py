@@ -11,15 +11,15 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from msgspec.structs import replace
 
-from agent_scheduler.engine.quotas.entries import Standing
-from agent_scheduler.engine.state.asks import turn_of_pod
+from agent_scheduler.engine.queues.asks import turn_of_pod
+from agent_scheduler.engine.queues.entries import Standing
+from agent_scheduler.engine.queues.gated import Choose, GatedMembers, GateStatus
+from agent_scheduler.engine.recount import contradictions
 from agent_scheduler.engine.state.batchinfo import GroupKey
-from agent_scheduler.engine.state.gatedpods import Choose, GatedMembers, GateStatus
 from agent_scheduler.engine.state.podinfo import PodInfo
-from agent_scheduler.engine.state.recount import contradictions
 from agent_scheduler.objects.batch import QUEUE_ALLOCATION_GATE
 
-from .test_queueusage import World, pod, queue
+from .test_usage import World, pod, queue
 
 pytestmark = pytest.mark.promise("S32", "S34")
 
@@ -157,7 +157,7 @@ def test_who_was_refused_for_a_full_queue_before_its_room_was_reserved_is_called
 
 def test_with_queues_not_asked_nobody_is_reserved_whenever_queues_come() -> None:
     world = Gates()
-    world.gated.asks_queues = False
+    world.usage.room.asks_queues = False
     world.see(gated("a", gates=()), gated("b"))
     world.usage.set_queue(queue("q", "1"))
     world.see(with_gates(gated("b")))
@@ -463,7 +463,7 @@ def test_a_pod_that_changes_its_group_counts_for_the_new_one_alone() -> None:
 def test_a_pod_that_comes_to_name_a_group_keeps_its_room_until_that_is_deleted() -> None:
     """The podgroup controller has created the group, and the watch of groups has not delivered it yet."""
     world = Gates(queue("q", "1"))
-    world.usage.batch_schedulers, key = ("volcano",), GroupKey("team", "g")
+    world.usage.members.batch_schedulers, key = ("volcano",), GroupKey("team", "g")
     world.see(gated("a", scheduler="volcano"), gated("b"))
     for _ in range(2):
         world.see(with_gates(gated("a", scheduler="volcano", group="g")))
@@ -477,7 +477,7 @@ def test_a_pod_that_comes_to_name_a_group_keeps_its_room_until_that_is_deleted()
 
 def test_where_no_queue_is_asked_gates_of_others_hold_their_pods_all_the_same() -> None:
     world = Gates(queue("q", "1"))
-    world.gated.asks_queues = False
+    world.usage.room.asks_queues = False
     world.see(gated("a", gates=(OTHER,)), gated("b"))
     assert world.let == ["b"] and "a" not in world.gated.held
 

@@ -12,22 +12,22 @@ Upstream design: `docs/design/scheduling-gates-queue-admission.md` of Volcano.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
-from types import MappingProxyType
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from agent_scheduler.objects.batch import QUEUE_ALLOCATION_GATE
 
 from ..quotas.vector import EMPTY, Total, Vector, add_to, at_least, is_empty, rest
-from ..quotas.waiting import take_all
+from ..state.batchinfo import GroupKey
+from ..state.podinfo import PodInfo
 from .asks import Ask, turn_of_pod
-from .batchinfo import GroupKey
-from .podinfo import PodInfo
-
-if TYPE_CHECKING:
-    from .queueusage import QueueUsage
+from .entries import Standing
+from .kept import KeptRoom
+from .promises import Promises
+from .room import QueueRoom
+from .waiting import take_all
+from .wanting import WantingPods
 
 _OURS_ALONE: Final = (QUEUE_ALLOCATION_GATE,)
-_NOBODY: Final[Mapping[str, PodInfo]] = MappingProxyType({})
 
 
 class _Chosen(NamedTuple):
@@ -87,27 +87,31 @@ class GatedPods:
     """Owner of the held and reserved pods. The cluster calls it for each pod with the annotation and without a node.
 
     Invariants: a UID is in `held`, in `reserved`, or in neither. While queues are counted, each of `keeping` that has
-    no placement and can be placed has a reserved entry in the book. An entry in `usage.waiting` under the name of a
+    no placement and can be placed has a reserved entry in the book. An entry in `QueueRoom.waiting` under the name of a
     gang is a choice of members that are all held.
     """
 
-    def __init__(self, usage: QueueUsage, choose: Choose, *, asks_queues: bool) -> None:
-        self._usage = usage
-        self.events = usage.events
-        #: Returns the members of a gang to admit together.
+    def __init__(
+        self,
+        room: QueueRoom,
+        wanting: WantingPods,
+        promises: Promises,
+        kept: KeptRoom,
+        choose: Choose,
+    ) -> None:
+        """Admit the members of a gang together that `choose` returns."""
+        self._room = room
+        self._wanting = wanting
+        self._promises = promises
+        self._kept = kept
+        self.events = room.events
         self.choose = choose
         #: Whether this process admits pods; at most one process of a cluster does.
         self.admits = False
-        #: Whether queues are checked. If not, the gate is removed from every pod at once, and none is reserved.
-        self.asks_queues = asks_queues
         #: UID -> pod whose only gate is that of its queue.
         self.held: dict[str, PodInfo] = {}
-        #: UID -> admitted pod that is not known to be on a node; assumed pods are among them.
-        self.reserved: dict[str, PodInfo] = {}
-        self._with_room = PodsWithRoom(self.reserved, usage.placements)
-        #: UID -> the message to report, for pods without a node whose reservation was released. Such a pod competes for
-        #: the queue like a pod that never had the gate, and is no reason to add nodes.
-        self.given_back: dict[str, str] = {}
+        self.reserved, self.given_back = room.reserved, room.given_back
+        self._with_room = PodsWithRoom(room.reserved, room.placements)
         #: Gang -> its pods in `held`. A pod without a gang is in one of its own.
         self._gangs: dict[GroupKey, dict[str, PodInfo]] = {}
         #: The gangs whose next members to admit must be chosen again.
@@ -120,6 +124,9 @@ class GatedPods:
         self._waits_as: dict[GroupKey, dict[str, None]] = {}
         #: UID of a held pod -> the queue for which `events.held` was called last.
         self._reported: dict[str, str] = {}
+        room.group_changed.connect(self.group_changed)
+        room.groups_read.connect(self.decide_all_anew)
+        room.session_begins.connect(self.admit)
 
     # ---- pods
 
@@ -131,8 +138,8 @@ class GatedPods:
         if not gates or (pod.uid in self.reserved and gates == _OURS_ALONE):
             self._unhold(pod.uid)
             self.reserved[pod.uid] = pod
-            self._usage.reserve(pod)
-        elif gates == _OURS_ALONE or (not self.asks_queues and QUEUE_ALLOCATION_GATE in gates):
+            self.reserve(pod)
+        elif gates == _OURS_ALONE or (not self._room.asks_queues and QUEUE_ALLOCATION_GATE in gates):
             key = _gang_of(pod)
             before = self.held.get(pod.uid)
             if before is not None and (_gang_of(before) != key or before.cls is not pod.cls):
@@ -165,7 +172,7 @@ class GatedPods:
         # Do this before other pods get the room. Otherwise members of its gang would be admitted as if the pod still
         # counted for the minimum.
         self.group_changed(_gang_of(pod))
-        self._usage.unreserve(uid)
+        self.unreserve(uid)
         self.events.reservation_ended(pod)
 
     def _unhold(self, uid: str) -> None:
@@ -180,6 +187,38 @@ class GatedPods:
             del self._gangs[key]
         self._forget_choices(key)
         self._decide_anew(key)
+
+    # ---- reservations
+
+    def reserve(self, pod: PodInfo) -> None:
+        """Count a pod that was admitted past the gate of its queue, if it is not placed."""
+        room = self._room
+        queue = room.keeping_queue(pod)
+        if not (room.active and room.asks_queues) or pod.uid in room.placements:
+            return
+        vector = room.members.vector(pod)
+        before = room.book.entry(pod.uid)
+        if queue:
+            room.book.set(pod.uid, queue, vector, Standing.RESERVED, turn_of_pod(pod))
+            self._promises.spend(pod, vector)
+        else:
+            self._promises.uncount(pod.uid)
+        self._wanting.look_again(pod.uid)
+        if queue and (before is None or (before.queue, before.vector) != (queue, vector)):
+            self._wanting.holds_more(queue)
+        if pod.uid in room.waiting:
+            # The pod's own room is counted now, so it would never find room for itself in line.
+            room.waiting.remove(pod.uid)
+            room.over[pod.uid] = None
+
+    def unreserve(self, uid: str) -> None:
+        """Stop counting a pod, unless it is placed or its room is kept for another reason."""
+        if uid not in self._room.placements:
+            if not self._kept.count(uid):
+                self._promises.uncount(uid)
+            self._wanting.look_again(uid)
+            self._room.freed()
+            self.events.unreserved()
 
     # ---- admitting pods
 
@@ -219,7 +258,7 @@ class GatedPods:
     def _forget_choices(self, key: GroupKey) -> None:
         for name in self._waits_as.pop(key, ()):
             del self._chosen[name]
-            self._usage.waiting.remove(name)
+            self._room.waiting.remove(name)
 
     # ---- admission
 
@@ -239,8 +278,8 @@ class GatedPods:
                 if members is not None:
                     self._put(key, members)
                 else:
-                    self._usage.promises.end_turn(key)
-            self._usage.call()
+                    self._promises.end_turn(key)
+            self._room.freed()
             for key in due:
                 self._tell(key)
 
@@ -249,16 +288,16 @@ class GatedPods:
 
         Otherwise a queue that stays full would cause repeated reports for all of its waiting pods.
         """
-        usage = self._usage
-        if key in self._gangs and (short := usage.promises.shortfall(key)) is not None:
+        room = self._room
+        if key in self._gangs and (short := self._promises.shortfall(key)) is not None:
             pods = list(self._gangs[key].values())
             if new := self._not_reported_to_wait_for(pods, short.queue):
                 self._tell_of(new, short.queue, str(short), len(pods))
         for name in self._waits_as.get(key, ()):
-            queue = usage.waiting.queue_of(name)
+            queue = room.waiting.queue_of(name)
             pods = [self.held[uid] for uid in self._chosen[name].uids]
             if new := self._not_reported_to_wait_for(pods, queue):
-                short = take_all(usage.book.headroom(), usage.waiting.wanted(name))
+                short = take_all(room.book.headroom(), room.waiting.wanted(name))
                 why = f"others come first in queue {queue}" if short is None else str(short)
                 self._tell_of(new, queue, why, len(pods))
 
@@ -272,20 +311,20 @@ class GatedPods:
 
     def _put(self, key: GroupKey, members: Mapping[str, PodInfo]) -> None:
         """Let members of a gang wait for their queue, or admit them if they need not wait."""
-        if self.asks_queues:
+        if self._room.asks_queues:
             choice = self.choose(key, members.values(), self._with_room)
         else:
             choice = each_alone(key, members.values(), ())
-        usage = self._usage
+        room = self._room
         if choice is None:
-            if self.asks_queues and key.name not in members and usage.promises.is_unseen(key):
+            if self._room.asks_queues and key.name not in members and self._promises.is_unseen(key):
                 # The podgroup controller creates the group before it names it, but the watches are independent.
                 self._keep_turn(key, GatedMembers([*members.values()]), complete=False)
             return
-        if self.asks_queues and usage.promises.keeps_out(key):
+        if self._room.asks_queues and self._promises.keeps_out(key):
             self._keep_turn(key, choice)
             return
-        if self.asks_queues and usage.promises.shortfall(key) is not None:
+        if self._room.asks_queues and self._promises.shortfall(key) is not None:
             # A removed gate cannot be added again, so the members keep it until there is room.
             self._beyond.add(key)
             return
@@ -295,7 +334,7 @@ class GatedPods:
             turns = [(key.text, choice.needed)]
         else:
             turns = [(pod.uid, (pod,)) for pod in choice.others]
-        promised, left = usage.promises.queue_of(key), usage.promises.left(key)
+        promised, left = self._promises.queue_of(key), self._promises.left(key)
         for name, pods in turns:
             uids = tuple(pod.uid for pod in pods if pod.uid in self.held)
             first = min(pods, key=turn_of_pod)
@@ -305,8 +344,8 @@ class GatedPods:
             for pod in pods:
                 # An admitted group keeps no room for a member whose reservation was released.
                 gave_back = bool(promised) and pod.uid in self.given_back
-                if not gave_back and (queue := usage.queue_of(pod)):
-                    add_to(wanted.setdefault(queue, {}), usage.vector(pod))
+                if not gave_back and (queue := room.members.queue_of(pod)):
+                    add_to(wanted.setdefault(queue, {}), room.members.vector(pod))
             # If the group sets this, all its members are in the group's queue. A promise includes it.
             for total in wanted.values() if not promised else ():
                 for resource, amount in choice.at_least.items():
@@ -317,21 +356,21 @@ class GatedPods:
                 wanted[promised], left = rest(asked, left), rest(left, asked)
                 if is_empty(wanted[promised]):
                     del wanted[promised]
-            if usage.active and wanted and self.asks_queues:
-                usage.wait_for(name, wanted, first)
+            if room.active and wanted and self._room.asks_queues:
+                room.wait_for(name, wanted, first)
             else:
                 self.let_past((name,))
 
     def _keep_turn(self, key: GroupKey, choice: GatedMembers, *, complete: bool = True) -> None:
         """Keep the position in line of a group that is not admitted to its queue."""
         first = choice.needed or choice.others[:1]
-        if first and (queue := self._usage.queue_of(first[0])):
+        if first and (queue := self._room.members.queue_of(first[0])):
             wanted: Total = {}
             for pod in first:
-                add_to(wanted, self._usage.vector(pod))
+                add_to(wanted, self._room.members.vector(pod))
             own = min(map(turn_of_pod, first))
             ask = Ask(key, queue, at_least(wanted, choice.at_least), (), own, complete)
-            self._usage.promises.keep_turn(ask)
+            self._promises.keep_turn(ask)
 
     def waits_as(self, name: str) -> bool:
         """Return whether gated pods wait for their queue under this name."""
@@ -347,13 +386,13 @@ class GatedPods:
             key, uids, others_follow = self._chosen.pop(name)
             members, waits_as = self._gangs[key], self._waits_as[key]
             if key in self._due:
-                self._usage.book.fallen.update(self._usage.queue_of(self.held[uid]) for uid in uids)
+                self._room.book.fallen.update(self._room.members.queue_of(self.held[uid]) for uid in uids)
                 uids = ()
             for uid in uids:
                 pod = self.reserved[uid] = self.held.pop(uid)
                 self._reported.pop(uid, None)
                 del members[uid]
-                self._usage.reserve(pod)
+                self.reserve(pod)
                 admitted.append(pod)
             if not members:
                 del self._gangs[key]
@@ -365,11 +404,6 @@ class GatedPods:
         self.events.admitted(admitted)
 
     # ---- questions
-
-    @property
-    def keeping(self) -> Mapping[str, PodInfo]:
-        """The reserved pods for which room is kept if they can be placed: all, or none if queues are not checked."""
-        return self.reserved if self.asks_queues else _NOBODY
 
     @property
     def is_due(self) -> bool:
@@ -387,12 +421,12 @@ class GatedPods:
         """Explain why a held pod is not admitted; None for any other pod."""
         if pod.uid not in self.held:
             return None
-        usage, key = self._usage, _gang_of(pod)
-        queue = usage.queue_of(pod)
+        room, key = self._room, _gang_of(pod)
+        queue = room.members.queue_of(pod)
         names = [name for name in self._waits_as.get(key, ()) if pod.uid in self._chosen[name].uids]
-        if not names and self.admits and usage.promises.asks_for(key):
-            short = usage.promises.shortfall(key)
-            others = usage.promises.before(key, queue if short is None else short.queue)
+        if not names and self.admits and self._promises.asks_for(key):
+            short = self._promises.shortfall(key)
+            others = self._promises.before(key, queue if short is None else short.queue)
             beside = sorted(each.key for each in self._gangs[key].values() if each.uid != pod.uid)
             return GateStatus(
                 queue,
@@ -403,8 +437,8 @@ class GatedPods:
         if not names:
             return GateStatus(queue, self._why_not_in_line(key), (), ())
         name = names[0]
-        short = take_all(usage.book.headroom(), usage.waiting.wanted(name))
-        before = usage.waiting.before(name, usage.book, queue if short is None else short.queue)
+        short = take_all(room.book.headroom(), room.waiting.wanted(name))
+        before = room.waiting.before(name, room.book, queue if short is None else short.queue)
         together = sorted(self.held[uid].key for uid in self._chosen[name].uids if uid != pod.uid)
         return GateStatus(
             queue, "" if short is None else str(short), tuple(together), tuple(map(self._called, before))
@@ -419,15 +453,15 @@ class GatedPods:
             if key.name in self._gangs[key]:
                 return "its workload's group is about to be made"
             return f"group {key.text} does not exist, or has not its minimum of members"
-        if self._usage.promises.keeps_out(key):
+        if self._promises.keeps_out(key):
             return f"group {key.text} is not let into its queue"
-        short = self._usage.promises.shortfall(key)
+        short = self._promises.shortfall(key)
         return "" if short is None else str(short)
 
     def _called(self, name: str) -> str:
         """Return the name in messages of the pod or group that waits under `name`."""
         pod = self.held.get(name)
-        return self._usage.promises.called(name) if pod is None else pod.key
+        return self._promises.called(name) if pod is None else pod.key
 
 
 def _gang_of(pod: PodInfo) -> GroupKey:

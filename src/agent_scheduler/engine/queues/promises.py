@@ -2,7 +2,7 @@
 
 A group is admitted when its queue and the queue's ancestors have room for all that the group needs to run, by their
 declared limits: its `minResources`, or the requests of its minimum of members if these are larger. It waits for this in
-the same line as gated pods and pods of the fast path (`engine.quotas.waiting`). From then on no other pod may use the
+the same line as gated pods and pods of the fast path (`engine.queues.waiting`). From then on no other pod may use the
 room: it counts in the queue as promised until members of the group hold it, admitted past their gate or on a node. So
 the gates of an admitted group's members are removed, and those of other groups are not.
 
@@ -16,21 +16,21 @@ room.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Final
+from collections.abc import Collection, Iterable, Sequence
+from typing import Final
 
 from agent_scheduler.objects.batch import INQUEUE, NOT_LET_IN, RUNNING, UNKNOWN, PodGroup
 from apimachinery.quantity import QuantityError
 
-from ..quotas.entries import Standing, covers
-from ..quotas.shortfall import QUEUE_FULL, Shortfall
-from ..quotas.vector import EMPTY, Total, Vector, add_to, at_least, is_empty, minus, of_resources, plus, rest
+from ..quotas.vector import EMPTY, Total, Vector, add_to, at_least, is_empty, of_resources, rest
+from ..state.batchinfo import GroupKey
+from ..state.podinfo import PodInfo
 from .asks import Ask, Promise, needed, role_of, turn_in_gang, turn_of_group
-from .batchinfo import GroupKey
-from .podinfo import PodInfo
-
-if TYPE_CHECKING:
-    from .queueusage import QueueUsage
+from .entries import Standing
+from .outside import OutsideLine
+from .room import QueueRoom
+from .shortfall import QUEUE_FULL, Shortfall
+from .wanting import WantingPods
 
 #: Phases in which groups keep their promise while some of their roles wait for others.
 _BEGUN: Final = (RUNNING, UNKNOWN)
@@ -60,9 +60,12 @@ class Promises:
     has an entry in the book under the name of its group, if its queue accepts pods.
     """
 
-    def __init__(self, usage: QueueUsage) -> None:
-        self._usage = usage
-        self.events = usage.events
+    def __init__(self, room: QueueRoom, wanting: WantingPods) -> None:
+        self._room = room
+        self._members = room.members
+        self._wanting = wanting
+        self.outside = OutsideLine(room, wanting)
+        self.events = room.events
         #: Whether groups need admission, that is, sessions have the action enqueue.
         self.asks = False
         self._promises: dict[GroupKey, Promise] = {}
@@ -73,10 +76,6 @@ class Promises:
         #: Groups that are not admitted and not in line: the last session rejected them for another reason than their
         #: queue, or they have yielded.
         self._kept_out: set[GroupKey] = set()
-        #: The shortfalls of the last session, each with what its queue used at that time.
-        self._lacking: list[tuple[Shortfall, Vector]] = []
-        #: Queue -> what pods without a node and without kept room want in it and its children, by the last session.
-        self.wanted: Mapping[str, Vector] = {}
         #: Whether groups have yielded since the last session began.
         self._gave_way = False
         #: Whether groups had yielded before the last session. If so, it admits no group that comes last, since it must
@@ -105,8 +104,8 @@ class Promises:
             self._end(key)
         for group, members in groups:
             self.see(group, members)
-        self._usage.gated.decide_all_anew()
-        self._usage.call()
+        self._room.groups_read()
+        self._room.freed()
 
     # ---- objects
 
@@ -123,7 +122,7 @@ class Promises:
             if not self.is_let_in(key):
                 # The position in line was kept for the members that existed before the group was observed.
                 self._end(key)
-        queue = self._usage.usable(group.spec.queue or self._usage.default_queue, metadata.namespace)
+        queue = self._members.usable(group.spec.queue or self._members.default_queue, metadata.namespace)
         promise = self._promises.get(key)
         if before is not None and before[0] != metadata.uid:
             # The group was deleted and created again.
@@ -140,7 +139,7 @@ class Promises:
             # The group keeps for its stages what a new process would find.
             self._end(key)
             self._adopt(key, group, queue, members)
-            self._usage.call()
+            self._room.freed()
         elif phase == INQUEUE:
             if promise is None:
                 self._adopt(key, group, queue, members)
@@ -198,20 +197,10 @@ class Promises:
         )
         total: Total = {}
         for pod in first:
-            add_to(total, self._usage.vector(pod))
+            add_to(total, self._members.vector(pod))
         return total
 
     # ---- sessions
-
-    def set_lacking(self, lacking: Collection[Shortfall]) -> None:
-        """Set the shortfalls that a session has found for pods and groups outside of the line.
-
-        These are admitted or request nothing. Groups that come last are not among them.
-        """
-        used: dict[str, Vector] = {}
-        for short in lacking:
-            used.setdefault(short.queue, dict(self._usage.book.used(short.queue)))
-        self._lacking = [(short, used[short.queue]) for short in lacking]
 
     def is_let_in(self, key: GroupKey) -> bool:
         promise = self._promises.get(key)
@@ -229,8 +218,8 @@ class Promises:
             if promise is not None and not promise.is_settled:
                 promise.is_settled = True
                 self._set(ask, promise)
-        self._usage.gated.admit()
-        self._usage.call()
+        self._room.session_begins()
+        self._room.freed()
 
     def ask(self, ask: Ask, may_go: Vector = EMPTY) -> None:
         """Admit the group if its queue has room for what it needs; otherwise it waits for this. Call `begin` before.
@@ -254,9 +243,11 @@ class Promises:
         elif promise is not None and not self._adjust(ask, promise):
             return
         # The pods and groups in line have no room now, so admitting a group that fits overtakes none of them.
-        headroom = self._usage.book.headroom()
+        headroom = self._room.book.headroom()
         wanted = self._lacks(ask)
-        if ask.key in self._gave_way_at and (self._places_others or not self._has_room_beside_all(ask)):
+        if ask.key in self._gave_way_at and (
+            self._places_others or not self.outside.leave_room(ask.queue, self._lacks(ask))
+        ):
             self._stop_asking(ask.key)
             self._kept_out.add(ask.key)
             self._last[ask.key] = ask
@@ -275,40 +266,6 @@ class Promises:
         self._promise(ask._replace(wanted=EMPTY))
         self._stand(ask, wanted)
 
-    def _has_room_beside_all(self, ask: Ask) -> bool:
-        """Return whether there is room for the group beside all pods that want nodes and have no room so far.
-
-        It is also False if a pod or group outside of the line needs this room, since the next session may place it.
-        """
-        wanted = self._lacks(ask)
-        if self._are_lacking([(ask.queue, wanted)], is_free=True):
-            return False
-        headroom = self._usage.book.headroom(self.wanted)
-        for queue, vector in self._usage.wanting.unreserved():
-            headroom.count(queue, vector)
-        return is_empty(wanted) or headroom.shortfall(ask.queue, wanted) is None
-
-    def _are_lacking(self, rooms: Sequence[tuple[str, Vector]], *, is_free: bool) -> bool:
-        """Return whether a pod or group outside of the line needs these rooms of queues together.
-
-        It does if they are all that it lacks. If the rooms are free (`is_free`), it also does if it has room now,
-        because others have left the queue since a session refused it, and would not have it without these rooms.
-        """
-        book = self._usage.book
-        for short, used in self._lacking:
-            room: Total = {}
-            for queue, vector in rooms:
-                if book.reaches(queue, (short.queue,)):
-                    add_to(room, vector)
-            if not short.missing or not room:
-                continue
-            came_free = minus(used, book.used(short.queue))
-            most = at_least(came_free, room) if is_free else plus(came_free, room)
-            least = minus(came_free, room) if is_free else came_free
-            if covers(most, short.missing) and not covers(least, short.missing):
-                return True
-        return False
-
     def keep_turn(self, ask: Ask) -> None:
         """Keep the position in line of a group with gated members that is not admitted.
 
@@ -324,7 +281,7 @@ class Promises:
             return
         # Others with an earlier turn may not be in line so far, so the room is assigned when all are.
         self._stand(ask, wanted)
-        self._usage.book.fallen.add(ask.queue)
+        self._room.book.fallen.add(ask.queue)
 
     def end_turn(self, key: GroupKey) -> None:
         """End the kept position of a group that has no gated members any longer; a session may let it wait again."""
@@ -333,27 +290,27 @@ class Promises:
             self.end(key)
 
     def _stand(self, ask: Ask, wanted: Vector) -> None:
-        name, usage = _line_name(ask.key), self._usage
+        name, room = _line_name(ask.key), self._room
         known = self._asking.get(name)
         self._asking[name] = ask._replace(lacks=wanted)
-        usage.waiting.add(name, {ask.queue: wanted}, ask.turn._replace(uid=name))
+        room.waiting.add(name, {ask.queue: wanted}, ask.turn._replace(uid=name))
         if known is None or known.queue != ask.queue:
             # Its gated members report what they wait for.
-            usage.gated.group_changed(ask.key)
+            room.group_changed(ask.key)
 
     def _adjust(self, ask: Ask, promise: Promise) -> bool:
         """Update the promise of an admitted group. Returns whether the group must request admission again."""
         promise.complete = ask.complete
         left = self._lacks(ask)
-        headroom = self._usage.book.headroom()
+        headroom = self._room.book.headroom()
         if not is_empty(left) and headroom.shortfall(ask.queue, left, (), ask.key.text) is not None:
             self.end(ask.key)
             return True
         if (promise.wanted, promise.turn) != (ask.wanted, ask.turn):
             self._stop_asking(ask.key)
             self._set(ask, promise)
-            self._usage.gated.group_changed(ask.key)
-            self._usage.call()
+            self._room.group_changed(ask.key)
+            self._room.freed()
         return False
 
     def _set(self, ask: Ask, promise: Promise) -> None:
@@ -386,7 +343,7 @@ class Promises:
         may_ask = [
             key
             for key, ask in self._last.items()
-            if key not in self._gave_way_at or self._has_room_beside_all(ask)
+            if key not in self._gave_way_at or self.outside.leave_room(ask.queue, self._lacks(ask))
         ]
         for key in may_ask:
             del self._last[key]
@@ -394,20 +351,20 @@ class Promises:
 
     def _give_way(self, keys: Sequence[GroupKey], now: float) -> bool:
         """Let as many of these groups yield, in their order, as are needed for another pod or group to have room."""
-        usage = self._usage
-        headroom = usage.book.headroom()
+        room = self._room
+        headroom = room.book.headroom()
         rooms: list[tuple[str, Vector]] = []
         for number, key in enumerate(keys, 1):
             promise = self._promises[key]
             headroom.give(promise.queue, promise.left())
             rooms.append((promise.queue, promise.left()))
-            if self._are_lacking(rooms, is_free=False) or usage.waiting.would_fit(headroom.copy()):
+            if self.outside.need(rooms, is_free=False) or room.waiting.would_fit(headroom.copy()):
                 for given in keys[:number]:
                     self._gave_way_at[given] = now
                     self._kept_out.add(given)
                     self._end(given)
                 self._gave_way = True
-                usage.call()
+                room.freed()
                 return True
         return False
 
@@ -439,17 +396,17 @@ class Promises:
 
         Returns None for other groups, and for a waiting group that only waits for its turn.
         """
-        name, promise, headroom = _line_name(key), self._promises.get(key), self._usage.book.headroom()
+        name, promise, headroom = _line_name(key), self._promises.get(key), self._room.book.headroom()
         if name in self._asking:
-            ((queue, wanted),) = self._usage.waiting.wanted(name).items()
+            ((queue, wanted),) = self._room.waiting.wanted(name).items()
             return headroom.shortfall(queue, wanted)
-        if promise is None or not (promise.is_let_in and self._usage.active):
+        if promise is None or not (promise.is_let_in and self._room.active):
             return None
         return headroom.shortfall(promise.queue, promise.left(), (), key.text)
 
     def before(self, key: GroupKey, queue: str) -> list[str]:
         """Return the names before a waiting group, of those that wait for `queue`."""
-        return self._usage.waiting.before(_line_name(key), self._usage.book, queue)
+        return self._room.waiting.before(_line_name(key), self._room.book, queue)
 
     # ---- the line
 
@@ -487,7 +444,7 @@ class Promises:
         """Return groups to the line after `step_aside`."""
         for ask in asks:
             self._stand(ask, self._lacks(ask))
-            self._usage.book.fallen.add(ask.queue)
+            self._room.book.fallen.add(ask.queue)
 
     # ---- promises
 
@@ -496,7 +453,7 @@ class Promises:
         was_let_in, left = key in self._promises, self.left(key)
         self._end(key)
         if was_let_in:
-            self._usage.call()
+            self._room.freed()
         if left:
             # Pods that are not in line may use the room.
             self.events.unreserved()
@@ -508,13 +465,13 @@ class Promises:
             return
         for uid in promise.spent:
             del self._spender[uid]
-        self._usage.book.remove(key.text)
-        self._usage.gated.group_changed(key)
+        self._room.book.remove(key.text)
+        self._room.group_changed(key)
 
     def _stop_asking(self, key: GroupKey) -> None:
         name = _line_name(key)
         if self._asking.pop(name, None) is not None:
-            self._usage.waiting.remove(name)
+            self._room.waiting.remove(name)
 
     def _promise(self, ask: Ask) -> None:
         key = ask.key
@@ -525,18 +482,18 @@ class Promises:
                 promise.spend(pod.uid, vector)
                 self._spender[pod.uid] = key
         self._count(key, promise)
-        self._usage.gated.group_changed(key)
+        self._room.group_changed(key)
 
     def _of(self, pod: PodInfo) -> Vector:
         """Return what the pod has used of its group's promise.
 
         It is what the pod holds in its queue, or held when it ran or before its reservation ended.
         """
-        entry = self._usage.book.entry(pod.uid)
+        entry = self._room.book.entry(pod.uid)
         if entry is not None:
             return entry.vector
-        held = (pod.finished and pod.node_name) or pod.uid in self._usage.gated.given_back
-        return self._usage.vector(pod) if held else EMPTY
+        held = (pod.finished and pod.node_name) or pod.uid in self._room.given_back
+        return self._members.vector(pod) if held else EMPTY
 
     def _lacks(self, ask: Ask) -> Vector:
         """Return what the group needs in addition to what its members hold."""
@@ -549,22 +506,22 @@ class Promises:
         """
         total: Total = {}
         for pod in members:
-            if pod.uid not in self._usage.gated.given_back or self._usage.book.entry(pod.uid) is not None:
+            if pod.uid not in self._room.given_back or self._room.book.entry(pod.uid) is not None:
                 add_to(total, self._of(pod))
         return total
 
     def _count(self, key: GroupKey, promise: Promise) -> None:
-        usage = self._usage
-        if not usage.active:
+        room = self._room
+        if not room.active:
             return
         left = self._left(promise)
         if left:
-            before = usage.book.entry(key.text)
-            usage.book.set(key.text, promise.queue, left, Standing.PROMISED, promise.turn)
+            before = room.book.entry(key.text)
+            room.book.set(key.text, promise.queue, left, Standing.PROMISED, promise.turn)
             if before is None or before.queue != promise.queue or not is_empty(rest(left, before.vector)):
-                usage.holds_more(promise.queue)
+                self._wanting.holds_more(promise.queue)
         else:
-            usage.book.remove(key.text)
+            room.book.remove(key.text)
 
     def count_all(self) -> None:
         """Add all promises to an empty book."""
@@ -578,7 +535,7 @@ class Promises:
 
     def _left(self, promise: Promise) -> Vector:
         """Return the rest of a promise for which room is kept: nothing while its queue accepts no pods."""
-        return promise.left() if self._usage.keeps_room(promise.queue) else EMPTY
+        return promise.left() if self._room.keeps_room(promise.queue) else EMPTY
 
     def queue_of(self, key: GroupKey) -> str:
         """Return the queue to which a group is admitted; empty if it is not."""
@@ -605,6 +562,16 @@ class Promises:
         if key is not None and promise is not None and promise.spend(pod.uid, vector):
             self._spender[pod.uid] = key
             self._count(key, promise)
+
+    def uncount(self, uid: str) -> None:
+        """Remove the entry of a pod, and return its part to the promise of its group.
+
+        The promise gets nothing back for a bound pod, which has run, and for a pod whose reservation was released.
+        """
+        entry = self._room.book.entry(uid)
+        self._room.book.remove(uid)
+        if entry is not None and entry.standing is not Standing.BOUND and uid not in self._room.given_back:
+            self.restore(uid)
 
     def restore(self, uid: str) -> None:
         """Return a pod's room to the promise: it is no longer counted and has not run, or has left the gang."""

@@ -23,19 +23,19 @@ from typing import Final
 
 import numpy as np
 
-from .columns import CPU, MEMORY, NO_PORTS, Amounts, Columns, Ints
-from .gatedpods import Choose, each_alone
-from .gpus import ANNOTATION as GPU_INDEX
-from .gpus import NO_GPUS, Indices, choose, text_of, without
-from .gpus import RESOURCE as GPU
-from .interns import Interns
-from .nodeinfo import Largest, NodeInfo, same_for_scheduling
-from .podclass import PodClass
-from .podcounts import PodsMatching, TermIndex
-from .podinfo import Placement, PodInfo
-from .queueusage import QueueUsage, UsageSettings
-from .rowlog import RowLog
-from .volumeusage import VolumeUse
+from .queues.gated import Choose, each_alone
+from .queues.usage import QueueUsage, UsageSettings
+from .state.columns import CPU, MEMORY, NO_PORTS, Amounts, Columns, Ints
+from .state.gpus import ANNOTATION as GPU_INDEX
+from .state.gpus import NO_GPUS, Indices, choose, text_of, without
+from .state.gpus import RESOURCE as GPU
+from .state.interns import Interns
+from .state.nodeinfo import Largest, NodeInfo, same_for_scheduling
+from .state.podclass import PodClass
+from .state.podcounts import PodsMatching, TermIndex
+from .state.podinfo import Placement, PodInfo
+from .state.rowlog import RowLog
+from .state.volumeusage import VolumeUse
 
 #: The number of changes that are kept for snapshots; a snapshot that is further behind copies everything.
 _LOG_LIMIT = 1 << 16
@@ -167,7 +167,7 @@ class Ledger:
         if placement is not None and placement.assumed:
             placement.assumed = False
             self.assumed -= 1
-            if self.usage.active:
+            if self.usage.room.active:
                 self.usage.placed(placement)
 
     def forget(self, uid: str) -> str | None:
@@ -190,7 +190,7 @@ class Ledger:
                 says = bool(pod.gpus) or not placement.pod.node_name
                 self.confirm(pod.uid)
                 self._see_anew(placement, pod)
-                if self.usage.active:
+                if self.usage.room.active:
                     self.usage.placed(placement)
                 return says and self._regive(placement, pod.gpus)
             # The pod keeps counting in its queue, so that pods are notified only about the part that it no longer uses.
@@ -201,7 +201,7 @@ class Ledger:
     def remove_pod(self, uid: str) -> Placement | None:
         """Remove a pod that was deleted, has finished or is not on its node. Returns its placement."""
         placement = self._take_out(uid)
-        if placement is not None and self.usage.active:
+        if placement is not None and self.usage.room.active:
             self.usage.removed(uid)
         return placement
 
@@ -324,7 +324,7 @@ class Ledger:
         self._count_others(placement, row, 1)
         if placement.cls.volumes is not None:
             self.volume_use.set(placement.uid, placement.node_name, placement.cls.volumes)
-        if self.usage.active:
+        if self.usage.room.active:
             self.usage.placed(placement)
 
     def _see_anew(self, placement: Placement, pod: PodInfo) -> None:
@@ -364,8 +364,20 @@ class Ledger:
             del self.priorities[priority]
 
     def _count_others(self, placement: Placement, row: int | None, sign: int) -> None:
-        if placement.cls.existing or self.columns.matching:
-            self.counts_version += self.terms.count(self.columns, placement.pod, row, sign)
+        """Add (1) or remove (-1) a pod in the counts of other pods; `row` is None if its node is unknown."""
+        columns, existing = self.columns, placement.cls.existing
+        if not (existing or columns.matching):
+            return
+        for term in existing if sign > 0 else ():
+            if self.terms.add(term):
+                self.counts_version += 1
+                columns.terms[term] = np.zeros(columns.capacity, dtype=np.int64)
+        if row is not None:
+            columns.count_others(row, placement.pod, sign)
+        for term in existing if sign < 0 else ():
+            if self.terms.remove(term):
+                self.counts_version += 1
+                del columns.terms[term]
 
     def _count(self, row: int, cls: PodClass, sign: int) -> None:
         self.columns.take(row, self.with_pod(self.columns.taken[row], cls, sign))

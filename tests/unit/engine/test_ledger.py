@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
+from agent_scheduler.engine.recount import contradictions
 from agent_scheduler.engine.state.gpus import RESOURCE
-from agent_scheduler.engine.state.recount import contradictions
 from tests.support.engine import World, node
 
 

@@ -11,6 +11,8 @@ from collections.abc import Collection, Iterator, Mapping
 from types import MappingProxyType
 from typing import Any
 
+from ..quotas.queues import QueueInfo
+from ..quotas.vector import EMPTY, Total, Vector, add_to
 from .entries import (
     KEPT,
     Entry,
@@ -20,9 +22,7 @@ from .entries import (
     declared_limits,
 )
 from .headroom import NOTHING, Headroom
-from .queues import QueueInfo
 from .shortfall import Shortfall
-from .vector import EMPTY, Total, Vector, add_to
 
 
 class QuotaBook:

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
+from ..quotas.vector import EMPTY, Total, Vector, add_to, minus, plus, take_from
 from .entries import KEPT, Entry, QueueHeld, Standing, covers, kept_from_others, missing_of, part_of
 from .shortfall import Shortfall
-from .vector import EMPTY, Total, Vector, add_to, minus, plus, take_from
 
 NOTHING: Final[Mapping[str, Vector]] = MappingProxyType({})
 

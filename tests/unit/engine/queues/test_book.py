@@ -9,12 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from agent_scheduler.engine.quotas.book import QuotaBook
-from agent_scheduler.engine.quotas.entries import Standing
+from agent_scheduler.engine.queues.book import QuotaBook
+from agent_scheduler.engine.queues.entries import Standing
+from agent_scheduler.engine.queues.waiting import QuotaWaitingPods
 from agent_scheduler.engine.quotas.queues import QueueInfo, QueueTree
 from agent_scheduler.engine.quotas.turns import turn
 from agent_scheduler.engine.quotas.vector import Vector, add_to
-from agent_scheduler.engine.quotas.waiting import QuotaWaitingPods
 from tests.support.engine import queue_of
 
 pytestmark = pytest.mark.promise("S28")

@@ -9,14 +9,12 @@ be in vain.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from typing import TYPE_CHECKING
 
-from ..quotas.entries import Standing
+from ..state.podinfo import PodInfo
 from .asks import turn_of_pod
-from .podinfo import PodInfo
-
-if TYPE_CHECKING:
-    from .queueusage import QueueUsage
+from .entries import Standing
+from .promises import Promises
+from .room import QueueRoom
 
 
 class KeptRoom:
@@ -26,8 +24,9 @@ class KeptRoom:
     was admitted past its queue's gate, or else with the standing STANDS_BY.
     """
 
-    def __init__(self, usage: QueueUsage) -> None:
-        self._usage = usage
+    def __init__(self, room: QueueRoom, promises: Promises) -> None:
+        self._room = room
+        self._promises = promises
         #: UID -> pod.
         self.pods: dict[str, PodInfo] = {}
         #: The UIDs of the pods for which victims are being evicted.
@@ -68,11 +67,12 @@ class KeptRoom:
             self._count(pod)
 
     def _count(self, pod: PodInfo) -> None:
-        usage = self._usage
-        if not usage.active or pod.uid in usage.gated.keeping:
+        room = self._room
+        if not room.active or pod.uid in room.keeping:
             return
-        if queue := usage.keeping_queue(pod):
-            usage.book.set(pod.uid, queue, usage.vector(pod), Standing.STANDS_BY, turn_of_pod(pod))
-            usage.promises.spend(pod, usage.vector(pod))
+        if queue := room.keeping_queue(pod):
+            vector = room.members.vector(pod)
+            room.book.set(pod.uid, queue, vector, Standing.STANDS_BY, turn_of_pod(pod))
+            self._promises.spend(pod, vector)
         else:
-            usage.uncount(pod.uid)
+            self._promises.uncount(pod.uid)

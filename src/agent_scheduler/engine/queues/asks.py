@@ -9,8 +9,8 @@ from agent_scheduler.objects.batch import SCHEDULED, PodGroupCondition
 
 from ..quotas.turns import TurnKey, number_of, turn
 from ..quotas.vector import EMPTY, Total, Vector, add_to, rest, take_from
-from .batchinfo import GroupKey
-from .podinfo import PodInfo
+from ..state.batchinfo import GroupKey
+from ..state.podinfo import PodInfo
 
 M = TypeVar("M")
 

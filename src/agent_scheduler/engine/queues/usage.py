@@ -1,39 +1,30 @@
-"""The usage of queues: determines the queue of each pod, counts pods in the book, and wakes pods when there is room.
+"""The usage of queues: counts pods in the book, and wakes pods when there is room.
 
-The queue of a pod is that of its group (a Volcano PodGroup), or that of its annotation
-`scheduling.volcano.sh/queue-name`, or that of the same annotation on its namespace. Without any of these, a pod of the
-batch scheduler is in the default queue, and any other pod is in no queue and not counted. While no Queue object exists,
-nothing is counted. A pod whose namespace may not use its queue is in one that does not exist (`quotas.access`).
+While no Queue object exists, nothing is counted.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from agent_scheduler.objects.batch import DEFAULT_QUEUE, Queue
 
-from ..quotas.access import closed_to, in_force
-from ..quotas.book import QuotaBook
-from ..quotas.entries import Standing
-from ..quotas.queues import QueueInfo, queue_info
-from ..quotas.shortfall import Shortfall
-from ..quotas.standings import QuotaState
-from ..quotas.vector import Total, Vector, add_to, of_requests, take_from
-from ..quotas.waiting import QuotaWaitingPods, Wanted
+from ..quotas.queues import queue_info
+from ..quotas.vector import Total, Vector, add_to, take_from
+from ..state.batchinfo import GroupKey
+from ..state.podinfo import Placement, PodInfo
 from .asks import turn_of_pod
-from .batchinfo import GroupKey
-from .gatedpods import Choose, GatedPods, each_alone
-from .keptroom import KeptRoom
-from .podclass import PodClass
-from .podinfo import Placement, PodInfo
+from .book import QuotaBook
+from .entries import Standing
+from .gated import Choose, GatedPods, each_alone
+from .kept import KeptRoom
+from .membership import NO_LABELS, QueueMembership
 from .promises import Promises
-from .queueevents import QueueEvents
-from .wantingpods import WantingGang, WantingPods
-
-#: The maximum number of classes whose vector is cached.
-_KEPT = 1024
+from .room import QueueRoom
+from .shortfall import Shortfall
+from .standings import QuotaState
+from .wanting import WantingGang, WantingPods
 
 
 class UsageSettings(NamedTuple):
@@ -48,7 +39,6 @@ class UsageSettings(NamedTuple):
 
 
 _DEFAULTS: Final = UsageSettings()
-_NO_LABELS: Final[Mapping[str, str]] = MappingProxyType({})
 
 
 class QueueUsage:
@@ -69,46 +59,31 @@ class QueueUsage:
 
         `choose` returns the members of a gang to admit together.
         """
+        self.members = QueueMembership(settings.batch_schedulers, settings.default_queue)
+        self.room = QueueRoom(placements, self.members, asks_queues=settings.asks_queues)
         self.placements = placements
-        self.events = QueueEvents()
-        #: The names of the batch scheduler, and the queue of its pods that name none.
-        self.batch_schedulers = settings.batch_schedulers
-        self.default_queue = settings.default_queue
-        self.book = QuotaBook()
-        self.waiting = QuotaWaitingPods()
-        self.gated = GatedPods(self, choose, asks_queues=settings.asks_queues)
-        self.promises = Promises(self)
-        self.kept = KeptRoom(self)
-        #: Namespace -> the queue of its pods that name none.
-        self._namespaces: dict[str, str] = {}
-        #: Namespace -> its labels, for queues that select namespaces.
-        self._labels: dict[str, Mapping[str, str]] = {}
-        #: Names of the queues that list namespaces; and, while there are any, (queue, namespace) -> `usable`.
-        self._listing: set[str] = set()
-        self._usable: dict[tuple[str, str], str] = {}
-        #: Known Volcano PodGroup -> the queue that it names.
-        self._groups: dict[GroupKey, str] = {}
-        #: Volcano PodGroups that were not observed so far and that pods with room in their queue name already. The
-        #: podgroup controller creates a group before it names it in a pod, but another watch delivers it.
-        self._expected: set[GroupKey] = set()
-        #: The known Kubernetes PodGroups.
-        self._native: set[GroupKey] = set()
-        self._vectors: dict[PodClass, Vector] = {}
+        self.events, self.waiting = self.room.events, self.room.waiting
+        self.wanting = WantingPods(self.room)
+        self.promises = Promises(self.room, self.wanting)
+        self.kept = KeptRoom(self.room, self.promises)
+        self.gated = GatedPods(self.room, self.wanting, self.promises, self.kept, choose)
         #: UID -> queue of pods that were woken because their queue had room, and that neither were placed nor failed
         #: since. The room for which a pod was woken is counted for it.
         self._called: dict[str, str] = {}
-        #: UIDs of pods that are reserved in a queue beyond its limit and wait until it is no longer exceeded, in the
-        #: order of addition.
-        self._over: dict[str, None] = {}
-        self.wanting = WantingPods(self)
-        #: Increases whenever the usage of a queue increases.
-        self.taken = 0
         #: UID -> (queue, vector) of placed pods of other schedulers than the batch scheduler.
         self._others: dict[str, tuple[str, Vector]] = {}
         #: Queue -> the sum of `_others`.
         self._held_by_others: dict[str, Total] = {}
-        #: Whether any queue exists; if not, nothing is counted.
-        self.active = False
+        self.room.freed.connect(self.call)
+
+    @property
+    def book(self) -> QuotaBook:
+        return self.room.book
+
+    @property
+    def taken(self) -> int:
+        """Increases whenever the usage of a queue increases."""
+        return self.wanting.taken
 
     # ---- objects
 
@@ -118,47 +93,23 @@ class QueueUsage:
         before = self.book.info(queue.name)
         self.book.set_queue(queue_info(queue, problems))
         after = self.book.info(queue.name)
-        self._listed_by(queue.name, before, after)
+        if self.members.set_queue(queue.name, after):
+            self._recount(self.placements.values())
         self._queues_changed(recount=after != before)
         if after != before:
-            self._ask_who_wants_nodes()
+            self.wanting.refuse()
         if after is None or before is None or after.state != before.state:
             self._say_anew(queue.name)
         return problems
 
     def delete_queue(self, name: str) -> None:
-        before = self.book.info(name)
-        was_there = before is not None
+        was_there = self.book.info(name) is not None
         self.book.remove_queue(name)
-        self._listed_by(name, before, None)
-        self._queues_changed(recount=was_there)
-        self._ask_who_wants_nodes()
-        self._say_anew(name)
-
-    def _listed_by(self, queue: str, before: QueueInfo | None, after: QueueInfo | None) -> None:
-        """Count pods again if other namespaces may use a queue that was changed, or its descendants, than before."""
-        had = bool(self._listing)
-        if after is None or after.namespaces is None:
-            self._listing.discard(queue)
-        else:
-            self._listing.add(queue)
-        said, says = (None if each is None else (each.namespaces, each.lies_in) for each in (before, after))
-        if said != says and (had or self._listing):
-            self._usable.clear()
+        if self.members.set_queue(name, None):
             self._recount(self.placements.values())
-
-    def usable(self, queue: str, namespace: str) -> str:
-        """Return the queue, or the name of a queue that does not exist if the namespace may not use it."""
-        if not self._listing or not queue:
-            return queue
-        found = self._usable.get((queue, namespace))
-        if found is None:
-            if len(self._usable) >= _KEPT:
-                self._usable.clear()
-            listed = in_force(info.namespaces for info, _ in self.book.upwards(queue))
-            allowed = listed is None or listed.includes(namespace, self._labels.get(namespace, _NO_LABELS))
-            found = self._usable[queue, namespace] = queue if allowed else closed_to(queue, namespace)
-        return found
+        self._queues_changed(recount=was_there)
+        self.wanting.refuse()
+        self._say_anew(name)
 
     def _say_anew(self, queue: str) -> None:
         """Wake pods that wait for the queue, which was created, deleted, opened or closed, so that they report it."""
@@ -171,81 +122,62 @@ class QueueUsage:
 
     def _queues_changed(self, *, recount: bool) -> None:
         """Update all state that depends on queues; `recount` if a queue may have begun or stopped to accept pods."""
-        was_active, self.active = self.active, bool(self.book)
-        if self.active and not was_active:
+        was_active, self.room.active = self.room.active, bool(self.book)
+        if self.room.active and not was_active:
             self.wanting.look_at_all_again()
             for placement in self.placements.values():
                 self._count(placement)
             self._reserve_all()
-        elif not self.active:
-            self.book = QuotaBook()
+        elif not self.room.active:
+            self.room.book = QuotaBook()
             self._called.clear()
-            self._over.clear()
+            self.room.over.clear()
             self._others.clear()
             self._held_by_others.clear()
-        if self.active != was_active:
+        if self.room.active != was_active:
             self.events.active_changed()
         elif recount:
             self._reserve_all()
             self.gated.decide_all_anew()
             self.promises.come_again(self.promises.step_aside())
-        if not self.active:
+        if not self.room.active:
             self._ask_again()
         self.call()
 
-    def set_namespace(self, name: str, queue: str, labels: Mapping[str, str] = _NO_LABELS) -> bool:
+    def set_namespace(self, name: str, queue: str, labels: Mapping[str, str] = NO_LABELS) -> bool:
         """Set the queue that a namespace names, and its labels; both are empty for a deleted namespace.
 
         Returns whether its pods may be in other queues than before.
         """
-        is_labeled_so = self._labels.get(name, _NO_LABELS) == labels
-        if not is_labeled_so:
-            self._usable.clear()
-            self._labels[name] = labels
-            if not labels:
-                del self._labels[name]
-        if self._namespaces.get(name, "") == queue and (is_labeled_so or not self._listing):
-            return False
-        self._namespaces[name] = queue
-        if not queue:
-            del self._namespaces[name]
-        self._recount(each for each in self.placements.values() if each.pod.namespace == name)
-        return True
+        changed = self.members.set_namespace(name, queue, labels)
+        if changed:
+            self._recount(each for each in self.placements.values() if each.pod.namespace == name)
+        return changed
 
     def set_group(self, key: GroupKey, queue: str | None, members: Collection[str]) -> None:
         """Set the queue that a Volcano PodGroup names, with the UIDs of its members.
 
         `queue` is empty if the group names none, None if the group is deleted.
         """
-        if self._groups.get(key) == queue:
-            return
-        if queue is None:
-            del self._groups[key]
-        else:
-            self._groups[key] = queue
-            self._expected.discard(key)
-        self._recount(self.placements[uid] for uid in members if uid in self.placements)
+        if self.members.set_group(key, queue):
+            self._recount(self.placements[uid] for uid in members if uid in self.placements)
 
     def set_native_group(self, key: GroupKey, *, exists: bool) -> None:
         """Handle a Kubernetes PodGroup that was added or changed, or that no longer `exists`."""
         # Do this before members release their room, since gated ones would be admitted to it.
         self.gated.group_changed(key)
-        if exists == (key in self._native):
+        if not self.members.set_native_group(key, exists=exists):
             return
-        if exists:
-            self._native.add(key)
-        else:
-            self._native.remove(key)
-        members = [pod for pod in self.gated.keeping.values() if pod.batch and pod.batch.group == key]
+        members = [pod for pod in self.room.keeping.values() if pod.batch and pod.batch.group == key]
         for pod in members:
-            self.reserve(pod)
+            self.gated.reserve(pod)
         if members:
             self.call()
             self.events.unreserved()
 
     def _recount(self, placements: Iterable[Placement]) -> None:
         """Count these placements and all waiting pods again, since their queues may have changed."""
-        if self.active:
+        if self.room.active:
             self.wanting.look_at_all_again()
             for placement in list(placements):
                 self._count(placement)
@@ -253,7 +185,7 @@ class QueueUsage:
             self._ask_again()
             self.call()
             self.events.unreserved()
-            self._ask_who_wants_nodes()
+            self.wanting.refuse()
 
     def wants_node(self, pod: PodInfo, *, nominated: bool, together: WantingGang | None = None) -> None:
         """Record that no node is feasible for a pod while its queue has room for it.
@@ -263,26 +195,8 @@ class QueueUsage:
         if self.concerns(pod):
             self.wanting.set(pod, nominated=nominated, together=together)
 
-    def _ask_who_wants_nodes(self) -> None:
-        """Wake pods that report `Unschedulable` although their queue no longer has room for them."""
-        if self.active:
-            self._not_taken(self.wanting.refused())
-
-    def holds_more(self, queue: str) -> None:
-        """Wake pods that report `Unschedulable` and lost their room because the usage of `queue` has increased."""
-        self.taken += 1
-        self._not_taken(self.wanting.refused_since(queue))
-
-    def _not_taken(self, uids: Collection[str]) -> None:
-        of_sessions = [uid for uid in uids if self.wanting.scheduler_of(uid) in self.batch_schedulers]
-        others = [uid for uid in uids if uid not in of_sessions] if of_sessions else [*uids]
-        if others:
-            self.events.room(others)
-        if of_sessions:
-            self.events.not_taken(of_sessions)
-
     def _ask_again(self) -> None:
-        over, self._over = self._over, {}
+        over, self.room.over = self.room.over, {}
         if over:
             self.events.room([*over])
         self.gated.decide_all_anew()
@@ -292,8 +206,8 @@ class QueueUsage:
         self.promises.come_again(asks)
 
     def _reserve_all(self) -> None:
-        for pod in self.gated.keeping.values():
-            self.reserve(pod)
+        for pod in self.room.keeping.values():
+            self.gated.reserve(pod)
         self.kept.count_all()
         self.promises.count_all()
 
@@ -310,11 +224,11 @@ class QueueUsage:
         This is the case if the pod was in another queue, used more before, or was woken for another queue.
         """
         pod, uid = placement.pod, placement.uid
-        queue = self.queue_of(pod) if isinstance(pod, PodInfo) else ""
+        queue = self.members.queue_of(pod) if isinstance(pod, PodInfo) else ""
         frees = self._no_more_called(uid, queue)
         self.wanting.drop(uid)
         self.kept.drop(uid)
-        vector = self._vector(placement.cls)
+        vector = self.members.vector_of(placement.cls)
         before = self.book.entry(uid)
         if queue:
             standing = Standing.ASSUMED if placement.assumed else Standing.BOUND
@@ -323,7 +237,7 @@ class QueueUsage:
                 self.promises.spend(pod, vector)
         else:
             self.book.remove(uid)
-        other = isinstance(pod, PodInfo) and pod.scheduler_name not in self.batch_schedulers
+        other = isinstance(pod, PodInfo) and pod.scheduler_name not in self.members.batch_schedulers
         self._set_other(uid, (queue, vector) if queue and other else None)
         is_counted_so = before is not None and (before.queue, before.vector) == (queue, vector)
         # An admitted member of a session counts before it is assumed. A placed pod counts for all other pods, a
@@ -331,7 +245,7 @@ class QueueUsage:
         if queue and (
             placement.assumed or before is None or before.standing is Standing.RESERVED or not is_counted_so
         ):
-            self.holds_more(queue)
+            self.wanting.holds_more(queue)
         if not is_counted_so or before is None or before.standing is not Standing.BOUND:
             self.events.usage_changed()
         return frees or (before is not None and not is_counted_so)
@@ -363,7 +277,7 @@ class QueueUsage:
         It may name another queue than the one that it waits for or in which it has reserved room.
         """
         fallen = len(self.book.fallen)
-        self._expect_group(pod)
+        self.members.expect_group(pod, self.gated.reserved.get(pod.uid) or self.kept.pods.get(pod.uid))
         if pod.batch is not None and pod.batch.gate_managed:
             self.gated.set(pod)
         elif pod.uid in self.gated:
@@ -372,12 +286,12 @@ class QueueUsage:
             self.stand_by(pod)
         wanted_one_in = self.wanting.queue_of(pod.uid)
         self.wanting.look_again(pod.uid, pod)
-        if not self.active:
+        if not self.room.active:
             return
-        queue = self.queue_of(pod)
+        queue = self.members.queue_of(pod)
         if wanted_one_in and wanted_one_in != queue:
             # The pod reports that its former queue had room, but it is in another queue now.
-            self._not_taken([pod.uid])
+            self.wanting.wake([pod.uid])
         if self._called.get(pod.uid, queue) != queue:
             self._no_more_called(pod.uid, queue)
         if len(self.book.fallen) > fallen:
@@ -387,35 +301,16 @@ class QueueUsage:
             self.waiting.remove(pod.uid)
             self.events.room([pod.uid])
 
-    def _expect_group(self, pod: PodInfo) -> None:
-        """Keep the room of a pod that has come to name a group until the group is observed, or other pods take it."""
-        before = self.gated.reserved.get(pod.uid) or self.kept.pods.get(pod.uid)
-        group = pod.batch.group if pod.batch is not None else None
-        if before is None or group is None or group in self._groups:
-            return
-        if self._has_group(before) and (before.batch is None or before.batch.group != group):
-            self._expected.add(group)
-
     def removed(self, uid: str) -> None:
         """Stop counting a placement. A pod that was admitted past its gate stays reserved until `left` is called."""
-        pod = self.gated.keeping.get(uid)
+        pod = self.room.keeping.get(uid)
         if pod is None:
-            self.uncount(uid)
+            self.promises.uncount(uid)
         else:
-            self.reserve(pod)
+            self.gated.reserve(pod)
         self._set_other(uid, None)
         self.call()
         self.events.usage_changed()
-
-    def uncount(self, uid: str) -> None:
-        """Remove the entry of a pod, and return its part to the promise of its group.
-
-        The promise gets nothing back for a bound pod, which has run, and for a pod whose reservation was released.
-        """
-        entry = self.book.entry(uid)
-        self.book.remove(uid)
-        if entry is not None and entry.standing is not Standing.BOUND and uid not in self.gated.given_back:
-            self.promises.restore(uid)
 
     # ---- stages
 
@@ -433,45 +328,10 @@ class QueueUsage:
     def _not_kept(self, uids: Iterable[str]) -> None:
         """Stop counting pods whose room is no longer kept, unless they are reserved or placed."""
         for uid in uids:
-            if uid not in self.gated.keeping and uid not in self.placements:
-                self.uncount(uid)
+            if uid not in self.room.keeping and uid not in self.placements:
+                self.promises.uncount(uid)
         self.call()
         self.events.unreserved()
-
-    # ---- gates
-
-    def reserve(self, pod: PodInfo) -> None:
-        """Count a pod that was admitted past the gate of its queue, if it is not placed."""
-        queue = self.keeping_queue(pod)
-        if not (self.active and self.gated.asks_queues) or pod.uid in self.placements:
-            return
-        before = self.book.entry(pod.uid)
-        if queue:
-            self.book.set(pod.uid, queue, self.vector(pod), Standing.RESERVED, turn_of_pod(pod))
-            self.promises.spend(pod, self.vector(pod))
-        else:
-            self.uncount(pod.uid)
-        self.wanting.look_again(pod.uid)
-        if queue and (before is None or (before.queue, before.vector) != (queue, self.vector(pod))):
-            self.holds_more(queue)
-        if pod.uid in self.waiting:
-            # The pod's own room is counted now, so it would never find room for itself in line.
-            self.waiting.remove(pod.uid)
-            self._over[pod.uid] = None
-
-    def unreserve(self, uid: str) -> None:
-        """Stop counting a pod, unless it is placed or its room is kept for another reason."""
-        if uid not in self.placements:
-            if not self.kept.count(uid):
-                self.uncount(uid)
-            self.wanting.look_again(uid)
-            self.call()
-            self.events.unreserved()
-
-    def wait_for(self, name: str, wanted: Wanted, first: PodInfo) -> None:
-        """Let the pods under this name wait for `wanted` in their queues, with the turn of the pod `first`."""
-        self.waiting.add(name, wanted, turn_of_pod(first)._replace(uid=name))
-        self.book.fallen.update(wanted)
 
     # ---- questions
 
@@ -482,7 +342,7 @@ class QueueUsage:
             return QuotaState.STANDS_BY if pod.stands_by else QuotaState.PLACED
         if uid in self.gated.held:
             return QuotaState.GATED
-        if uid in self.gated.reserved and self.keeping_queue(pod) == self.queue_of(pod):
+        if uid in self.gated.reserved and self.room.keeping_queue(pod) == self.members.queue_of(pod):
             return QuotaState.LET_IN
         return QuotaState.GIVEN_BACK if uid in self.gated else QuotaState.WAITS
 
@@ -495,70 +355,35 @@ class QueueUsage:
 
     def queue_of(self, pod: PodInfo) -> str:
         """Return the queue of a pod; empty for a pod in no queue."""
-        named = self._named_by(pod)
-        return self.usable(named, pod.namespace) if self._listing else named
+        return self.members.queue_of(pod)
 
-    def _named_by(self, pod: PodInfo) -> str:
-        """Return the queue that a pod names, or that is named for it."""
-        said, of_batch = pod.batch, pod.scheduler_name in self.batch_schedulers
-        if said is not None:
-            group = said.group
-            of_group = self._groups.get(group) if group is not None else None
-            if of_group is not None:
-                return of_group or self.default_queue
-            if of_batch and group is not None and group.native:
-                # A Kubernetes PodGroup names no queue, and all of it must be in one queue.
-                return self.default_queue
-            if said.queue:
-                return said.queue
-        return self._namespaces.get(pod.namespace) or (self.default_queue if of_batch else "")
+    def vector(self, pod: PodInfo) -> Vector:
+        """Return the requests of the pod as a vector."""
+        return self.members.vector(pod)
 
     def keeping_queue(self, pod: PodInfo) -> str:
-        """Return the queue that keeps room for the pod while it has no node; empty if none does.
-
-        No queue does for a pod that cannot be placed: its queue accepts no pods or is too small for it even when empty,
-        or its group does not exist.
-        """
-        queue = self.queue_of(pod)
-        is_placeable = self.keeps_room(queue) and self.book.could_hold(queue, self.vector(pod))
-        return queue if is_placeable and self._has_group(pod) else ""
-
-    def keeps_room(self, queue: str) -> bool:
-        """Return whether room of the queue may be kept for pods and groups without nodes, that is, whether it is open.
-
-        A closed or missing queue places no pods, so the room would be kept from its siblings in vain.
-        """
-        info = self.book.info(queue)
-        return info is not None and info.open
-
-    def _has_group(self, pod: PodInfo) -> bool:
-        group = pod.batch.group if pod.batch is not None else None
-        if group is None:
-            return True
-        if group.native:
-            return group in self._native
-        known = group in self._groups or group in self._expected
-        return known or pod.scheduler_name not in self.batch_schedulers
+        """Return the queue that keeps room for the pod while it has no node, as `QueueRoom.keeping_queue`."""
+        return self.room.keeping_queue(pod)
 
     def concerns(self, pod: PodInfo) -> bool:
-        return self.active and bool(self.queue_of(pod))
+        return self.room.active and bool(self.members.queue_of(pod))
 
     def full(self, pod: PodInfo) -> Shortfall | None:
         """Return why the pod's queue, or an ancestor, has no room for it; None if all have.
 
         Without room, the pod waits until `events.room` is called with it.
         """
-        queue = self.queue_of(pod)
-        vector = self._vector(pod.cls)
+        queue = self.members.queue_of(pod)
+        vector = self.members.vector(pod)
         short = self.book.shortfall(queue, vector, pod.uid, _group_of(pod)) if queue else None
         uid = pod.uid
-        self._over.pop(uid, None)
+        self.room.over.pop(uid, None)
         if short is None:
             self.waiting.remove(uid)
         else:
             self.wanting.drop(uid)
-            if uid in self.gated.keeping:
-                self._over[uid] = None
+            if uid in self.room.keeping:
+                self.room.over[uid] = None
             else:
                 self.waiting.add(uid, {queue: vector}, turn_of_pod(pod))
             # If it was woken, others have taken some of the room. What they left may be enough for a smaller pod.
@@ -567,7 +392,7 @@ class QueueUsage:
 
     def is_held(self, uid: str) -> bool:
         """Return whether the pod's queue has refused it and it was not woken since."""
-        return uid in self.waiting or uid in self._over
+        return uid in self.waiting or uid in self.room.over
 
     def gang_full(self, pods: Sequence[PodInfo], minimum: int) -> Shortfall | None:
         """Return why queues have no room for `minimum` of these pods together; None if they have.
@@ -575,29 +400,29 @@ class QueueUsage:
         If there are fewer pods, because others have gates, all of them count. The shortfall is that of the first ones,
         in their order. Without room, each of the pods waits until all of these queues have room for that many.
         """
-        if not self.active:
+        if not self.room.active:
             return None
         minimum = min(minimum, len(pods))
         headroom, fitting = self.book.headroom(), 0
         for pod in pods:
-            queue = self.queue_of(pod)
-            fitting += not queue or headroom.take(queue, self._vector(pod.cls), (pod.uid,)) is None
+            queue = self.members.queue_of(pod)
+            fitting += not queue or headroom.take(queue, self.members.vector(pod), (pod.uid,)) is None
         if fitting >= minimum:
             return None
         wanted: dict[str, Total] = {}
         for pod in pods[:minimum]:
-            add_to(wanted.setdefault(self.queue_of(pod), {}), self._vector(pod.cls))
+            add_to(wanted.setdefault(self.members.queue_of(pod), {}), self.members.vector(pod))
         headroom = self.book.headroom()
         first = [pod.uid for pod in pods[:minimum]]
         wanted.pop("", None)
         shorts = [headroom.take(queue, total, first) for queue, total in wanted.items()]
         for pod in pods:
-            queue = self.queue_of(pod)
+            queue = self.members.queue_of(pod)
             self._called.pop(pod.uid, None)
-            if pod.uid in self.gated.keeping:
-                self._over[pod.uid] = None
+            if pod.uid in self.room.keeping:
+                self.room.over[pod.uid] = None
             elif queue:
-                own = {queue: wanted.get(queue) or self._vector(pod.cls)}
+                own = {queue: wanted.get(queue) or self.members.vector(pod)}
                 self.waiting.add(pod.uid, own | wanted, turn_of_pod(pod))
         return next(short for short in shorts if short is not None)
 
@@ -606,10 +431,10 @@ class QueueUsage:
 
         Returns a message if its queue has no room for it; then it is not counted. Returns "" otherwise.
         """
-        queue = self.queue_of(pod)
-        if not self.active or not queue:
+        queue = self.members.queue_of(pod)
+        if not self.room.active or not queue:
             return ""
-        vector = self._vector(pod.cls)
+        vector = self.members.vector(pod)
         short = self.book.shortfall(queue, vector, pod.uid, _group_of(pod))
         if short is not None:
             return str(short)
@@ -620,18 +445,6 @@ class QueueUsage:
     def withdraw(self, pod: PodInfo) -> None:
         """Undo `admit` for a pod that is not assumed; it may be reserved as before."""
         self.removed(pod.uid)
-
-    def vector(self, pod: PodInfo) -> Vector:
-        """Return the requests of the pod as a vector."""
-        return self._vector(pod.cls)
-
-    def _vector(self, cls: PodClass) -> Vector:
-        vector = self._vectors.get(cls)
-        if vector is None:
-            if len(self._vectors) >= _KEPT:
-                self._vectors.clear()
-            vector = self._vectors[cls] = of_requests(cls.requests)
-        return vector
 
     # ---- waking
 
@@ -648,7 +461,7 @@ class QueueUsage:
             found = self.waiting.fitting(self.book, fallen) if self.waiting else []
             fallen.clear()
             self.gated.room_came()
-            over, self._over = self._over, {}
+            over, self.room.over = self.room.over, {}
             if over:
                 self.events.room([*over])
             groups = {name for name, _ in found if self.promises.waits_as(name)}
@@ -673,11 +486,11 @@ class QueueUsage:
 
     def left(self, uid: str) -> None:
         """Remove a pod that no longer waits."""
-        self._over.pop(uid, None)
+        self.room.over.pop(uid, None)
         self.wanting.drop(uid)
         self.gated.drop(uid)
         if self.kept.drop(uid) and uid not in self.placements:
-            self.uncount(uid)
+            self.promises.uncount(uid)
         self.waiting.remove(uid)
         self.unplaced(uid)
 

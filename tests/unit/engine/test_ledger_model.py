@@ -12,24 +12,24 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
+from agent_scheduler.engine import ledger as ledger_module
 from agent_scheduler.engine.decide import decide as decide_module
 from agent_scheduler.engine.decide.classview import ClassView
 from agent_scheduler.engine.decide.decide import ClassViews, ConflictPolicy, decide, judge
 from agent_scheduler.engine.decide.ranking import REFUSED, best_of
 from agent_scheduler.engine.decide.refusals import Refusal
 from agent_scheduler.engine.decide.snapshot import Snapshot
+from agent_scheduler.engine.ledger import Ledger
+from agent_scheduler.engine.recount import contradictions
 from agent_scheduler.engine.state import columns as columns_module
-from agent_scheduler.engine.state import ledger as ledger_module
 from agent_scheduler.engine.state.columns import Columns
 from agent_scheduler.engine.state.gpus import ANNOTATION as GPU_INDEX
 from agent_scheduler.engine.state.gpus import WHOLE, indices_in
 from agent_scheduler.engine.state.interns import BASE_RESOURCES
-from agent_scheduler.engine.state.ledger import Ledger
 from agent_scheduler.engine.state.nodeinfo import NodeInfo, node_info
 from agent_scheduler.engine.state.podclass import PodClass
 from agent_scheduler.engine.state.podclasses import PodClasses
 from agent_scheduler.engine.state.podinfo import PodInfo
-from agent_scheduler.engine.state.recount import contradictions
 from agent_scheduler.objects import wire
 from tests.support.engine import PACK, SPREAD, contents, read_pod
 from tests.support.handles import handle_of

@@ -9,7 +9,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from agent_scheduler.engine.state.podinfo import PodInfo
 from agent_scheduler.objects.batch import QUEUE_ALLOCATION_GATE
 
-from .test_queueusage import World, pod, queue
+from .test_usage import World, pod, queue
 
 pytestmark = pytest.mark.promise("S33")
 
