@@ -107,6 +107,9 @@ def _walk(value: Any, key: str = "") -> Any:
         return Template("{{ .Release.Namespace }}")
     if key == "serverName":
         return Template(value.replace(f".{NAMESPACE}.", ".{{ .Release.Namespace }}."))
+    account = f"system:serviceaccount:{NAMESPACE}:"
+    if isinstance(value, str) and account in value:
+        return Template(value.replace(account, "system:serviceaccount:{{ .Release.Namespace }}:"))
     if isinstance(value, str) and value == f"--sharding-configmap-namespace={NAMESPACE}":
         return Template("--sharding-configmap-namespace={{ .Release.Namespace }}")
     return value

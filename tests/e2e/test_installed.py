@@ -369,7 +369,8 @@ async def _shards(installed: Installation) -> None:
 async def _queues_and_groups(installed: Installation) -> None:
     """Close a queue, give pods of every workload groups, and renew and delete one of these."""
     await installed.ask("POST", QUEUES, objects.queue("research"))
-    await installed.ask("POST", COMMANDS, command("CloseQueue", "research"))
+    trusted = COMMANDS.replace("/default/", f"/{NAMESPACE}/")
+    await installed.ask("POST", trusted, command("CloseQueue", "research"))
     await installed.seen(f"{QUEUES}/research", lambda it: (it.get("status") or {}).get("state") == "Closed")
     owners: dict[str, str] = {}
     for kind in OWNERS:

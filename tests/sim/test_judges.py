@@ -487,7 +487,7 @@ _WIDE: dict[str, dict[str, Make]] = {
         "engine.state.podinfo.indices_in": gives(())
     },
     "S39 S25 L20 L13 gpus with gpu_taken, crash from 7: devices of others are not counted": {
-        "engine.state.podinfo.indices_in": lambda was: lambda text: was(text)[:1]
+        "engine.state.podinfo.indices_in": lambda was: lambda text, amount: was(text, amount)[:1]
     },
     # Although the judge takes from the controller what it knew.
     "S35 jobs with lagging, job_changed: a stage begins with pods that are not ready => begins before its turn": {

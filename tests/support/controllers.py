@@ -15,6 +15,7 @@ from agent_scheduler.config.schema import LeaderElection, Logging, Serving
 from agent_scheduler.config.sharding import DEFAULT_SCHEDULER_CONFIGS, parse_scheduler_configs
 from agent_scheduler.controllers.jobs.controller import JobSettings
 from agent_scheduler.controllers.podgroups.controller import PodGroupSettings
+from agent_scheduler.controllers.queues.controller import QueueCommandSettings
 from agent_scheduler.controllers.sharding.configuration import ShardingSettings
 from agent_scheduler.controllers.sharding.controller import ControllerSettings
 from agent_scheduler.objects.batch import QUEUES, pod_groups, queue_path
@@ -64,6 +65,7 @@ def settings(
             debounce=0.02,
             retry=retry,
         ),
+        queue=QueueCommandSettings(command_namespace="default"),
         podgroup=PodGroupSettings(schedulers=schedulers),
     )
 

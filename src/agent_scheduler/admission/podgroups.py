@@ -9,6 +9,7 @@ import msgspec
 
 from agent_scheduler.objects.batch import DEFAULT_QUEUE, QUEUE_NAME, NetworkTopology, PodGroup, Queue
 
+from .queue_access import NO_LABELS, LabelsByName, not_allowed
 from .review import (
     ALLOWED,
     CREATE,
@@ -42,11 +43,19 @@ def mutate(request: AdmissionRequest, namespaces: Mapping[str, Mapping[str, str]
     return allowed_with([JsonPatchOperation("add", "/spec/queue", queue)]) if queue else ALLOWED
 
 
-def validate(request: AdmissionRequest, queues: Mapping[str, Queue]) -> AdmissionResponse:
+def validate(
+    request: AdmissionRequest, queues: Mapping[str, Queue], labels: LabelsByName = NO_LABELS
+) -> AdmissionResponse:
+    """Check the group. `queues` are the existing queues by name, `labels` those of namespaces."""
     group = object_of(request.object, _read)
     if request.operation != CREATE:
         return refused(f"unsupported operation {request.operation}")
-    problems = [*_of_queue(group.spec.queue, queues), *_of_topology(group)]
+    namespace = group.metadata.namespace or request.namespace
+    problems = [
+        *_of_queue(group.spec.queue, queues),
+        *not_allowed(group.spec.queue, namespace, queues, labels),
+        *_of_topology(group),
+    ]
     return refused("; ".join(problems)) if problems else ALLOWED
 
 

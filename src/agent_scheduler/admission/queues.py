@@ -13,6 +13,7 @@ from typing import Final
 
 import msgspec
 
+from agent_scheduler.engine.quotas.access import namespace_list
 from agent_scheduler.objects.batch import DEFAULT_QUEUE, ROOT_QUEUE, Queue, QueueSpec
 from agent_scheduler.objects.wire import Metadata
 from apimachinery.quantity import UNIT, QuantityError, canonical, parse
@@ -168,6 +169,7 @@ def _amounts(queue: Queue) -> tuple[Mapping[str, int], ...]:
 def _saying(queue: Queue, old: Queue | None, queues: Mapping[str, Queue]) -> str:
     """Check the queue by itself. Raises QuantityError."""
     found = [*_of_amounts(queue.spec), *_of_state(queue, old), *_of_hierarchy(queue, queues)]
+    namespace_list(queue.metadata.annotations, found)
     problems = list(dict.fromkeys(found))
     return problems[0] if len(problems) == 1 else f"[{', '.join(problems)}]" if problems else ""
 

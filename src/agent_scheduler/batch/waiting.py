@@ -30,6 +30,7 @@ from agent_scheduler.engine.events.events import (
 from agent_scheduler.engine.events.signals import Signal
 from agent_scheduler.engine.queueing.entry import pod_change_events
 from agent_scheduler.engine.queueing.queue import QueueSignals, SchedulingQueue
+from agent_scheduler.engine.quotas.access import namespace_list
 from agent_scheduler.engine.session.close import differ
 from agent_scheduler.engine.session.results import GroupResult
 from agent_scheduler.engine.session.settled import STRIDE, SettledJob
@@ -456,4 +457,4 @@ def _read_of_group(found: PodGroup | NativePodGroup) -> _ReadOfGroup:
 
 
 def _read_of_queue(found: Queue) -> object:
-    return found.metadata.uid, found.spec, found.status.state
+    return found.metadata.uid, found.spec, found.status.state, namespace_list(found.metadata.annotations, [])

@@ -23,6 +23,8 @@ from .outcomes import TOLD_BY_THE_WATCH
 _ASK_AGAIN: Final = 5.0
 #: Seconds within which the watch delivers a bind; otherwise it is sent again.
 _SHOWN_WITHIN: Final = 30.0
+#: The minimum of seconds between two checks for such binds.
+_CHECKED_EVERY: Final = 1.0
 
 
 class OpenBinds:
@@ -117,12 +119,18 @@ class UnseenBinds:
     async def run(self) -> None:
         """Check binds until cancelled."""
         while True:
-            await self._sleep(_SHOWN_WITHIN)
+            await self._sleep(self._until_due())
             before = self._clock() - _SHOWN_WITHIN
             while self.answered and self.answered[0][0] <= before:
                 _, pod, node_name = self.answered.popleft()
                 if self._is_unseen(pod):
                     await self._send_again(pod, node_name)
+
+    def _until_due(self) -> float:
+        """Return the seconds until the oldest answer is due. Binds that are due soon after it are checked with it."""
+        if not self.answered:
+            return _SHOWN_WITHIN
+        return max(self.answered[0][0] + _SHOWN_WITHIN - self._clock(), _CHECKED_EVERY)
 
     def _is_unseen(self, pod: PodInfo) -> bool:
         seen = self._cluster.pods.get(pod.uid)

@@ -362,7 +362,7 @@ class Cluster:
 
         `queue` is that of its pods without a queue.
         """
-        if self.ledger.usage.set_namespace(name, queue):
+        if self.ledger.usage.set_namespace(name, queue, labels or {}):
             for pod in self.pods.values():
                 if pod.namespace == name and self.is_beside(pod) and self.is_ours(pod):
                     # The usage informs the fast path, but not the other schedulers.

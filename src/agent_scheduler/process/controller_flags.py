@@ -20,6 +20,7 @@ from agent_scheduler.config.namespace import OwnNamespace, own_namespace
 from agent_scheduler.config.schema import ClientConnection, LeaderElection, Logging, Serving
 from agent_scheduler.controllers.jobs.controller import JobSettings
 from agent_scheduler.controllers.podgroups.controller import PodGroupSettings
+from agent_scheduler.controllers.queues.controller import QueueCommandSettings
 from agent_scheduler.controllers.sharding.controller import ControllerSettings
 from agent_scheduler.controllers.sharding.flags import add_sharding_arguments, sharding_settings
 from apimachinery.codec import suggest
@@ -59,6 +60,7 @@ class ControllersSettings:
     serving: Serving
     logging: Logging
     sharding: ControllerSettings
+    queue: QueueCommandSettings = field(default_factory=QueueCommandSettings)
     podgroup: PodGroupSettings = field(default_factory=PodGroupSettings)
     job: JobSettings = field(default_factory=JobSettings)
     #: Deprecated or ineffective settings, for the log.
@@ -78,6 +80,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="NAME",
         action="append",
         help="scheduler whose pods get groups; repeatable (default: volcano)",
+    )
+    parser.add_argument(
+        "--queue-command-namespace",
+        metavar="NAMESPACE",
+        help="the only namespace whose Commands open and close queues (default: that of the pod)",
     )
     parser.add_argument(
         "--enable-ssh-plugin",
@@ -131,10 +138,17 @@ def settings_of(
         serving=serving,
         logging=section(values, Logging, {}),
         sharding=sharding,
+        queue=QueueCommandSettings(command_namespace=_command_namespace(args.queue_command_namespace, own)),
         podgroup=PodGroupSettings(schedulers=scheduler_names(args.scheduler_name, ("volcano",))),
         job=JobSettings(ssh=args.enable_ssh_plugin),
         warnings=warnings,
     )
+
+
+def _command_namespace(given: str | None, own: OwnNamespace) -> str:
+    if given is not None and not given.strip():
+        raise ConfigurationError("--queue-command-namespace: needs the name of a namespace")
+    return own.name if given is None else given.strip()
 
 
 def _enabled(lists: list[str]) -> tuple[str, ...]:

@@ -196,7 +196,9 @@ class ControllersProcess(Process):
         enabled, timing = self._settings.enabled, self._timing
         reconcilers: list[Reconciler] = []
         if QUEUE in enabled:
-            self.queues = QueueController(transport=transport, events=events, timing=timing)
+            self.queues = QueueController(
+                self._settings.queue, transport=transport, events=events, timing=timing
+            )
             reconcilers.append(self.queues)
         if PODGROUP in enabled:
             reconcilers.append(
@@ -249,6 +251,11 @@ class ControllersProcess(Process):
             configuration=lambda: {
                 "controllers": list(self._settings.enabled),
                 **({"sharding": _shown(self.sharding)} if self.sharding is not None else {}),
+                **(
+                    {"queue": msgspec.to_builtins(self._settings.queue)}
+                    if QUEUE in self._settings.enabled
+                    else {}
+                ),
                 **({"job": msgspec.to_builtins(self._settings.job)} if JOB in self._settings.enabled else {}),
                 **(
                     {"podgroup": msgspec.to_builtins(self._settings.podgroup)}

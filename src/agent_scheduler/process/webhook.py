@@ -228,9 +228,13 @@ class WebhookProcess(Process):
             "/queues/mutate": _Path(queues.mutate, needs_picture=False),
             "/queues/validate": _Path(lambda asked: queues.validate(asked, picture.queues, rules)),
             "/podgroups/mutate": _Path(lambda asked: podgroups.mutate(asked, picture.namespaces)),
-            "/podgroups/validate": _Path(lambda asked: podgroups.validate(asked, picture.queues)),
+            "/podgroups/validate": _Path(
+                lambda asked: podgroups.validate(asked, picture.queues, picture.labels)
+            ),
             "/jobs/mutate": _Path(lambda asked: jobs.mutate(asked, of_jobs), needs_picture=False),
-            "/jobs/validate": _Path(lambda asked: jobs.validate(asked, picture.queues, of_jobs)),
+            "/jobs/validate": _Path(
+                lambda asked: jobs.validate(asked, picture.queues, of_jobs, picture.labels)
+            ),
         }
 
     def _reviewing(self, path: str, what: _Path) -> Callable[[bytes], bytes]:

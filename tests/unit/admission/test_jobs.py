@@ -58,6 +58,14 @@ def fields(given: Any, *, old: Any = None) -> list[str]:
     return [each.partition(": ")[0] for each in told(given, old=old)]
 
 
+def test_a_job_is_refused_where_its_queue_lists_other_namespaces() -> None:
+    listed = known(queue("q", annotations={"agent-scheduler.io/namespaces": "team"}))
+    asked = request(job(queue="q"), namespace="default")
+    problem = "spec.queue: namespace default is not among those that may use queue q"
+    assert problem in validate(asked, listed, STRICT).message
+    assert problem not in validate(request(job(queue="q"), namespace="team"), listed, STRICT).message
+
+
 # ---- defaults
 
 

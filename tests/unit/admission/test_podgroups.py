@@ -43,6 +43,19 @@ def test_a_group_is_let_into_an_open_queue_alone() -> None:
     )
 
 
+def test_a_group_is_refused_where_its_queue_or_the_closest_above_lists_other_namespaces() -> None:
+    listed = {"agent-scheduler.io/namespaces": "team", "agent-scheduler.io/namespace-selector": "tier=gold"}
+    queues = known(queue("above", annotations=listed), queue("q", parent="above"))
+    made = group("q")
+    assert validate(request(made, namespace="default"), queues).message == (
+        "namespace default is not among those that may use queue q"
+    )
+    assert validate(request(made, namespace="team"), queues).allowed
+    assert validate(request(made, namespace="default"), queues, {"default": {"tier": "gold"}}).allowed
+    round_about = known(queue("a", parent="b"), queue("b", parent="a"))
+    assert validate(request(group("a")), round_about).allowed
+
+
 @pytest.mark.parametrize("review", [lambda asked: mutate(asked, {}), lambda asked: validate(asked, {})])
 def test_groups_are_reviewed_when_they_are_made_alone(review: Any) -> None:
     assert not review(request(group(), operation="UPDATE")).allowed

@@ -262,3 +262,26 @@ def test_no_moves_that_are_allowed_make_a_circle(moves: list[tuple[str, str]]) -
         while name != "root":
             name, steps = parents[name], steps + 1
             assert steps <= len(parents)
+
+
+@pytest.mark.parametrize(
+    ("annotations", "problem"),
+    [
+        ({"agent-scheduler.io/namespaces": "team-a, team-b"}, ""),
+        ({"agent-scheduler.io/namespace-selector": "team in (a,b),!old"}, ""),
+        (
+            {"agent-scheduler.io/namespaces": "team_a"},
+            "metadata.annotations[agent-scheduler.io/namespaces]: 'team_a' is not the name of a namespace; "
+            "allowed: names of namespaces, separated by commas",
+        ),
+        (
+            {"agent-scheduler.io/namespace-selector": "team in a"},
+            "metadata.annotations[agent-scheduler.io/namespace-selector]: 'team in a' is not a label selector; "
+            "allowed: key, !key, key=value, key!=value, key in (a,b), key notin (a,b), separated by commas",
+        ),
+    ],
+)
+def test_a_list_of_namespaces_that_cannot_be_read_is_refused(
+    annotations: dict[str, str], problem: str
+) -> None:
+    assert made(queue(annotations=annotations)) == problem

@@ -24,7 +24,7 @@ from agent_scheduler.engine.recount import contradictions
 from agent_scheduler.engine.state import columns as columns_module
 from agent_scheduler.engine.state.columns import Columns
 from agent_scheduler.engine.state.gpus import ANNOTATION as GPU_INDEX
-from agent_scheduler.engine.state.gpus import indices_in
+from agent_scheduler.engine.state.gpus import WHOLE, indices_in
 from agent_scheduler.engine.state.interns import BASE_RESOURCES
 from agent_scheduler.engine.state.nodeinfo import NodeInfo, node_info
 from agent_scheduler.engine.state.podclass import PodClass
@@ -169,8 +169,8 @@ class LedgerMachine(RuleBasedStateMachine):
     def cls(self, shape: int) -> PodClass:
         return read_pod(PODS[shape], self.classes).cls
 
-    def pod(self, uid: str, shape: int) -> PodInfo:
-        return msgspec.structs.replace(read_pod(PODS[shape], self.classes), uid=uid)
+    def pod(self, uid: str, shape: int, node: str = "") -> PodInfo:
+        return msgspec.structs.replace(read_pod(PODS[shape], self.classes), uid=uid, node_name=node)
 
     def new_uid(self) -> str:
         uid = f"u{next(self.numbers)}"
@@ -184,7 +184,7 @@ class LedgerMachine(RuleBasedStateMachine):
     @rule(shape=POD_SHAPE, node=st.sampled_from([*NAMES, "elsewhere"]))
     def a_pod_is_bound(self, shape: int, node: str) -> None:
         uid = self.new_uid()
-        assert self.ledger.set_pod(self.pod(uid, shape), node)
+        assert self.ledger.set_pod(self.pod(uid, shape, node), node)
         self.picture.pods[uid] = Placed(node, shape, False)
 
     @rule(pick=ANY, devices=st.sampled_from(["0", "1", "0,1"]))
@@ -194,7 +194,9 @@ class LedgerMachine(RuleBasedStateMachine):
         placed = self.picture.pods.get(uid)
         if placed is None or not read_pod(PODS[placed.shape], self.classes).cls.gpu:
             return
-        pod = msgspec.structs.replace(self.pod(uid, placed.shape), gpus=indices_in(devices))
+        pod = msgspec.structs.replace(
+            self.pod(uid, placed.shape, placed.node), gpus=indices_in(devices, 2 * WHOLE)
+        )
         assert self.ledger.set_pod(pod, placed.node) is (placed.devices != devices)
         self.picture.pods[uid] = placed._replace(assumed=False, devices=devices)
 
@@ -206,7 +208,7 @@ class LedgerMachine(RuleBasedStateMachine):
             return
         seen = Placed(placed.node if node is None else node, placed.shape if shape is None else shape, False)
         sequence = self.ledger.sequence
-        changed = self.ledger.set_pod(self.pod(uid, seen.shape), seen.node)
+        changed = self.ledger.set_pod(self.pod(uid, seen.shape, seen.node), seen.node)
         # Whether it tolerates a taint, or prefers a zone, no column can tell.
         moved = (seen.node, TAKES[seen.shape]) != (placed.node, TAKES[placed.shape])
         assert changed is moved

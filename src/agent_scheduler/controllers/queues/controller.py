@@ -1,12 +1,15 @@
 """Maintains the states of queues and the counts of their groups by phase; creates the queues `root` and `default`.
 
-Commands (bus.volcano.sh/v1alpha1) open and close a queue, as in Volcano. The children of a closed queue are closed and
-opened with it, except for those that were closed separately. The scheduler writes a queue's allocated resources.
+Commands (bus.volcano.sh/v1alpha1) open and close a queue, as in Volcano, but only those of one namespace: a tenant who
+may create Commands for the Jobs of its own namespace has no right to close the queues of others. The children of a
+closed queue are closed and opened with it, except for those that were closed separately. The scheduler writes a queue's
+allocated resources.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Set
+from dataclasses import dataclass
 from typing import Any, Final
 
 import msgspec
@@ -18,6 +21,7 @@ from agent_scheduler.objects.batch import (
     API_VERSION,
     CLOSE_QUEUE,
     CLOSED_BY_PARENT,
+    COMMAND_VERSION,
     COMMANDS,
     DEFAULT_QUEUE,
     OPEN_QUEUE,
@@ -34,7 +38,7 @@ from kube_client.create import create_once, delete_once
 from kube_client.errors import Failure, FailureClass
 from kube_client.informers import Kind
 from kube_client.patch import patch_once
-from kube_client.recorder import NORMAL, EventRecorder, ObjectReference
+from kube_client.recorder import NORMAL, WARNING, EventRecorder, ObjectReference
 from kube_client.retry import Timing
 from kube_client.transport import Transport, segment
 from kube_client.watch_events import is_older
@@ -57,6 +61,13 @@ _ALWAYS: Final[Mapping[str, dict[str, Any]]] = {
 }
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueCommandSettings:
+    """The settings; `command_namespace` is the only namespace whose Commands open and close queues, empty for none."""
+
+    command_namespace: str = ""
+
+
 class QueueController:
     """A `Reconciler`. It handles one key at a time, so that writes of queues' states are never concurrent.
 
@@ -69,7 +80,10 @@ class QueueController:
     patience = PATIENCE
     needs: tuple[str, ...] = ("Queue", "PodGroup")
 
-    def __init__(self, *, transport: Transport, events: EventRecorder, timing: Timing) -> None:
+    def __init__(
+        self, settings: QueueCommandSettings, *, transport: Transport, events: EventRecorder, timing: Timing
+    ) -> None:
+        self._settings = settings
         self._transport = transport
         self._events = events
         self._timing = timing
@@ -166,8 +180,31 @@ class QueueController:
     def _set_command(self, found: Command) -> None:
         target = found.target
         if target is not None and (target.api_version, target.kind) == (API_VERSION, "Queue"):
+            if found.metadata.namespace != self._settings.command_namespace:
+                self._refuse(found)
+                return
             self._commands[found.metadata.uid] = found
             self._put(_COMMANDS_KEY)
+
+    def _refuse(self, command: Command) -> None:
+        """Report a Command of another namespace, which is not executed; at most once a minute per namespace."""
+        metadata = command.metadata
+        allowed = self._settings.command_namespace
+        problem = (
+            f"Commands for queues are executed only from the namespace {allowed}"
+            if allowed
+            else "Commands for queues are not executed"
+        )
+        name = f"{metadata.namespace}/{metadata.name}"
+        self._limited_log.warning("command refused", metadata.namespace, command=name, problem=problem)
+        self._events.event(
+            ObjectReference("Command", metadata.namespace, metadata.name, metadata.uid, COMMAND_VERSION),
+            type=WARNING,
+            reason="CommandRefused",
+            action="Refuse",
+            note=f"{problem} (--queue-command-namespace)",
+            controller=_REPORTER,
+        )
 
     def _delete_command(self, gone: Command) -> None:
         self._commands.pop(gone.metadata.uid, None)

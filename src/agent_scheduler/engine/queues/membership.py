@@ -2,20 +2,27 @@
 
 The queue of a pod is that of its group (a Volcano PodGroup), or that of its annotation
 `scheduling.volcano.sh/queue-name`, or that of the same annotation on its namespace. Without any of these, a pod of the
-batch scheduler is in the default queue, and any other pod is in no queue and not counted.
+batch scheduler is in the default queue, and any other pod is in no queue and not counted. A pod whose namespace may not
+use its queue is in one that does not exist (`quotas.access`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator, Mapping
+from types import MappingProxyType
+from typing import Final
 
+from ..quotas.access import NamespaceList, closed_to, in_force
+from ..quotas.queues import QueueInfo
 from ..quotas.vector import Vector, of_requests
 from ..state.batchinfo import GroupKey
 from ..state.podclass import PodClass
 from ..state.podinfo import PodInfo
 
-#: The maximum number of classes whose vector is cached.
+#: The maximum number of classes whose vector is cached, and of queues and namespaces whose answer is.
 _KEPT = 1024
+
+NO_LABELS: Final[Mapping[str, str]] = MappingProxyType({})
 
 
 class QueueMembership:
@@ -27,6 +34,13 @@ class QueueMembership:
         self.default_queue = default_queue
         #: Namespace -> the queue of its pods that name none.
         self._namespaces: dict[str, str] = {}
+        #: Namespace -> its labels, for queues that select namespaces.
+        self._labels: dict[str, Mapping[str, str]] = {}
+        #: Queue -> the namespaces that it lists, and its parent.
+        self._queues: dict[str, tuple[NamespaceList | None, str]] = {}
+        #: The number of queues that list namespaces; and (queue, namespace) -> the result of `usable`.
+        self._listing = 0
+        self._usable: dict[tuple[str, str], str] = {}
         #: Known Volcano PodGroup -> the queue that it names.
         self._groups: dict[GroupKey, str] = {}
         #: Volcano PodGroups that were not observed so far and that pods with room in their queue name already. The
@@ -38,14 +52,37 @@ class QueueMembership:
 
     # ---- objects
 
-    def set_namespace(self, name: str, queue: str) -> bool:
-        """Set the queue that a namespace names; empty for none or a deleted namespace. Returns whether it changed."""
-        if self._namespaces.get(name, "") == queue:
+    def set_queue(self, name: str, queue: QueueInfo | None) -> bool:
+        """Set a queue, or None for a deleted one. Returns whether other namespaces may use queues than before."""
+        before, after = self._queues.get(name), None if queue is None else (queue.namespaces, queue.lies_in)
+        if before == after:
+            return False
+        had_any = self._listing > 0
+        self._listing += _lists(after) - _lists(before)
+        if after is None:
+            del self._queues[name]
+        else:
+            self._queues[name] = after
+        self._usable.clear()
+        return had_any or self._listing > 0
+
+    def set_namespace(self, name: str, queue: str, labels: Mapping[str, str] = NO_LABELS) -> bool:
+        """Set the queue that a namespace names, and its labels; both are empty for a deleted namespace.
+
+        Returns whether its pods may be in other queues than before.
+        """
+        is_labeled_so = self._labels.get(name, NO_LABELS) == labels
+        if not is_labeled_so:
+            self._usable.clear()
+            self._labels[name] = labels
+            if not labels:
+                del self._labels[name]
+        if self._namespaces.get(name, "") == queue and (is_labeled_so or not self._listing):
             return False
         if queue:
             self._namespaces[name] = queue
         else:
-            del self._namespaces[name]
+            self._namespaces.pop(name, None)
         return True
 
     def set_group(self, key: GroupKey, queue: str | None) -> bool:
@@ -87,6 +124,32 @@ class QueueMembership:
 
     def queue_of(self, pod: PodInfo) -> str:
         """Return the queue of a pod; empty for a pod in no queue."""
+        named = self._named_by(pod)
+        return self.usable(named, pod.namespace) if self._listing else named
+
+    def usable(self, queue: str, namespace: str) -> str:
+        """Return the queue, or the name of a queue that does not exist if the namespace may not use it."""
+        if not self._listing or not queue:
+            return queue
+        found = self._usable.get((queue, namespace))
+        if found is None:
+            if len(self._usable) >= _KEPT:
+                self._usable.clear()
+            listed = in_force(self._upwards(queue))
+            allowed = listed is None or listed.includes(namespace, self._labels.get(namespace, NO_LABELS))
+            found = self._usable[queue, namespace] = queue if allowed else closed_to(queue, namespace)
+        return found
+
+    def _upwards(self, queue: str) -> Iterator[NamespaceList | None]:
+        """Yield the lists of the queue and of its ancestors; each once, since a queue may be its own ancestor."""
+        seen: set[str] = set()
+        while queue in self._queues and queue not in seen:
+            seen.add(queue)
+            listed, queue = self._queues[queue]
+            yield listed
+
+    def _named_by(self, pod: PodInfo) -> str:
+        """Return the queue that a pod names, or that is named for it."""
         said, of_batch = pod.batch, pod.scheduler_name in self.batch_schedulers
         if said is not None:
             group = said.group
@@ -122,3 +185,7 @@ class QueueMembership:
                 self._vectors.clear()
             vector = self._vectors[cls] = of_requests(cls.requests)
         return vector
+
+
+def _lists(queue: tuple[NamespaceList | None, str] | None) -> bool:
+    return queue is not None and queue[0] is not None

@@ -19,7 +19,7 @@ from .book import QuotaBook
 from .entries import Standing
 from .gated import Choose, GatedPods, each_alone
 from .kept import KeptRoom
-from .membership import QueueMembership
+from .membership import NO_LABELS, QueueMembership
 from .promises import Promises
 from .room import QueueRoom
 from .shortfall import Shortfall
@@ -93,6 +93,8 @@ class QueueUsage:
         before = self.book.info(queue.name)
         self.book.set_queue(queue_info(queue, problems))
         after = self.book.info(queue.name)
+        if self.members.set_queue(queue.name, after):
+            self._recount(self.placements.values())
         self._queues_changed(recount=after != before)
         if after != before:
             self.wanting.refuse()
@@ -103,6 +105,8 @@ class QueueUsage:
     def delete_queue(self, name: str) -> None:
         was_there = self.book.info(name) is not None
         self.book.remove_queue(name)
+        if self.members.set_queue(name, None):
+            self._recount(self.placements.values())
         self._queues_changed(recount=was_there)
         self.wanting.refuse()
         self._say_anew(name)
@@ -140,9 +144,12 @@ class QueueUsage:
             self._ask_again()
         self.call()
 
-    def set_namespace(self, name: str, queue: str) -> bool:
-        """Set the queue that a namespace names; empty for none or a deleted namespace. Returns whether it changed."""
-        changed = self.members.set_namespace(name, queue)
+    def set_namespace(self, name: str, queue: str, labels: Mapping[str, str] = NO_LABELS) -> bool:
+        """Set the queue that a namespace names, and its labels; both are empty for a deleted namespace.
+
+        Returns whether its pods may be in other queues than before.
+        """
+        changed = self.members.set_namespace(name, queue, labels)
         if changed:
             self._recount(each for each in self.placements.values() if each.pod.namespace == name)
         return changed

@@ -51,7 +51,7 @@ _SCHEDULED: Final = (TaskStatus.BOUND, TaskStatus.RUNNING, TaskStatus.SUCCEEDED,
 _COMPLETED: Final = (TaskStatus.SUCCEEDED, TaskStatus.FAILED)
 _INCOMPLETE: Final = (UNKNOWN, PENDING, INQUEUE)
 #: The reasons against admission that are reported for a group without pods.
-_KEEPING_OUT: Final = (WaitReason.QUOTA, WaitReason.QUEUE)
+_KEEPING_OUT: Final = (WaitReason.QUOTA, WaitReason.ACCESS, WaitReason.QUEUE)
 #: Statuses of tasks that are not in progress.
 _AT_REST: Final = (
     TaskStatus.PENDING,

@@ -44,7 +44,7 @@ def of_group(
     """Return what a gang waits for; None if it has its minimum or has ended. `held` is a result of `holds`."""
     tiers = session.tiers
     hold = _hold_of(job, held) if job.is_pending else None
-    if hold is not None and hold.wait in (WaitReason.QUEUE, WaitReason.QUOTA):
+    if hold is not None and hold.wait in (WaitReason.QUEUE, WaitReason.ACCESS, WaitReason.QUOTA):
         return hold
     if job.phase == COMPLETED or (job.tasks and tiers.job_ready(job)):
         return None

@@ -211,7 +211,7 @@ def pod_info(pod: wire.Pod, classes: PodClasses, *, problem: str = "") -> PodInf
         None
         if metadata.annotations is None and spec.scheduling_group is None and BATCH_LABELS.isdisjoint(labels)
         else batch_info(pod, labels),
-        indices_in(metadata.annotations.gpu_index)
+        indices_in(metadata.annotations.gpu_index, cls.gpu)
         if cls.gpu and spec.node_name and metadata.annotations is not None and metadata.annotations.gpu_index
         else (),
         quota_use(spec) if classes.quotas_for and spec.scheduler_name in classes.quotas_for else None,

@@ -334,3 +334,79 @@ def test_pods_of_a_gang_wait_for_room_for_as_many_as_it_needs_in_each_of_their_q
     assert str(world.usage.gang_full([pod("p", "a"), pod("large", "a", cpu="3")], 2)) == (
         "queue a has too little capability left: 1 of cpu missing"
     )
+
+
+def listing(name: str, parent: str = "", **annotations: str) -> batch.Queue:
+    """Return a queue that lists namespaces."""
+    said = {f"agent-scheduler.io/{key.replace('_', '-')}": text for key, text in annotations.items()}
+    found = queue(name, "100", parent)
+    return msgspec.structs.replace(found, metadata=msgspec.structs.replace(found.metadata, annotations=said))
+
+
+def test_a_pod_of_a_namespace_that_a_queue_does_not_list_takes_none_of_its_room_and_is_told() -> None:
+    world = World(listing("q", namespaces="others"), queue("free", "100"))
+    stranger, friend = pod("a", "q"), pod("b", "q", namespace="others")
+    short = world.usage.full(stranger)
+    assert str(short) == "namespace team is not among those that may use queue q"
+    assert world.usage.full(friend) is None and world.usage.full(pod("c", "free")) is None
+    assert world.usage.admit(stranger) == str(short)
+    assert world.usage.keeping_queue(stranger) == ""
+    # A pod that names its node is not asked.
+    world.ledger.set_pod(stranger, "n")
+    assert world.cpu("q") == world.cpu("root") == 0
+
+
+def test_what_a_queue_lists_may_change_and_pods_are_counted_and_called_anew() -> None:
+    world = World(queue("q", "100"))
+    world.ledger.set_pod(pod("there", "q"), "n")
+    assert world.cpu("q") == 1
+    for found, counted in (
+        (listing("q", namespaces="others"), 0),
+        (listing("q", namespaces="others,team"), 1),
+        (listing("q", namespace_selector="team=a"), 0),
+    ):
+        waiting = pod("waits", "q")
+        world.usage.full(waiting)
+        world.called.clear()
+        world.usage.set_queue(found)
+        assert world.cpu("q") == world.cpu("root") == counted
+        assert (world.usage.full(waiting) is None) == bool(counted)
+        assert contradictions(world.ledger) == []
+    world.called.clear()
+    assert world.usage.set_namespace("team", "", {"team": "a"})
+    assert world.cpu("q") == 1 and world.called == ["waits"]
+    assert not world.usage.set_namespace("team", "", {"team": "a"})
+    assert world.usage.set_namespace("team", "", {})
+    assert world.cpu("q") == 0
+    world.usage.delete_queue("q")
+    world.usage.set_queue(queue("q", "100"))
+    assert world.cpu("q") == 1 and contradictions(world.ledger) == []
+    assert not world.usage.set_namespace("team", "", {"team": "b"}), "nothing is listed any more"
+
+
+def test_a_list_is_inherited_and_follows_the_tree() -> None:
+    world = World(listing("above", namespaces="others"), queue("q", "100", "above"), queue("free"))
+    own = pod("a", "q")
+    world.ledger.set_pod(own, "n")
+    assert world.cpu("above") == 0
+    world.usage.set_queue(listing("q", "above", namespaces="team"))
+    assert world.cpu("above") == world.cpu("q") == 1
+    world.usage.set_queue(queue("q", "100", "above"))
+    assert world.cpu("above") == world.cpu("q") == 0
+    world.usage.set_queue(queue("q", "100", "free"))
+    assert world.cpu("free") == world.cpu("q") == 1
+    assert contradictions(world.ledger) == []
+    world.usage.set_queue(queue("q", "100", "above"))
+    world.usage.delete_queue("above")
+    assert world.cpu("q") == 1 and contradictions(world.ledger) == []
+
+
+def test_a_group_is_in_no_queue_that_its_namespace_may_not_use() -> None:
+    usage = World(listing("q", namespaces="others"), listing("default", namespaces="others")).usage
+    usage.members.batch_schedulers = ("volcano",)
+    for group in ("q", ""):
+        usage.set_group(GroupKey("team", "g"), group, ())
+        named = group or "default"
+        assert usage.queue_of(pod("a", group="g", scheduler="volcano")) == f"{named} closed to team"
+    usage.set_group(GroupKey("others", "g"), "q", ())
+    assert usage.queue_of(pod("a", group="g", namespace="others")) == "q"

@@ -92,7 +92,7 @@ def test_a_device_that_the_node_does_not_have_is_left_out() -> None:
 
 @given(st.lists(st.integers(0, 255), unique=True, min_size=1).map(sorted))
 def test_what_the_annotation_says_is_what_was_given(indices: list[int]) -> None:
-    assert indices_in(text_of(tuple(indices))) == tuple(indices)
+    assert indices_in(text_of(tuple(indices)), len(indices) * WHOLE) == tuple(indices)
 
 
 @pytest.mark.parametrize(
@@ -116,7 +116,18 @@ def test_what_the_annotation_says_is_what_was_given(indices: list[int]) -> None:
     ],
 )
 def test_an_annotation_is_read_as_indices_or_not_at_all(text: str, expected: tuple[int, ...]) -> None:
-    assert indices_in(text) == expected
+    assert indices_in(text, 8 * WHOLE) == expected
+
+
+@pytest.mark.parametrize(
+    ("amount", "held"), [(1, 1), (999, 1), (1000, 1), (1500, 1), (2000, 2), (3000, 3), (9000, 8)]
+)
+def test_an_annotation_takes_no_more_devices_than_its_pod_requests(amount: int, held: int) -> None:
+    world = World(gpu_node(offered=8000))
+    stranger = pod(world, "p", amount, "7,6,5,4,3,2,1,0", "a")
+    assert stranger.gpus == tuple(range(held))
+    world.ledger.set_pod(stranger, "a")
+    assert free(world) == (1000 - min(amount, 1000),) * held + (1000,) * (8 - held)
 
 
 @pytest.mark.parametrize(
