@@ -13,12 +13,14 @@ from agent_scheduler.binding.history import History
 from agent_scheduler.engine.decide.refusals import Refusal
 from agent_scheduler.engine.framework.plugin import NO_NODES, POD_SPEC
 from agent_scheduler.engine.plugins.node_shard import NAME as NODE_SHARD
+from agent_scheduler.engine.queues.shortfall import Shortfall
 from agent_scheduler.engine.queues.usage import QueueUsage
 
 POD = cast(
     Any, SimpleNamespace(uid="u", scheduler_name="agent-scheduler", cls=SimpleNamespace(error="no quantity"))
 )
 ENTRY = cast(Any, object())
+LACKS = Shortfall("q", {"cpu": 1000})
 
 
 class World:
@@ -126,9 +128,9 @@ def test_a_pod_whose_queue_is_full_keeps_no_nomination(known: str, on_object: st
     if known:
         world.known[POD.uid] = known
     pod = cast(Any, SimpleNamespace(**vars(POD), nominated_node_name=on_object))
-    world.handler.queue_full(ENTRY, pod, cast(Any, "queue q is full"), started=1.0)
+    world.handler.queue_full(ENTRY, pod, LACKS, started=1.0)
     assert world.nominated == ([""] if cleared else [])
-    assert world.told == [("QueueFull", "queue q is full")]
+    assert world.told == [("QueueFull", str(LACKS))]
 
 
 @pytest.mark.parametrize("waits_for_queue", [False, True])
@@ -139,7 +141,7 @@ def test_a_pod_that_failed_gives_up_its_room_in_a_queue_unless_it_waits_for_it(w
     world.handler._usage = cast(Any, SimpleNamespace(room=room, unplaced=unplaced.append, wanting=wanting))
     pod = cast(Any, SimpleNamespace(**vars(POD), nominated_node_name=""))
     if waits_for_queue:
-        world.handler.queue_full(ENTRY, pod, cast(Any, "queue q is full"), started=1.0)
+        world.handler.queue_full(ENTRY, pod, LACKS, started=1.0)
     else:
         world.handler.error(ENTRY, pod, "why", started=1.0)
     assert unplaced == ([] if waits_for_queue else ["u"])

@@ -37,6 +37,7 @@ from agent_scheduler.telemetry.logs import LimitedLog, get_logger
 from kube_client.create import create_once, delete_once
 from kube_client.errors import Failure, FailureClass
 from kube_client.informers import Kind
+from kube_client.logs import OncePer
 from kube_client.patch import patch_once
 from kube_client.recorder import NORMAL, WARNING, EventRecorder, ObjectReference
 from kube_client.retry import Timing
@@ -53,6 +54,8 @@ _REPORTER: Final = "agent-scheduler-queue"
 _COMMANDS_KEY: Final = ":commands"
 #: Seconds between a change of a group and the write of its count.
 _SETTLE: Final = 0.2
+#: The minimum seconds between reports of refused Commands of one namespace.
+_REFUSAL_SECONDS: Final = 60.0
 
 #: The queues that always exist. Other queues are reclaimable unless they are configured otherwise.
 _ALWAYS: Final[Mapping[str, dict[str, Any]]] = {
@@ -89,6 +92,7 @@ class QueueController:
         self._timing = timing
         self._log = get_logger("queue-controller")
         self._limited_log = LimitedLog(self._log, clock=timing.clock)
+        self._refused = OncePer(_REFUSAL_SECONDS, clock=timing.clock)
         #: A key has to be reconciled.
         self._put: Signal[[str]] = Signal()
         self._queues: dict[str, Queue] = {}
@@ -189,6 +193,9 @@ class QueueController:
     def _refuse(self, command: Command) -> None:
         """Report a Command of another namespace, which is not executed; at most once a minute per namespace."""
         metadata = command.metadata
+        held = self._refused.admit(metadata.namespace)
+        if held is None:
+            return
         allowed = self._settings.command_namespace
         problem = (
             f"Commands for queues are executed only from the namespace {allowed}"
@@ -196,7 +203,7 @@ class QueueController:
             else "Commands for queues are not executed"
         )
         name = f"{metadata.namespace}/{metadata.name}"
-        self._limited_log.warning("command refused", metadata.namespace, command=name, problem=problem)
+        self._log.warning("command refused", command=name, problem=problem, held_back=held)
         self._events.event(
             ObjectReference("Command", metadata.namespace, metadata.name, metadata.uid, COMMAND_VERSION),
             type=WARNING,
