@@ -6,6 +6,9 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 
+import msgspec
+
+from agent_scheduler.objects.wire import Metadata
 from apimachinery.quantity import resource_value
 from embedded_kubernetes.device_driver import DRIVER
 from tests.decisions.plain.gpu_share import asked
@@ -435,16 +438,16 @@ def check_gangs(world: World, by: Rules) -> None:
     for problem in (*standing.untrue(), *standing.silent()):
         world.safety.violated("L16", problem)
     there = {uid_of(pod) for pod in standing.pods if not read.is_leaving(pod)}
-    versions = {name: group["metadata"]["resourceVersion"] for name, group in standing.groups.items()}
+    metadata = {name: msgspec.convert(group["metadata"], Metadata) for name, group in standing.groups.items()}
     for process in world.processes:
         batch = process.runtime.batch if process.runtime is not None else None
         if batch is None or not process.is_up or not process.leads():
             continue
-        decided = batch._messages.statuses._decided.items()
+        unseen = batch._messages.statuses._unseen.items()
         # The others are forgotten when the next session begins.
         left = {
             "victims": batch._evictions._leaving & there,
-            "statuses": [key.name for key, each in decided if versions.get(key.name) == each.version],
+            "statuses": [key.name for key, each in unseen if each.is_missing_in(metadata.get(key.name))],
             "in flight": batch.waiting._in_flight,
         }
         for what, those in left.items():

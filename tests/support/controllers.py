@@ -21,7 +21,6 @@ from agent_scheduler.controllers.sharding.controller import ControllerSettings
 from agent_scheduler.objects.batch import QUEUES, pod_groups, queue_path
 from agent_scheduler.process.controller_flags import PODGROUP, QUEUE, ControllersSettings
 from agent_scheduler.process.controllers import ControllersProcess
-from kube_client.reflector import WatchTimes
 from kube_client.testing.virtual import is_virtual
 from kube_client.transport import Response, Transport
 from tests.support.batched import COMMANDS, DEFINITIONS, command, definition, install
@@ -65,7 +64,6 @@ def settings(
             fence=fence,
             debounce=0.02,
             retry=retry,
-            watch_times=WatchTimes(),
         ),
         queue=QueueCommandSettings(command_namespace="default"),
         podgroup=PodGroupSettings(schedulers=schedulers),

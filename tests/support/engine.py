@@ -124,7 +124,7 @@ class World:
         self.catalogue = Catalogue()
         self.devices = Devices(self.ledger.touch)
         self.workload = TargetWorkload()
-        self.nominator: Nominator[PodInfo] = Nominator(is_pending=lambda _uid: True)
+        self.nominator: Nominator = Nominator(is_pending=lambda _uid: True)
         self.pdbs = PDBs()
         for each in nodes:
             self.ledger.set_node(each)
@@ -315,7 +315,7 @@ def wakes(plugin: Any, pod: PodInfo, event: ClusterEvent, old: object | None, ne
     """Return whether the event wakes a pod that `plugin` refused: with pre-hints as without, and without errors."""
     woken, raised = [], _Raised()
     for pre_hints in (True, False):
-        queue: SchedulingQueue[PodInfo] = scheduling_queue(
+        queue: SchedulingQueue = scheduling_queue(
             {pod.scheduler_name: HintMap({plugin.name: plugin.events_to_register()})},
             pre_queueing_hints=pre_hints,
             recorder=raised,

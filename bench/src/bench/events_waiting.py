@@ -41,7 +41,7 @@ from bench.tables import short, table
 _LONG, _LONG_SCANS = 20_000, 3
 
 Json = dict[str, Any]
-Queue = SchedulingQueue[PodInfo]
+Queue = SchedulingQueue
 
 PROFILE = "agent-scheduler"
 #: Kinds whose cost must not grow.

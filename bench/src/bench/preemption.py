@@ -40,7 +40,7 @@ class Full(Scene):
                     scene.ledger.set_pod(low, name)
 
         super().__init__(fill)
-        self.nominator: Nominator[PodInfo] = Nominator(is_pending=lambda _uid: True)
+        self.nominator: Nominator = Nominator(is_pending=lambda _uid: True)
         self.nominations = Nominations(self.nominator, self.ledger, self.snapshot, lambda _: self.profile)
         self.selection = Evaluator(self.ledger, self.snapshot.columns, PDBs(), self.nominations)
         self.chance = random.Random(1)

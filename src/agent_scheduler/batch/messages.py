@@ -14,11 +14,11 @@ from agent_scheduler.engine.session.close import SessionResult
 from agent_scheduler.engine.session.results import GroupResult
 from agent_scheduler.engine.session.settled import STRIDE
 from agent_scheduler.engine.verdicts import SCHEDULING_GATED, WaitReason
+from agent_scheduler.telemetry.batch import BatchReports
 from kube_client.pace import Pace
 from kube_client.retry import Timing
 from kube_client.transport import Transport
 
-from .committing import BatchObserver
 from .settings import BatchSettings
 from .waiting import BatchWaitingPods
 from .writing import GroupStatuses, QueueStatuses, tell
@@ -41,7 +41,7 @@ class BatchMessages:
         usage: QueueUsage,
         *,
         transport: Transport,
-        observer: BatchObserver,
+        observer: BatchReports,
         timing: Timing,
         pace: Pace,
     ) -> None:

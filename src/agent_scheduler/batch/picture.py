@@ -33,7 +33,7 @@ from apimachinery.quantity import QuantityError
 
 from .waiting import EquivalentPods, kind_of
 
-#: The signature of `ClusterObserver.malformed`.
+#: The signature of `MetricsObserver.malformed`.
 Malformed = Callable[[str, str, str], None]
 StatusOf = Callable[[PodGroup], PodGroupStatus]
 ConditionOf = Callable[[PodInfo], Condition | None]

@@ -42,12 +42,13 @@ from agent_scheduler.engine.session.settled import SettledJob
 from agent_scheduler.engine.shards.claims import Shared
 from agent_scheduler.engine.state.batchinfo import GroupKey
 from agent_scheduler.engine.state.podinfo import PodInfo
+from agent_scheduler.telemetry.batch import BatchReports
 from agent_scheduler.telemetry.logs import get_logger
 from apimachinery.times import time_text
 from kube_client.retry import Timing
 from kube_client.transport import Transport
 
-from .committing import BatchObserver, Evictions, GroupCommitter, Outcomes
+from .committing import Evictions, GroupCommitter, Outcomes
 from .conclusions import (
     claimed_room,
     is_followed,
@@ -92,7 +93,7 @@ def _uid(rng: Callable[[], float]) -> str:
 
 def _queue(
     settings: BatchSettings, profile: Profile, cluster: Cluster, timing: Timing, signals: QueueSignals
-) -> SchedulingQueue[PodInfo]:
+) -> SchedulingQueue:
     """Return the scheduling queue for the representatives of waiting pods."""
     return SchedulingQueue(
         clock=timing.clock,
@@ -131,7 +132,7 @@ class BatchScheduler:
         groups: Groups,
         parts: FastPathParts,
         transport: Transport,
-        observer: BatchObserver,
+        observer: BatchReports,
         timing: Timing,
     ) -> None:
         """Assemble the scheduler; nothing runs before `schedule`.

@@ -79,7 +79,7 @@ class BatchWaitingPods:
         scheduler_name: str,
         groups: Groups,
         cluster: Cluster,
-        make_queue: Callable[[QueueSignals], SchedulingQueue[PodInfo]],
+        make_queue: Callable[[QueueSignals], SchedulingQueue],
     ) -> None:
         """Connect to the cluster and the groups, before anything is watched; `make_queue` creates the queue."""
         self._name = scheduler_name

@@ -25,12 +25,12 @@ from agent_scheduler.engine.decide.compiled import CompiledFilter
 from agent_scheduler.engine.decide.decide import CandidateNode, ConflictPolicy, judge
 from agent_scheduler.engine.decide.refusals import Refusal
 from kube_client.adaptive import AdaptiveConcurrency
-from kube_client.bind import BindOutcome, BindResult
+from kube_client.bind import BindOutcome, BindResult, Binds
 from kube_client.driver import AlreadySent
 from kube_client.pace import Pace
 
 from .groups import Admission, GroupBinds, GroupJudge, Member
-from .open_binds import BindCalls, OpenBinds, UnseenBinds, raising
+from .open_binds import OpenBinds, UnseenBinds, raising
 from .outcomes import OtherOutcomes
 from .prebind import PreBindCalls, PreBinder, Reserved, Unavailable
 from .result import ScheduleResult
@@ -59,7 +59,7 @@ class Binder:
         runtime: Runtime,
         state: SharedState,
         *,
-        binds: BindCalls,
+        binds: Binds,
         prebind: PreBinder,
         wake: Callable[[], None],
     ) -> None:

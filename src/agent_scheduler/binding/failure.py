@@ -20,31 +20,13 @@ from agent_scheduler.engine.queues.usage import QueueUsage
 from agent_scheduler.engine.queues.wanting import WantingGang
 from agent_scheduler.engine.state.podinfo import PodInfo
 from agent_scheduler.engine.verdicts import Verdict, WaitReason, by_nodes, by_queue
+from agent_scheduler.telemetry.observers import MetricsObserver
 
 from .history import History
-from .observer import Observer
+from .messenger import KubeMessenger
 from .queue_gate import NAME as QUEUE_CAPACITY
 
 SCHEDULER_ERROR = "SchedulerError"
-
-
-class FailureMessenger(Protocol):
-    """Reports to the API server. Returns immediately; reports that cannot be sent are counted, not raised."""
-
-    def refused(self, pod: PodInfo, reason: str, message: str, *, nominated: str | None = None) -> None:
-        """Report PodScheduled=False with `reason` (if it differs), and a FailedScheduling event.
-
-        `nominated` is the node that the pod waits for from now on; "" removes the nomination, None keeps it.
-        """
-
-    def gated(self, pod: PodInfo, message: str, *, nominated: str | None = None) -> None:
-        """Report PodScheduled=False for the pod's gates, if it differs. `nominated`: see `refused`."""
-
-    def binding(self, pod: PodInfo) -> None:
-        """Drop pending reports of a refusal, because a bind is about to be sent."""
-
-    def scheduled(self, pod: PodInfo, node_name: str) -> None:
-        """Record a Scheduled event."""
 
 
 class Outside(Protocol):
@@ -63,9 +45,9 @@ class FailureHandler:
     def __init__(
         self,
         *,
-        queue: SchedulingQueue[PodInfo],
-        messenger: FailureMessenger,
-        observer: Observer,
+        queue: SchedulingQueue,
+        messenger: KubeMessenger,
+        observer: MetricsObserver,
         history: History,
         usage: QueueUsage,
         outside: Outside | None,
@@ -92,7 +74,7 @@ class FailureHandler:
     ) -> bool:
         """Requeue a pod that every node refused, or for which there are no nodes. Returns whether it waits for a node.
 
-        `nominated` is as for `FailureMessenger.refused`. If `again`, a backoff suffices for a retry, without an event.
+        `nominated` is as for `KubeMessenger.refused`. If `again`, a backoff suffices for a retry, without an event.
         `shard_full` is the result of `shard_full` for the pod and those that are placed with it; None if it is alone.
         `together` are the pods with which it needs a node.
 

@@ -7,16 +7,16 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Awaitable, Callable
-from typing import Final, Protocol
+from typing import Final
 
 from agent_scheduler.cluster.cluster import Cluster
 from agent_scheduler.engine.events.events import ASSIGNED_POD_DELETE
 from agent_scheduler.engine.state.podinfo import PodInfo
+from agent_scheduler.telemetry.observers import MetricsObserver
 from kube_client.bind import DEFAULT_POLICY, BindOutcome, BindResult, UnknownOutcome
 from kube_client.driver import AlreadySent
 from kube_client.retry import Timing
 
-from .observer import Observer
 from .outcomes import TOLD_BY_THE_WATCH
 
 #: Seconds between queries about a bind of unknown outcome, and between checks of the watch's state of it.
@@ -27,29 +27,6 @@ _SHOWN_WITHIN: Final = 30.0
 _CHECKED_EVERY: Final = 1.0
 
 
-class BindCalls(Protocol):
-    """Requests that bind."""
-
-    async def bind(
-        self,
-        pod: PodInfo,
-        node_name: str,
-        *,
-        already_sent: AlreadySent | None = None,
-        unknown: UnknownOutcome | None = None,
-    ) -> BindResult:
-        """Send one bind and determine its outcome; never raises for errors of the network or the server.
-
-        `already_sent` is a bind for this pod and node that was sent and failed. `unknown` is what an earlier call for
-        them left open. The result must cover that bind too.
-        """
-
-    def send_bind(
-        self, pod: PodInfo, node_name: str, ended: Callable[[BindResult | AlreadySent], None]
-    ) -> bool:
-        """Send one bind now if possible, and call `ended` with its result later. Returns False if nothing was sent."""
-
-
 class OpenBinds:
     """Queries the API server until the outcome of a bind is known; stateless."""
 
@@ -57,12 +34,12 @@ class OpenBinds:
         self,
         cluster: Cluster,
         bind: Callable[..., Awaitable[BindResult]],
-        observer: Observer,
+        observer: MetricsObserver,
         timing: Timing,
         *,
         answered: Callable[[float], None],
     ) -> None:
-        """Use `BindCalls.bind`; `answered` receives the seconds of each bind that succeeded at the first request."""
+        """Use `Binds.bind`; `answered` receives the seconds of each bind that succeeded at the first request."""
         self._cluster = cluster
         self.bind = bind
         self._observer = observer

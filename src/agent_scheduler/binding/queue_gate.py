@@ -27,7 +27,7 @@ class QueueGate:
     def __init__(
         self,
         usage: QueueUsage,
-        queue: SchedulingQueue[PodInfo],
+        queue: SchedulingQueue,
         messenger: KubeMessenger,
         lacks: Callable[[PodInfo], Verdict | None],
     ) -> None:

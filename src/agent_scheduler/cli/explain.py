@@ -8,16 +8,16 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import json
 import os
 import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from agent_scheduler.serving.explanation import render
+from agent_scheduler.serving.explanation import BOLD, PLAIN, render
 from apimachinery.errors import ConfigurationError
 
+from .outputs import complain, dumped, show
 from .reach import GROUP_PREFIX, Unreachable, Ways, ask
 
 FOUND, NOT_FOUND, FAILED = 0, 1, 2
@@ -97,15 +97,16 @@ def main(args: argparse.Namespace) -> int:
         else:
             page = asyncio.run(ask(args.pod, ways_of(args)))
     except (Unreachable, ConfigurationError) as error:
-        return _fail(" ".join(str(error).split()))
+        return _fail(str(error))
     known = page["place"] != "unknown"
     if args.output == "json":
-        print(json.dumps(page, indent=1, ensure_ascii=False))
+        show(dumped(page, "json"))
     elif known:
-        print(render(page, bold=sys.stdout.isatty() and "NO_COLOR" not in os.environ), end="")
+        bold = sys.stdout.isatty() and "NO_COLOR" not in os.environ
+        show(render(page, bold=bold), styles=(BOLD, PLAIN))
     if not known:
         asked = args.pod if args.pod.startswith(GROUP_PREFIX) else f"pod {args.pod}"
-        print(f"agent-scheduler explain: {asked} is unknown: {page.get('why')}", file=sys.stderr)
+        complain("explain", f"{asked} is unknown: {page.get('why')}")
     return FOUND if known else NOT_FOUND
 
 
@@ -124,5 +125,5 @@ def _afresh(args: argparse.Namespace, namespace: str, name: str) -> Mapping[str,
 
 
 def _fail(problem: str) -> int:
-    print(f"agent-scheduler explain: {problem}", file=sys.stderr)
+    complain("explain", problem)
     return FAILED

@@ -9,6 +9,7 @@ from typing import Any, Final
 from agent_scheduler.objects.batch import TASK_SPEC, PodGroup
 from agent_scheduler.objects.job import Job, LifecyclePolicy, TaskSpec
 from agent_scheduler.objects.job_pod import JobPod
+from apimachinery.visible import visible
 
 from .job_reading import DecodedObject, Event, JobContext, last_seen
 from .tables import age, table
@@ -311,7 +312,7 @@ def _indented(shown: str) -> str:
 
 def _lines(facts: Iterable[tuple[str, str]]) -> str:
     """Format the facts that have a value, one per line."""
-    said = [(name, " ".join(fact.split())) for name, fact in facts if fact]
+    said = [(name, visible(" ".join(fact.split()))) for name, fact in facts if fact]
     width = max(len(name) for name, _ in said) + 2
     return "".join(f"{name + ':':{width}} {fact}\n" for name, fact in said)
 

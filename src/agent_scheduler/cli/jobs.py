@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import sys
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
@@ -29,7 +28,7 @@ from kube_client.transport import Endpoint, Transport
 
 from . import job_making, job_reading, job_view
 from .listing import ReadError, connected
-from .outputs import LISTS, PROGRAMS, TEXTS, add_output, dumped
+from .outputs import LISTS, PROGRAMS, TEXTS, add_output, complain, dumped, show
 
 FAILED: Final = 2
 #: For each action: the Command, and the phases of Jobs in which it has an effect. A Job without a phase is Pending.
@@ -96,7 +95,7 @@ def main(args: argparse.Namespace) -> int:
         namespace = args.namespace or endpoint.namespace
         if body is not None:
             namespace = job_making.put_into(body, args.namespace, namespace)
-        print(asyncio.run(_done(args, endpoint, namespace, body)), end="")
+        show(asyncio.run(_done(args, endpoint, namespace, body)))
     except (KubeConfigError, ReadError, job_making.NoJob) as error:
         _say(args.action, str(error))
         return FAILED
@@ -104,7 +103,7 @@ def main(args: argparse.Namespace) -> int:
 
 
 def _say(action: str, text: str) -> None:
-    print(f"agent-scheduler job {action}: {' '.join(text.split())}", file=sys.stderr)
+    complain(f"job {action}", text)
 
 
 def _job_named(args: argparse.Namespace) -> str:

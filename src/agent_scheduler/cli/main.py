@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import gc
-import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -130,10 +129,12 @@ def _is_installed(command: str) -> bool:
 
 
 def _not_installed(command: str, _args: argparse.Namespace) -> int:
-    print(
-        f"agent-scheduler {command}: this command is part of {_FOREIGN[command]}, which is not installed; "
+    from agent_scheduler.cli.outputs import complain
+
+    complain(
+        command,
+        f"this command is part of {_FOREIGN[command]}, which is not installed; "
         f"install it with: pip install 'agent-scheduler[{command}]'",
-        file=sys.stderr,
     )
     return 1
 
@@ -160,6 +161,7 @@ def _run(args: argparse.Namespace) -> int:
 
         import uvloop
 
+        from agent_scheduler.cli.outputs import complain
         from agent_scheduler.config.load import ConfigurationSource, write
         from agent_scheduler.process.scheduler import SchedulerProcess
         from agent_scheduler.telemetry.logs import get_logger, setup
@@ -174,7 +176,7 @@ def _run(args: argparse.Namespace) -> int:
             write(configuration, args.write_config_to)
             return 0
     except ConfigurationError as error:
-        print(f"agent-scheduler run: {error}", file=sys.stderr)
+        complain("run", error)
         return 2
     setup(level=configuration.logging.level, log_format=configuration.logging.format)
     for warning in warnings:
@@ -187,7 +189,7 @@ def _run(args: argparse.Namespace) -> int:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             return runner.run(run())
     except (ConfigurationError, KubeConfigError) as error:
-        print(f"agent-scheduler run: {error}", file=sys.stderr)
+        complain("run", error)
         return 2
 
 

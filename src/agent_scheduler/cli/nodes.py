@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -28,7 +27,7 @@ from kube_client.transport import Endpoint
 
 from .amounts import of_bytes, percent, short
 from .listing import ReadError, connected, list_all
-from .outputs import PROGRAMS, add_output, dumped
+from .outputs import PROGRAMS, add_output, complain, dumped, show
 from .tables import table
 
 FAILED: Final = 2
@@ -76,16 +75,16 @@ def main(args: argparse.Namespace) -> int:
     if args.sort_by != "name":
         chosen.sort(key=lambda row: -_share(row, args.sort_by))
     if args.output in PROGRAMS:
-        print(dumped({"nodes": [plain(row) for row in chosen]}, args.output), end="")
+        show(dumped({"nodes": [plain(row) for row in chosen]}, args.output))
     else:
         if not chosen:
             _say("there are no nodes")
-        print(text(chosen, wide=args.output == "wide"), end="")
+        show(text(chosen, wide=args.output == "wide"))
     return 0
 
 
 def _say(problem: str) -> None:
-    print(f"agent-scheduler nodes: {' '.join(problem.split())}", file=sys.stderr)
+    complain("nodes", problem)
 
 
 async def _read(endpoint: Endpoint) -> list[Row]:

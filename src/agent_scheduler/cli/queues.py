@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -21,7 +20,7 @@ from kube_client.credentials import KubeConfigError
 from kube_client.transport import Endpoint
 
 from .listing import ReadError, connected, list_all
-from .outputs import PROGRAMS, add_output, dumped
+from .outputs import PROGRAMS, add_output, complain, dumped, show
 from .queue_gates import Gates, read_gates
 from .tables import table
 
@@ -95,12 +94,12 @@ def main(args: argparse.Namespace) -> int:
         text = table(_WIDE if wide else _HEAD, rows)
     if read.problem:
         _say(f"gated pods cannot be read: {read.problem}")
-    print(text, end="")
+    show(text)
     return 0
 
 
 def _say(text: str) -> None:
-    print(f"agent-scheduler queues: {' '.join(text.split())}", file=sys.stderr)
+    complain("queues", text)
 
 
 async def _read(endpoint: Endpoint) -> QueueListing:

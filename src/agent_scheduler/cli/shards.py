@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import sys
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -23,7 +22,7 @@ from kube_client.transport import Transport
 from . import shard_plan, shard_view
 from . import shard_reading as reading
 from .listing import ReadError, connected
-from .outputs import PROGRAMS, add_output, dumped
+from .outputs import PROGRAMS, add_output, complain, dumped, show
 
 FAILED = 2
 #: Namespace and name of the ConfigMap: as in config/controllers, then the default of Volcano and of the controller.
@@ -66,14 +65,14 @@ def main(args: argparse.Namespace) -> int:
         given = _of_file(args) if args.sharding_config is not None else None
         endpoint = load_endpoint(kubeconfig=args.kubeconfig)
 
-        async def show() -> str:
+        async def read() -> str:
             async with connected(endpoint) as transport:
                 return await (_plan(transport, args, given) if plans else _show(transport, args))
 
-        shown = asyncio.run(show())
+        shown = asyncio.run(read())
     except (ConfigurationError, KubeConfigError, ReadError) as error:
-        return _fail(" ".join(str(error).split()))
-    print(shown, end="")
+        return _fail(str(error))
+    show(shown)
     return 0
 
 
@@ -91,11 +90,9 @@ async def _show(transport: Transport, args: argparse.Namespace) -> str:
         return dumped({"shards": shard_view.plain(shards, holders)}, args.output)
     for name, holder in holders.items():
         if holder.problem:
-            print(
-                f"agent-scheduler shards: the holder of {name} is unknown: {holder.problem}", file=sys.stderr
-            )
+            complain("shards", f"the holder of {name} is unknown: {holder.problem}")
     if not shards:
-        print("agent-scheduler shards: there are no shards", file=sys.stderr)
+        complain("shards", "there are no shards")
     return shard_view.text(shards, holders, now=datetime.now(UTC), wide=args.output == "wide")
 
 
@@ -140,5 +137,5 @@ async def _configured(transport: Transport, args: argparse.Namespace) -> Shardin
 
 
 def _fail(problem: str) -> int:
-    print(f"agent-scheduler shards: {problem}", file=sys.stderr)
+    complain("shards", problem)
     return FAILED

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 
+from apimachinery.visible import visible
+
 
 def table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
     """Format a table whose lines end in a newline, without trailing spaces."""
     lines = [
         tuple(head),
-        *(tuple(("" if cell is None else str(cell)) or "-" for cell in row) for row in rows),
+        *(tuple(visible("" if cell is None else str(cell)) or "-" for cell in row) for row in rows),
     ]
     widths = [max(len(line[column]) for line in lines) for column in range(len(head))]
     return "".join(

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import json
 import os
 import shutil
 import sys
@@ -16,8 +15,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
 
+from apimachinery.visible import visible
+
 from .amounts import of_bytes, percent, short
 from .explain import add_ways, ways_of
+from .outputs import complain, dumped, show
 from .reach import FIGURES, WAITING, Unreachable, Ways, ask_page
 from .tables import table
 
@@ -62,17 +64,17 @@ def _seconds(text: str) -> float:
 def main(args: argparse.Namespace) -> int:
     once = args.once or args.output == "json" or not sys.stdout.isatty()
     if not once:
-        print(_ALTERNATE, end="")
+        show(_ALTERNATE, styles=(_ALTERNATE,))
     try:
         asyncio.run(_watch(args, once=once))
     except Unreachable as error:
         if not once:
-            print(_BACK, end="", flush=True)
-        print(f"agent-scheduler top: {' '.join(str(error).split())}", file=sys.stderr)
+            show(_BACK, styles=(_BACK,))
+        complain("top", error)
         return FAILED
     except KeyboardInterrupt:
         if not once:
-            print(_BACK, end="", flush=True)
+            show(_BACK, styles=(_BACK,))
         return INTERRUPTED
     return 0
 
@@ -88,7 +90,7 @@ async def _watch(args: argparse.Namespace, *, once: bool) -> None:
             before = now
             continue
         if args.output == "json":
-            print(json.dumps({**now, "rates": rates(before, now), "waiting": waiting}, indent=1))
+            show(dumped({**now, "rates": rates(before, now), "waiting": waiting}, "json"))
         else:
             size = shutil.get_terminal_size()
             bold = not once and "NO_COLOR" not in os.environ
@@ -98,7 +100,7 @@ async def _watch(args: argparse.Namespace, *, once: bool) -> None:
                     line[: size.columns + (len(_BOLD + _PLAIN) if _BOLD in line else 0)] for line in lines
                 ]
                 lines = lines[: size.lines - 1]
-            print(("" if once else _CLEAR) + "\n".join(lines), flush=True)
+            show(("" if once else _CLEAR) + "\n".join(lines) + "\n", styles=(_CLEAR, _BOLD, _PLAIN))
         if once:
             return
         before = now
@@ -156,7 +158,8 @@ def screen(before: Json, now: Json, waiting: Sequence[Json], *, bold: bool = Fal
     if not now["synced"]:
         state = "is not synced yet"
     at = datetime.fromtimestamp(now["time"], UTC).strftime("%H:%M:%S")
-    yield heading(f"agent-scheduler {about['version']}") + f"  {at}Z  {about['identity']} {state}"
+    identity = visible(about["identity"])
+    yield heading(f"agent-scheduler {visible(about['version'])}") + f"  {at}Z  {identity} {state}"
     yield (
         f"Scheduled {_number(rate['scheduled'])}/s   unschedulable {_number(rate['unschedulable'])}/s   "
         f"errors {_number(rate['error'])}/s   conflicts {_number(rate['conflicts'])}/s"
@@ -204,7 +207,7 @@ def _used(resources: Mapping[str, Mapping[str, int]]) -> Iterator[str]:
             taken, offered = of_bytes(amount["taken"]), of_bytes(amount["offered"])
         else:
             taken, offered = str(amount["taken"]), str(amount["offered"])
-        yield f"{name} {taken}/{offered} ({percent(amount['taken'], amount['offered'])})"
+        yield f"{visible(name)} {taken}/{offered} ({percent(amount['taken'], amount['offered'])})"
 
 
 def _vector(amounts: Mapping[str, float] | None) -> str:

@@ -33,18 +33,13 @@ from agent_scheduler.engine.state.podinfo import PodInfo
 from agent_scheduler.engine.state.targetworkload import TargetWorkload
 from agent_scheduler.engine.volumes.catalogue import Catalogue
 from agent_scheduler.objects.batch import Queue
+from agent_scheduler.telemetry.observers import MetricsObserver
 
 from .standing_by import StandingBy
 from .subscribers import EventReceivers, Subscriber
 
 #: A waiting pod, or one taken off the queue.
-Entry = QueuedPodInfo[PodInfo]
-
-
-class ClusterObserver(Protocol):
-    """Receives problems in the cluster's objects, once per object and version."""
-
-    def malformed(self, kind: str, key: str, problem: str) -> None: ...
+Entry = QueuedPodInfo
 
 
 class PodListener(Protocol):
@@ -96,9 +91,9 @@ class Cluster:
         known: KnownPods,
         ledger: Ledger,
         devices: Devices,
-        queue: SchedulingQueue[PodInfo],
+        queue: SchedulingQueue,
         listener: PodListener,
-        observer: ClusterObserver,
+        observer: MetricsObserver,
         counts_others: bool = False,
     ) -> None:
         """Give the pods of the queue's profiles to the queue.

@@ -10,10 +10,11 @@ A configuration is loaded and validated as a whole, including flags, before any 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from agent_scheduler.config.load import ConfigurationSource, Texts, to_dict
 from agent_scheduler.config.schema import Configuration
+from agent_scheduler.telemetry.observers import ReloadReports
 from apimachinery.codec import extra, settings
 from apimachinery.errors import ConfigurationError
 
@@ -33,19 +34,6 @@ class _Content(NamedTuple):
     problem: str
 
 
-class ReloadObserver(Protocol):
-    """Receives the results of file changes."""
-
-    def applied(self, configuration: Configuration, changed: list[str]) -> None:
-        """Report an applied configuration. `changed` has the paths of settings; empty for an equivalent file."""
-
-    def refused(self, problem: str) -> None:
-        """Report a rejected configuration; nothing has changed."""
-
-    def without_effect(self, warning: str) -> None:
-        """Report an ineffective setting of the file."""
-
-
 class Reloader:
     """Owns the known state of the file. Everything except `run` is synchronous, so it happens between cycles."""
 
@@ -55,7 +43,7 @@ class Reloader:
         current: Configuration,
         *,
         apply: Callable[[Configuration], None],
-        observer: ReloadObserver,
+        observer: ReloadReports,
         sleep: Callable[[float], Awaitable[None]],
     ) -> None:
         """Watch `source`; `current` was loaded from it. `apply` activates a configuration or raises unchanged."""

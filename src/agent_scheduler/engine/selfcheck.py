@@ -46,7 +46,7 @@ def of_pod(
     *,
     is_ours: bool,
     ledger: Ledger,
-    queue: SchedulingQueue[PodInfo] | None,
+    queue: SchedulingQueue | None,
 ) -> Iterator[tuple[str, str]]:
     """Yield where and how ledger and queue contradict a pod of the API server.
 
@@ -88,7 +88,7 @@ def of_pod(
 
 def of_books(
     ledger: Ledger,
-    queue: SchedulingQueue[PodInfo],
+    queue: SchedulingQueue,
     snapshot: Snapshot,
     catalogue: Catalogue,
     devices: Devices,
@@ -104,7 +104,7 @@ def of_books(
             yield Difference(where, "", "", problem)
 
 
-def of_requests(ledger: Ledger, queue: SchedulingQueue[PodInfo], under_way: int) -> Iterator[Difference]:
+def of_requests(ledger: Ledger, queue: SchedulingQueue, under_way: int) -> Iterator[Difference]:
     """Check the number of assumed pods; `under_way` is the number of binds and claim writes that have not ended."""
     assumed = sum(1 for placement in ledger.placements.values() if placement.assumed)
     if assumed > under_way:
@@ -138,7 +138,7 @@ def _of_node(columns: Columns, row: int, problem: str) -> Iterator[Difference]:
         yield Difference("view", "Node", node.name, problem)
 
 
-def _broken(queue: SchedulingQueue[PodInfo]) -> list[str]:
+def _broken(queue: SchedulingQueue) -> list[str]:
     try:
         queue.check_invariants()
     except AssertionError as error:

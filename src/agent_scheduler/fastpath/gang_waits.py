@@ -75,7 +75,7 @@ class GangWaits:
             if pod.uid in self._noted:
                 self._noted[pod.uid] = self._noted[pod.uid][0], None
 
-    async def run(self, queue: SchedulingQueue[PodInfo]) -> None:
+    async def run(self, queue: SchedulingQueue) -> None:
         """Check the noted members, which wait in `queue`, until cancelled."""
         while True:
             await self._some.wait()
@@ -84,7 +84,7 @@ class GangWaits:
             if not self._noted:
                 self._some.clear()
 
-    async def _look(self, queue: SchedulingQueue[PodInfo]) -> None:
+    async def _look(self, queue: SchedulingQueue) -> None:
         known, noted = self._known, self._noted
         before = self._timing.clock() - _LOOK
         verdicts: dict[GroupKey, Verdict | None] = {}

@@ -23,7 +23,6 @@ from agent_scheduler.binding.calls import Calls
 from agent_scheduler.binding.failure import FailureHandler
 from agent_scheduler.binding.history import History
 from agent_scheduler.binding.messages import Messages
-from agent_scheduler.binding.observer import Observer
 from agent_scheduler.binding.plugin_writes import PluginWrites
 from agent_scheduler.binding.prebind import PreBinder
 from agent_scheduler.binding.preemption import Preemption, PreemptionCalls
@@ -38,14 +37,13 @@ from agent_scheduler.cluster.state import SharedState
 from agent_scheduler.cluster.storage import Storage
 from agent_scheduler.engine.decide.snapshot import Snapshot
 from agent_scheduler.engine.dra.catalogue import Devices
-from agent_scheduler.engine.framework.plugin import Profile
+from agent_scheduler.engine.framework.plugin import PreEnqueue, Profile
 from agent_scheduler.engine.ledger import Ledger
 from agent_scheduler.engine.preemption.nominated import Nominations
-from agent_scheduler.engine.queueing.places import PreEnqueuePlugin
 from agent_scheduler.engine.queueing.queue import QueueSignals, SchedulingQueue
 from agent_scheduler.engine.queueing.record import NullRecorder, QueueRecorder
 from agent_scheduler.engine.shards.claims import ShardingMode
-from agent_scheduler.engine.state.podinfo import PodInfo
+from agent_scheduler.telemetry.observers import MetricsObserver
 from kube_client.informers import Informers, Kind
 from kube_client.retry import REAL, Timing
 from kube_client.transport import Transport
@@ -76,7 +74,7 @@ def _unrecorded(uid: str, node_name: str) -> None:
 class Receivers(NamedTuple):
     """The receivers of a scheduler's reports."""
 
-    observer: Observer
+    observer: MetricsObserver
     #: Receives the queue's reports.
     recorder: QueueRecorder = NullRecorder()
     #: Receives pods that no longer wait.
@@ -118,7 +116,7 @@ class FastPath:
         self._gang_waits = GangWaits(known, ledger, messenger, timing)
         rules = self._rules = Rules(settings, ledger, devices, known.groups, self._gang_waits)
         feed, self._deadline_moved = Feed(), asyncio.Event()
-        queue: SchedulingQueue[PodInfo] = SchedulingQueue(
+        queue: SchedulingQueue = SchedulingQueue(
             clock=timing.clock,
             hint_maps={name: profile.hint_map() for name, profile in rules.profiles.items()},
             pre_enqueue=rules.pre_enqueue(rules.profiles, None),
@@ -303,7 +301,7 @@ class FastPath:
             settings=rules.settings.queue,
         )
 
-    def _pre_enqueue(self, profiles: Mapping[str, Profile]) -> Mapping[str, Sequence[PreEnqueuePlugin]]:
+    def _pre_enqueue(self, profiles: Mapping[str, Profile]) -> Mapping[str, Sequence[PreEnqueue]]:
         return self._rules.pre_enqueue(profiles, self._queue_gate if self.ledger.usage.room.active else None)
 
     # ---- the informers

@@ -292,11 +292,11 @@ class Feed:
         if waiter is not None and not waiter.done():
             waiter.set_result(None)
 
-    def next(self, queue: SchedulingQueue[PodInfo], room: Callable[[], bool]) -> Entry | None:
+    def next(self, queue: SchedulingQueue, room: Callable[[], bool]) -> Entry | None:
         """Return the next pod, if there is one and `room` returns true."""
         return queue.pop() if queue.has_ready and room() else None
 
-    async def pop(self, queue: SchedulingQueue[PodInfo], room: Callable[[], bool]) -> Entry | None:
+    async def pop(self, queue: SchedulingQueue, room: Callable[[], bool]) -> Entry | None:
         """Return the next pod once there is one and `room` returns true; None once the queue is closed."""
         while not queue.closed:
             entry = self.next(queue, room)
@@ -324,7 +324,7 @@ class WorkerPool:
         self,
         workers: Sequence[Worker],
         *,
-        queue: SchedulingQueue[PodInfo],
+        queue: SchedulingQueue,
         feed: Feed,
         binder: Binder,
         clock: Callable[[], float],

@@ -18,7 +18,6 @@ from typing import Any
 import msgspec
 
 from agent_scheduler import __version__
-from agent_scheduler.controllers.controller import Controller
 from agent_scheduler.controllers.jobs.controller import JobController
 from agent_scheduler.controllers.podgroups.controller import PodGroupController
 from agent_scheduler.controllers.queues.controller import QueueController
@@ -80,22 +79,25 @@ class ControllersProcess(Process):
         self._leading = False
         self.metrics = ControllersMetrics(version=__version__)
         self.metrics.families.read_from(self)
-        #: The enabled controllers; set while `run` runs.
-        self._running: list[Controller] = []
+        #: The enabled controllers, in groups that share their watches; set while `run` runs.
+        self._running: list[Reconciling] = []
         self.sharding: ShardingController | None = None
         self.queues: QueueController | None = None
-        self._reconciling: Reconciling | None = None
 
     # ---- sources of metrics
 
     @property
     def reconciles_waiting(self) -> Mapping[str, float]:
-        return self._reconciling.waiting if self._reconciling is not None else {}
+        return {name: count for each in self._running for name, count in each.waiting.items()}
 
     @property
     def queue_counts(self) -> Mapping[str, Mapping[str, int]]:
         """The number of groups by queue and phase."""
         return self.queues.counts if self.queues is not None else {}
+
+    @property
+    def is_synced(self) -> bool:
+        return bool(self._running) and all(each.is_synced for each in self._running)
 
     async def run(self, *, signals: bool = True) -> int:
         """Work until stopped. Return the exit code. With `signals`, SIGTERM and SIGINT stop the process."""
@@ -135,7 +137,7 @@ class ControllersProcess(Process):
                     task.cancel()
             self._log.info("stopped")
 
-    async def _wind_down(self, controllers: Sequence[Controller], working: asyncio.Task[None]) -> None:
+    async def _wind_down(self, controllers: Sequence[Reconciling], working: asyncio.Task[None]) -> None:
         """Let the writes in progress end within the grace period."""
         self._log.info("stopping", grace_seconds=_GRACE)
         for each in controllers:
@@ -147,13 +149,15 @@ class ControllersProcess(Process):
 
     async def _work_when_synced(
         self,
-        controllers: Sequence[Controller],
+        controllers: Sequence[Reconciling],
         events: EventRecorder,
         gc_policy: GcPolicy | None,
         writes: Transport,
     ) -> None:
         for each in controllers:
             await each.synced()
+        if self.sharding is not None:
+            self.sharding.start()
         frozen = gc_policy.freeze() if gc_policy is not None else 0
         self._log.info("synced", frozen=frozen)
 
@@ -187,22 +191,9 @@ class ControllersProcess(Process):
     def _count_event(self, what: str) -> None:
         self.metrics.events_total.labels(what).inc()
 
-    def _controllers(self, transport: Transport, events: EventRecorder) -> list[Controller]:
+    def _controllers(self, transport: Transport, events: EventRecorder) -> list[Reconciling]:
         """Create the enabled controllers."""
         enabled, timing = self._settings.enabled, self._timing
-        found: list[Controller] = []
-        if SHARDING in enabled:
-            reports = ShardingReports(
-                self.metrics,
-                events=events,
-                controller=_SHARDING_NAME,
-                clock=timing.clock,
-                now=lambda: timing.now().timestamp(),
-            )
-            self.sharding = ShardingController(
-                self._settings.sharding, transport=transport, reports=reports, timing=timing
-            )
-            found.append(self.sharding)
         reconcilers: list[Reconciler] = []
         if QUEUE in enabled:
             self.queues = QueueController(
@@ -217,12 +208,25 @@ class ControllersProcess(Process):
             reconcilers.append(
                 JobController(self._settings.job, transport=transport, events=events, timing=timing)
             )
-        if reconcilers:
-            self._reconciling = Reconciling(
-                reconcilers, transport=transport, metrics=self.metrics, timing=timing
+        # It reads pods in its own way, so it has its own watches.
+        sharding: list[Reconciler] = []
+        if SHARDING in enabled:
+            reports = ShardingReports(
+                self.metrics,
+                events=events,
+                controller=_SHARDING_NAME,
+                clock=timing.clock,
+                now=lambda: timing.now().timestamp(),
             )
-            found.append(self._reconciling)
-        return found
+            self.sharding = ShardingController(
+                self._settings.sharding, transport=transport, reports=reports, timing=timing
+            )
+            sharding.append(self.sharding)
+        return [
+            Reconciling(each, transport=transport, metrics=self.metrics, timing=timing)
+            for each in (sharding, reconcilers)
+            if each
+        ]
 
     def _make_leases(self, transport: Transport) -> Leases:
         election = self._settings.election
@@ -260,10 +264,7 @@ class ControllersProcess(Process):
                 ),
             },
             ready=(
-                Check(
-                    "sync",
-                    lambda: None if all(each.is_synced for each in self._running) else "not synced yet",
-                ),
+                Check("sync", lambda: None if self.is_synced else "not synced yet"),
                 Check(
                     "kinds",
                     lambda: named("the API server lacks", _all(each.missing for each in self._running)),

@@ -6,8 +6,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from agent_scheduler.engine.verdicts import SENTENCES
+from apimachinery.visible import visible
 
-_BOLD, _PLAIN = "\x1b[1m", "\x1b[0m"
+BOLD, PLAIN = "\x1b[1m", "\x1b[0m"
 
 _PLACES = {
     "active": "active: it is tried next",
@@ -27,28 +28,29 @@ _PLACES = {
 def render(page: Mapping[str, Any], *, bold: bool = False) -> str:
     """Format a page of /debug/explain; with `bold`, headings are bold for a terminal."""
 
-    def heading(text: str) -> str:
-        return f"{_BOLD}{text}{_PLAIN}" if bold else text
+    def section(text: str, lines: Iterable[str]) -> list[str]:
+        heading = visible(text)
+        return [f"{BOLD}{heading}{PLAIN}" if bold else heading, *map(visible, lines)]
 
-    sections = [_facts(page)]
+    sections = [[*map(visible, _facts(page))]]
     if page.get("gang"):
-        sections += [[heading(name), *lines] for name, lines in _gang_sections(page["gang"])]
+        sections += [section(name, lines) for name, lines in _gang_sections(page["gang"])]
     decision = page.get("decision") or {}
     if decision.get("problem"):
-        sections.append([heading("Decision"), f"  a plugin failed: {decision['problem']}"])
+        sections.append(section("Decision", [f"  a plugin failed: {decision['problem']}"]))
     elif decision:
         alone = " on the pod by itself" if page.get("gang") else ""
-        sections.append([heading(f"Decision{alone}"), f"  {_verdict(decision)}"])
+        sections.append(section(f"Decision{alone}", [f"  {_verdict(decision)}"]))
         if decision["plugins"]:
-            sections.append([heading("Plugins that reject nodes"), *_plugins(decision["plugins"])])
+            sections.append(section("Plugins that reject nodes", _plugins(decision["plugins"])))
         if decision["best"]:
-            sections.append([heading("Best nodes"), *_best(decision["best"])])
+            sections.append(section("Best nodes", _best(decision["best"])))
     if page.get("wakes"):
         rows = [(plugin, ", ".join(events) or "nothing") for plugin, events in page["wakes"].items()]
-        sections.append([heading("Events that trigger a retry"), *_table(("PLUGIN", "EVENTS"), rows)])
+        sections.append(section("Events that trigger a retry", _table(("PLUGIN", "EVENTS"), rows)))
     if page.get("attempts"):
-        sections.append([heading("Last attempts, newest first"), *_attempts(page["attempts"])])
-    return "\n\n".join("\n".join(section) for section in sections) + "\n"
+        sections.append(section("Last attempts, newest first", _attempts(page["attempts"])))
+    return "\n\n".join("\n".join(each) for each in sections) + "\n"
 
 
 def _facts(page: Mapping[str, Any]) -> list[str]:
@@ -207,7 +209,7 @@ def _attempts(attempts: Sequence[dict[str, Any]]) -> list[str]:
 
 def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
     """Format a table with columns as wide as their content; the last column may have any length."""
-    lines = [head, *rows]
+    lines = [head, *(tuple(map(visible, row)) for row in rows)]
     widths = [max(len(line[column]) for line in lines) for column in range(len(head) - 1)]
     return [
         "  " + "  ".join([*(f"{cell:<{width}}" for cell, width in zip(line, widths, strict=False)), line[-1]])

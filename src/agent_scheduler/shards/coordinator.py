@@ -38,6 +38,7 @@ from agent_scheduler.engine.shards.claims import (
 )
 from agent_scheduler.objects.shard import NODE_SHARDS, NodeShard
 from agent_scheduler.telemetry.logs import get_logger
+from agent_scheduler.telemetry.observers import ShardReports
 from apimachinery.times import time_text
 from kube_client.errors import Failure, FailureClass, RequestFailed, StoreWentBack
 from kube_client.paging import collect
@@ -85,14 +86,6 @@ class Side(Protocol):
         """Return once all binds from before now are known. `version` is that of a shard that was just written."""
 
 
-class ShardObserver(Protocol):
-    def shard(self, desired: int, in_use: int, to_add: int, to_remove: int) -> None:
-        """Report the numbers of nodes, as published."""
-
-    def shard_write(self, what: str) -> None:
-        """Report an attempt to publish (`written`, `conflict`, `failed`), or a claim that was `withdrawn`."""
-
-
 class Coordinator:
     """Coordinates for the scheduler of the shard `shard`. Run it only while the shard's lease is held."""
 
@@ -103,7 +96,7 @@ class Coordinator:
         shard: str,
         side: Side,
         holders: Holders,
-        observer: ShardObserver,
+        observer: ShardReports,
         timing: Timing,
         times: WatchTimes,
     ) -> None:
@@ -183,6 +176,7 @@ class Coordinator:
                 self._newest = version
 
     async def _follow(self) -> None:
+        """Settle again after each change. `Dispatcher` does not fit: after a failure, changes must wait, too."""
         failures = 0
         while True:
             self._changed.clear()

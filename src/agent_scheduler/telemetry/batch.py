@@ -307,7 +307,7 @@ def is_bare(job: JobInfo) -> bool:
 
 
 class BatchReports:
-    """Receives the reports of the batch scheduler (`batch.committing.BatchObserver`).
+    """Receives the reports of the batch scheduler.
 
     Reports that both schedulers have are forwarded to the fast path's observer.
     """
@@ -332,6 +332,7 @@ class BatchReports:
             self._metrics.attempts[result].inc()
 
     def sliced(self, seconds: float) -> None:
+        """Record the time for which a slice of a session has blocked the event loop."""
         self._metrics.busy.inc(seconds)
         self._metrics.slices.observe(seconds)
 

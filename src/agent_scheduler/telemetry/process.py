@@ -11,6 +11,7 @@ from collections.abc import Callable
 from functools import partial
 
 from agent_scheduler.telemetry.families import Families
+from agent_scheduler.telemetry.logs import lost_lines
 
 #: The type of the text exposition format. Scrapers that prefer another one (OpenMetrics) accept it, too.
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -101,6 +102,10 @@ class ProcessMetrics:
             "agent_scheduler_config_last_reload_success_timestamp_seconds",
             "The time when the effective configuration was loaded.",
         )
+        self.log_lines_lost_total = make.counter(
+            "agent_scheduler_log_lines_lost_total",
+            "Lines that the output of the log did not accept, because it is full, closed or stalled.",
+        )
         self.build_info = make.gauge("agent_scheduler_build_info", "Always 1.", "version", "python")
         self.build_info.labels(version, platform.python_version()).set(1)
 
@@ -144,5 +149,6 @@ class ProcessMetrics:
     def exposition(self) -> tuple[bytes, str]:
         """Return all metrics as text, and the content type."""
         self.load()
+        self.log_lines_lost_total.labels().value = float(lost_lines())
         assert self._of_python is not None
         return self.families.text().encode() + self._of_python(), CONTENT_TYPE

@@ -18,13 +18,12 @@ from threading import Thread
 from typing import Any, Final
 from uuid import UUID
 
-from agent_scheduler.telemetry.logs import FilteringBoundLogger, OncePer, get_logger
+from agent_scheduler.telemetry.logs import FilteringBoundLogger, LimitedLog, get_logger
 
 #: The limit of spans that wait to be sent.
 WAITING: Final = 4096
 #: Seconds for the remaining spans when the process ends.
 FLUSH_SECONDS: Final = 5.0
-_LOG_SECONDS = 60.0
 
 Attributes = Mapping[str, str | int | Sequence[str]]
 
@@ -195,7 +194,7 @@ class _Sending:
         self._counts = counts
         self._said = said
         self._log = log
-        self._once = OncePer(_LOG_SECONDS, clock=time.monotonic)
+        self._limited_log = LimitedLog(self._log, clock=time.monotonic)
 
     def export(self, spans: Sequence[Any]) -> Any:
         try:
@@ -207,9 +206,7 @@ class _Sending:
             self._counts.exported += len(spans)
         else:
             self._counts.failed += len(spans)
-            held = self._once.admit("failed")
-            if held is not None:
-                self._log.warning("spans not sent", spans=len(spans), problem=self._said.last, held_back=held)
+            self._limited_log.warning("spans not sent", spans=len(spans), problem=self._said.last)
         return result
 
     def shutdown(self) -> None:

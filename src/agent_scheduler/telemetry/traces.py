@@ -112,7 +112,7 @@ class PodTraces:
 
     # ---- waits
 
-    def queued(self, queue: str, event: str, entry: QueuedPodInfo[PodInfo]) -> None:
+    def queued(self, queue: str, event: str, entry: QueuedPodInfo) -> None:
         """Record a wait, as `MetricsQueueRecorder.incoming`."""
         trace = self._traces.get(entry.uid)
         if trace is None:
@@ -263,7 +263,7 @@ class TracedQueueRecorder(MetricsQueueRecorder):
         super().__init__(metrics, clock=clock)
         self._queued = traces.queued
 
-    def incoming(self, queue: str, event: str, entry: QueuedPodInfo[Any]) -> None:
+    def incoming(self, queue: str, event: str, entry: QueuedPodInfo) -> None:
         super().incoming(queue, event, entry)
         self._queued(queue, event, entry)
 

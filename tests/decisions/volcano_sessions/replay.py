@@ -23,7 +23,6 @@ from agent_scheduler.engine.session.ports import QueueAccount, SessionPorts
 from agent_scheduler.engine.session.profile import profile_of
 from agent_scheduler.engine.session.registry import REGISTRY
 from agent_scheduler.engine.session.session import Session, Stamp
-from agent_scheduler.engine.state.podinfo import PodInfo
 from tests.decisions.volcano_sessions.recording import Case, Obj
 from tests.decisions.volcano_sessions.world import VOLCANO, World
 from tests.support.handles import handle_of
@@ -69,7 +68,7 @@ def nodes_of(case: Case, ledger: Ledger) -> SessionNodes:
     snapshot = Snapshot(ledger, handle_of(ledger))
     profile = profile_of(case.conf, VOLCANO)
     trial = Trial(ledger, snapshot, {VOLCANO: ClassViews(profile, snapshot)}, NoWrites())
-    nominator: Nominator[PodInfo] = Nominator(is_pending=lambda _uid: True)
+    nominator: Nominator = Nominator(is_pending=lambda _uid: True)
     nominations = Nominations(nominator, ledger, snapshot, lambda _name: profile)
     return SessionNodes(snapshot, trial, nominations=nominations)
 

@@ -89,7 +89,8 @@ async def test_what_was_written_counts_before_the_watch_shows_it() -> None:
         controller = QueueController(
             QueueCommandSettings(command_namespace="default"), transport=transport, events=events, timing=REAL
         )
-        seen = {kind.name: kind for kind in controller.kinds(lambda _key: None, lambda _kind, _made: True)}
+        kinds = controller.kinds(lambda _key: None, lambda _kind, _made: True, frozenset())
+        seen = {kind.name: kind for kind in kinds}
         made = await add_queue(it, "q", parent="root")
         seen["Queue"].set(msgspec.convert(made, Queue))
         for action in ("CloseQueue", "OpenQueue"):

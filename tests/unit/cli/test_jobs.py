@@ -333,7 +333,10 @@ async def test_a_command_names_its_job_as_owner_and_target(ordered: Ordered) -> 
 
 async def test_a_job_is_described_with_who_waits_for_whom_its_group_pods_and_events(ordered: Ordered) -> None:
     tasks = [task("master", 2, 2), task("worker", 3, 1, dependsOn={"name": ["master"]})]
-    tasks[1]["template"]["spec"]["containers"][0] |= {"command": ["run"], "args": ["--for", "ever"]}
+    tasks[1]["template"]["spec"]["containers"][0] |= {
+        "command": ["run"],
+        "args": ["--for", "\x1b[2J\u202eever"],
+    }
     policies = [{"event": "PodEvicted", "action": "RestartJob", "timeout": "5m"}]
     more: dict[str, Any] = {"policies": policies, "plugins": {"env": []}}
     await ordered.add(JOBS, job("j", *tasks, minimum=3, minSuccess=2, maxRetry=4, **more))
@@ -362,7 +365,7 @@ async def test_a_job_is_described_with_who_waits_for_whom_its_group_pods_and_eve
     assert "Min success: 2" in lines and "Retries: 0 of 4" in lines
     assert "master 2 2 1 1 0 0 0 - -" in lines
     assert "worker 3 1 0 0 0 0 0 master master (1 of 2 ready)" in lines
-    assert "master c i cpu=1 - - -" in lines and "worker c i cpu=1 - - run --for ever" in lines
+    assert "master c i cpu=1 - - -" in lines and "worker c i cpu=1 - - run --for \\x1b[2J\\u202eever" in lines
     assert f"Name: {group['name']}" in lines and "Min task member: master=2,worker=1" in lines
     first, second = (line for line in lines if line.startswith("j-master-"))
     assert first.split()[:5] == ["j-master-0", "master", "Pending", "0/1", "0"]

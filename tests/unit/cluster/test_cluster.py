@@ -39,7 +39,7 @@ class World:
         self.now = 100.0
         self.ledger, known = Ledger(), KnownPods()
         self.settled: list[str] = []
-        self.queue: SchedulingQueue[PodInfo] = scheduling_queue(
+        self.queue: SchedulingQueue = scheduling_queue(
             {"agent-scheduler": AGENT.hint_map()},
             clock=lambda: self.now,
             pre_enqueue={"agent-scheduler": AGENT.pre_enqueue},

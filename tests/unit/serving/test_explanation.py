@@ -131,6 +131,30 @@ def test_a_plugin_that_failed_is_told() -> None:
     assert "  a plugin failed: KeyError: 'x'\n" in shown
 
 
+#: Values that the page's code tells apart.
+TOLD_APART = ("place", "standing")
+
+
+def poisoned(value: Any) -> Any:
+    """The same page, with texts that forge lines and control a terminal."""
+    match value:
+        case str():
+            return value and f"{value}\x1b[2J\n\u202e"
+        case dict():
+            return {key: each if key in TOLD_APART else poisoned(each) for key, each in value.items()}
+        case list():
+            return [poisoned(each) for each in value]
+    return value
+
+
+def test_texts_of_objects_neither_add_lines_nor_control_a_terminal() -> None:
+    gang = {"podgroup": "ns/train", "place": "waiting", "example": "ns/train-0", "gang": GANG}
+    for page in (REFUSED, gang):
+        lines = render(poisoned(page)).split("\n")
+        assert len(lines) == len(render(page).split("\n"))
+        assert all(line.isprintable() for line in lines)
+
+
 def test_only_headings_are_bold_and_only_if_asked_for() -> None:
     assert "\x1b" not in render(REFUSED)
     bold = render(REFUSED, bold=True)

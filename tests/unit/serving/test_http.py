@@ -252,7 +252,7 @@ async def test_a_port_that_is_taken_is_told(world: World, address: str) -> None:
 async def test_what_is_asked_before_the_server_answers_is_answered_then(world: World) -> None:
     server = http_server(world.sources(), address="127.0.0.1", port=0)
     reader, writer = await asyncio.open_connection("127.0.0.1", server.listen())
-    writer.write(b"GET /livez HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+    writer.write(b"GET /livez HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
     await writer.drain()
     await server.serve()
     assert (await reader.read()).startswith(b"HTTP/1.1 200 ")
@@ -375,7 +375,7 @@ def test_pages_that_anyone_reaches_are_warned_of(
 
 
 class Tokens:
-    """An `Authorizer` that knows two tokens, and has too much to do for a third."""
+    """A `KubeAuthorizer` that knows two tokens, and has too much to do for a third."""
 
     def __init__(self) -> None:
         self.asked: list[str] = []

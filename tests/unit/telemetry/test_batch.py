@@ -8,7 +8,6 @@ from datetime import UTC, datetime
 import msgspec
 from structlog.testing import capture_logs
 
-from agent_scheduler.batch.committing import BatchObserver
 from agent_scheduler.engine.queues.book import QuotaBook
 from agent_scheduler.engine.quotas.queues import QueueInfo
 from agent_scheduler.engine.session.conf import SessionConf
@@ -167,7 +166,7 @@ def test_stages_are_measured_by_volcanos_names() -> None:
 
 def test_slices_and_broken_sessions_and_failed_binds_are_counted() -> None:
     recording = Recording()
-    reports: BatchObserver = recording.reports
+    reports = recording.reports
     reports.sliced(0.002)
     reports.sliced(0.001)
     reports.session_broken("failed")
@@ -183,7 +182,7 @@ def test_slices_and_broken_sessions_and_failed_binds_are_counted() -> None:
 
 def test_what_both_schedulers_report_alike_goes_where_the_fast_paths_goes() -> None:
     recording = Recording()
-    reports: BatchObserver = recording.reports
+    reports = recording.reports
     with capture_logs() as lines:
         for problem in ("no answer", "no answer"):
             reports.bind_failed(World().pod("p"), "n1", problem)

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from . import schema, typed
+from . import nesting, schema, typed
 from . import schema_source as source
 from .errors import ApiError, Cause
 from .resource import Object, Resource
@@ -224,7 +224,7 @@ def _root(resource: Resource) -> source.Type:
 
 def _typed(config: Object, resource: Resource, root: source.Type) -> Object:
     """Return a copy of the configuration with canonical values; raise if it does not match its type."""
-    copy: Object = orjson.loads(orjson.dumps(config))
+    copy: Object = nesting.loads(nesting.dumps(config))
     metadata = copy.get("metadata")
     if isinstance(metadata, dict):
         metadata.pop("managedFields", None)
@@ -288,7 +288,7 @@ def _not_by_kubectl(
     if manager != "kubectl" or not text:
         return conflicts
     try:
-        before = orjson.loads(text)
+        before = nesting.loads(text)
     except orjson.JSONDecodeError:
         return conflicts
     allowed = typed.leaves(before, root, maps=True) if isinstance(before, dict) else {}
@@ -300,7 +300,7 @@ def _refresh_last_applied(result: Object, live: Object, config: Object, manager:
     annotations = (live.get("metadata") or {}).get("annotations") or {}
     if manager == "kubectl" and _LAST_APPLIED in annotations:
         metadata = dict(result["metadata"])
-        said = orjson.dumps(config).decode() + "\n"
+        said = nesting.dumps(config).decode() + "\n"
         metadata["annotations"] = {**(metadata.get("annotations") or {}), _LAST_APPLIED: said}
         result["metadata"] = metadata
 

@@ -139,6 +139,7 @@ def main(args: argparse.Namespace) -> int:
     import uvloop
 
     from apimachinery.errors import ConfigurationError
+    from apimachinery.visible import visible_lines
 
     from .errors import ClusterError
     from .fault_plan import read_plan
@@ -147,7 +148,7 @@ def main(args: argparse.Namespace) -> int:
     try:
         plan = None if args.faults is None else read_plan(args.faults)
     except ConfigurationError as error:
-        print(f"{args.program}: {error}", file=sys.stderr)
+        print(visible_lines(f"{args.program}: {error}"), file=sys.stderr)
         return 2
     try:
         settings = settings_of(args)
@@ -155,7 +156,7 @@ def main(args: argparse.Namespace) -> int:
             runner.run(_serve(settings, plan, shows_token=not args.token))
     except ClusterError as error:
         text = error.as_flag() if isinstance(error, SettingError) else str(error)
-        print(f"{args.program}: {text}", file=sys.stderr)
+        print(visible_lines(f"{args.program}: {text}"), file=sys.stderr)
         return 1
     return 0
 

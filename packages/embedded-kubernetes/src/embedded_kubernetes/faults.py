@@ -15,9 +15,7 @@ from random import Random
 from typing import Final, NamedTuple
 from urllib.parse import unquote
 
-import orjson
-
-from . import errors, fault_plan
+from . import errors, fault_plan, nesting
 from .auth.attributes import VERBS, NoRequest, by_path, of_path
 from .errors import ApiError
 from .fault_plan import Fault, FaultRule, Match, Plan
@@ -236,7 +234,7 @@ def _name_in(request: Request) -> str:
     if request.method != "POST":
         return ""
     try:
-        return str(orjson.loads(request.body)["metadata"]["name"])
+        return str(nesting.loads(request.body)["metadata"]["name"])
     except (ValueError, KeyError, TypeError):
         return ""
 

@@ -10,10 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from urllib.parse import unquote
 
-import orjson
 import yaml
 
-from . import binding, deletion, patching, reading, scale, subresources, tokens, writing
+from . import binding, deletion, nesting, patching, reading, scale, subresources, tokens, writing
 from .admission.calls import Https, Transport
 from .admission.configured import Overtaken, Reviewers
 from .auth.aggregation import gather
@@ -57,7 +56,7 @@ def _watching(request: Request) -> Request:
 
 def _shaped(view: View, served: Served, response: Response) -> Response:
     """Return the response of a write as a Table or as metadata, if the client asked for that."""
-    if orjson.loads(response.body).get("kind") != served.resource.kind:
+    if nesting.loads(response.body).get("kind") != served.resource.kind:
         return response
     return Response(response.status, view.object(response.body), headers=response.headers)
 
@@ -65,7 +64,10 @@ def _shaped(view: View, served: Served, response: Response) -> Response:
 def _as_yaml(accept: str, response: Response) -> Response:
     if response.content_type != JSON or not wants_yaml(accept):
         return response
-    text = yaml.safe_dump(orjson.loads(response.body), default_flow_style=False, allow_unicode=True)
+    if nesting.has_deep(response.body):
+        # JSON is YAML, too.
+        return Response(response.status, response.body, YAML, response.headers)
+    text = yaml.safe_dump(nesting.loads(response.body), default_flow_style=False, allow_unicode=True)
     return Response(response.status, text.encode(), YAML, response.headers)
 
 
@@ -130,7 +132,7 @@ class Api:
         resource = served.resource
         body = {"kind": resource.kind, "apiVersion": resource.api_version, **obj}
         namespace = obj.get("metadata", {}).get("namespace", "") if resource.namespaced else ""
-        request = Request("POST", resource.path, body=orjson.dumps(body), user=SELF)
+        request = Request("POST", resource.path, body=nesting.dumps(body), user=SELF)
         try:
             response = writing.create(self.registry, served, namespace, request)
         except ApiError as error:
@@ -138,7 +140,7 @@ class Api:
                 return None
             raise
         assert isinstance(response, Response), "the server's own writes are not reviewed"
-        created: Object = orjson.loads(response.body)
+        created: Object = nesting.loads(response.body)
         return created
 
     async def close(self) -> None:
@@ -392,5 +394,5 @@ class Api:
     def _establish(self, response: Response) -> Response:
         """Establish a new definition at once, which the apiextensions controllers do a moment later."""
         if response.status == 201:
-            writing.establish(self.registry, orjson.loads(response.body)["metadata"]["name"])
+            writing.establish(self.registry, nesting.loads(response.body)["metadata"]["name"])
         return response

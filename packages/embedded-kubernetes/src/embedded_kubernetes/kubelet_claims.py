@@ -13,8 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-import orjson
-
+from . import nesting
 from .controllers import Index, WorkQueue
 from .node_selection import selects
 from .pod_claims import CLAIMS, Use, uses_of
@@ -143,7 +142,7 @@ class PodClaims:
 
 
 def _status_of(claim: Record) -> Object:
-    return orjson.loads(claim.data).get("status") or {}
+    return nesting.loads(claim.data).get("status") or {}
 
 
 def _results(allocation: Object) -> Iterable[Object]:

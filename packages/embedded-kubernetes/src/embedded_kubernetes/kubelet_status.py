@@ -8,8 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-import orjson
-
+from . import nesting
 from .resource import Object
 from .store import Record, Store
 from .times import micro_clock_text
@@ -286,7 +285,7 @@ class NodeLeases(NamedTuple):
             spec = {"holderIdentity": node.name, "leaseDurationSeconds": _SECONDS, "renewTime": micros}
             self.store.insert(LEASES, {"metadata": metadata, "spec": spec})
         else:
-            lease = orjson.loads(record.data)
+            lease = nesting.loads(record.data)
             lease["spec"] = {**lease.get("spec", {}), "holderIdentity": node.name, "renewTime": micros}
             self.store.replace(LEASES, record, lease)
 

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
-import orjson
 import yaml
 
+from . import nesting
 from .auth.identity import SELF
 from .errors import ClusterError
 from .handlers import Api
@@ -162,10 +162,10 @@ def _ask(
     api: Api, method: str, path: str, content_type: str, manifest: _Manifest, query: str = ""
 ) -> tuple[int, Object]:
     # Only dates and the like have no JSON form; `str` restores the author's text.
-    body = orjson.dumps(manifest.obj, default=str)
+    body = nesting.dumps(manifest.obj, default=str)
     answer = api.carry_out(Request(method, path, query, body=body, content_type=content_type, user=SELF))
     assert isinstance(answer, Response)
-    return answer.status, orjson.loads(answer.body)
+    return answer.status, nesting.loads(answer.body)
 
 
 def _refused(manifest: _Manifest, status: Object) -> LoadError:

@@ -10,8 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import orjson
-
+from . import nesting
 from .errors import ApiError, bad_request, json_name
 from .resource import Object
 from .strategic import strategic_merge_patch
@@ -65,7 +64,7 @@ def merge_patch(doc: Object, patch: object, *, nulls: bool = True) -> Object:
 
 
 def copy_json(value: Any) -> Any:
-    return orjson.loads(orjson.dumps(value))
+    return nesting.loads(nesting.dumps(value))
 
 
 def _merged(target: Object, patch: Object, nulls: bool) -> Object:

@@ -7,9 +7,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-import orjson
-
-from . import apply, patch
+from . import apply, nesting, patch
 from .auth.writes import creation
 from .bodies import check_fields, check_names, media_type, parse
 from .builtin import causes
@@ -67,7 +65,7 @@ def patched(
 def _merged(served: Served, old: Record, form: str, request: Request) -> _Patched:
     resource = served.resource
     try:
-        body = orjson.loads(request.body)
+        body = nesting.loads(request.body)
     except ValueError as error:
         raise bad_request(f"error decoding patch: {error}") from None
     before = served.stored.decode(old.data)

@@ -11,8 +11,7 @@ import base64
 from collections.abc import Iterator
 from typing import Any
 
-import orjson
-
+from . import nesting
 from . import schema_source as source
 from .errors import ApiError, bad_request
 from .resource import Object
@@ -119,7 +118,7 @@ def _value(type_: source.Type, raw: Any) -> Any:
         return _text(parts.get(3, b"")) if parts.get(1) else _value(_INTEGER, parts.get(2, 0))
     if type_.kind == source.RAW:
         # A message around JSON, such as FieldsV1.
-        return orjson.loads(_slice(dict(wire_fields(raw)).get(1, b"null")))
+        return nesting.loads(_slice(dict(wire_fields(raw)).get(1, b"null")))
     if type_.struct:
         return _message(type_.struct, raw)
     raise _unknown(f"a value of type {type_.go}")

@@ -6,8 +6,7 @@ Events are best effort: none is recorded in a missing or terminating namespace.
 
 from __future__ import annotations
 
-import orjson
-
+from . import nesting
 from .registry import NAMESPACES
 from .resource import Object
 from .store import Record, Store
@@ -39,7 +38,7 @@ class Recorder:
         known = self._store.tables[EVENTS].records.get(self._told.get(subject, ""))
         now = clock_text(self._store.clock())
         if known is not None:
-            event: Object = orjson.loads(known.data)
+            event: Object = nesting.loads(known.data)
             event["count"] = event.get("count", 1) + 1
             event["lastTimestamp"] = now
             self._store.replace(EVENTS, known, event)

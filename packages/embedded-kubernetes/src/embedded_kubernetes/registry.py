@@ -10,9 +10,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-import orjson
-
-from . import crd
+from . import crd, nesting
 from .resource import Object, Resource
 from .store import Event, Record, Store, Table
 from .times import clock_text
@@ -157,7 +155,7 @@ class Registry:
         if event.type == "DELETED":
             del self.classes[event.record.name]
         else:
-            self.classes[event.record.name] = orjson.loads(event.record.data)
+            self.classes[event.record.name] = nesting.loads(event.record.data)
         defaults = [found for found in self.classes.values() if found.get("globalDefault")]
         self.default_class = min(defaults, key=lambda found: int(found.get("value", 0)), default=None)
 

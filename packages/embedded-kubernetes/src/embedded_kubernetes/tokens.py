@@ -8,9 +8,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-import orjson
-
-from . import schema
+from . import nesting, schema
 from .admission.attributes import GroupVersionKind
 from .admission.configured import Below, Review, review_of
 from .auth.gate import Access
@@ -124,7 +122,7 @@ def _answer(registry: Registry, account: Record, asked: Object, *, dry: bool) ->
     if not dry:
         claims = _claims(registry, account, spec, bound, now)
         answer["status"]["token"] = issuer.keys.sign({"iss": issuer.name, **claims})
-    return Response(201, orjson.dumps(answer))
+    return Response(201, nesting.dumps(answer))
 
 
 def _claims(registry: Registry, account: Record, spec: Object, bound: _Bound, now: int) -> Object:

@@ -10,9 +10,7 @@ from __future__ import annotations
 from hashlib import blake2b
 from typing import NamedTuple
 
-import orjson
-
-from . import apply, crd
+from . import apply, crd, nesting
 from .admission.configured import Below, Review, check_current, review_of
 from .admission.plugins import admit_create, admit_stored, admit_update
 from .auth import reviews
@@ -100,7 +98,7 @@ def _told(write: Write, question: Object) -> Response:
     answer = reviews.answer(
         write.served.resource.kind, question, write.request.user, Access.of(write.registry)
     )
-    return Response(201, orjson.dumps(answer), headers=write.warnings)
+    return Response(201, nesting.dumps(answer), headers=write.warnings)
 
 
 def _review(write: Write, operation: str, obj: Object, old: Object | None = None) -> Review | None:

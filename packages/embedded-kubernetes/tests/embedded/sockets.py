@@ -77,11 +77,11 @@ class Client:
 
     def post(self, path: str, body: Any, more: str = "") -> None:
         data = orjson.dumps(body)
-        head = f"POST {path} HTTP/1.1\nHost: x\nContent-Type: application/json\n{more}"
+        head = f"POST {path} HTTP/1.1\nHost: localhost\nContent-Type: application/json\n{more}"
         self.send(f"{head}Content-Length: {len(data)}\n\n", data)
 
     def get(self, path: str, more: str = "") -> None:
-        self.send(f"GET {path} HTTP/1.1\nHost: x\n{more}\n")
+        self.send(f"GET {path} HTTP/1.1\nHost: localhost\n{more}\n")
 
     def delete(self, path: str) -> None:
         self.send(f"DELETE {path} HTTP/1.1\n\n")

@@ -16,6 +16,7 @@ import orjson
 import pytest
 import yaml
 
+from embedded_kubernetes import nesting
 from embedded_kubernetes.admission.calls import Answer, Call, CallFailed
 from embedded_kubernetes.builtin import BUILTIN
 from embedded_kubernetes.controllers import Controller
@@ -239,7 +240,7 @@ class World:
 
     def call(self, method: str, path: str, body: Any = None, **more: Any) -> tuple[int, Any]:
         response = self.send(method, path, body, **more)
-        return response.status, orjson.loads(response.body)
+        return response.status, nesting.loads(response.body)
 
     async def ask(
         self, method: str, path: str, body: Any = None, *, kind: str = "application/json"
@@ -359,7 +360,7 @@ class World:
 
     async def __call__(self, call: Call) -> Answer:
         name = call.url.partition("?")[0].rpartition("/")[2]
-        review = orjson.loads(call.body)
+        review = nesting.loads(call.body)
         self.asked.append((name, review["request"]))
         if name not in self.hooks:
             raise CallFailed(f'Post "{call.url}": connection refused')

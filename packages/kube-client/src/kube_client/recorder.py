@@ -24,7 +24,7 @@ from kube_client.budget import Budget
 from kube_client.dispatch import Dispatcher, Ended
 from kube_client.driver import AlreadySent, Driver, Operation, Send, ask, pause
 from kube_client.errors import Failure, FailureClass, ResponseOrigin
-from kube_client.logs import Repeated, get_logger
+from kube_client.logs import LimitedLog, get_logger
 from kube_client.pace import Pace
 from kube_client.patch import MERGE
 from kube_client.retry import Backoff, Timing
@@ -160,7 +160,7 @@ class EventRecorder:
             attempts=settings.attempts,
         )
         self._start = start_of(transport)
-        self._losses = Repeated(_log, "event not recorded", clock=timing.clock)
+        self._limited_log = LimitedLog(_log, clock=timing.clock)
         self._now = timing.now
         self._count = count
         self._serial = 0
@@ -311,7 +311,7 @@ class EventRecorder:
         gone = failure.source is ResponseOrigin.API_SERVER and failure.status in (403, 404)
         self._count("dropped" if gone else "failed")
         about = event if isinstance(event, _Event) else event.event
-        self._losses.warn(reason=about.reason, error=str(failure))
+        self._limited_log.warning("event not recorded", reason=about.reason, error=str(failure))
         if isinstance(event, _Series) and self._series.get(event.key) is event:
             del self._series[event.key]
 

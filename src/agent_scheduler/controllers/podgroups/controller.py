@@ -8,7 +8,7 @@ these events, such as the creation of a pod. A workload that is scaled to zero h
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Set
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -16,14 +16,14 @@ import msgspec
 from msgspec import Raw
 
 from agent_scheduler.cluster.groups import POD_GROUP, namespaces, pod_groups
-from agent_scheduler.controllers.reconciling import CreationReceiver, KeyQueue
+from agent_scheduler.controllers.reconciling import PATIENCE, CreationReceiver, KeyQueue
 from agent_scheduler.engine.state.podinfo import FINISHED
 from agent_scheduler.objects.batch import GROUP_NAME, GROUP_OF_PODS, PodGroup, pod_group_path
 from agent_scheduler.objects.batch import pod_groups as groups_path
 from agent_scheduler.objects.job_pod import JOB_NAME
 from agent_scheduler.objects.wire import Metadata, Namespace, OwnerReference
 from agent_scheduler.objects.workload import MemberPod, Replicated
-from agent_scheduler.telemetry.logs import OncePer, get_logger
+from agent_scheduler.telemetry.logs import LimitedLog, get_logger
 from apimachinery.quantity import QuantityError
 from apimachinery.wire import Wire
 from kube_client.answers import Verb, asked_at
@@ -49,7 +49,6 @@ _WORKLOADS: Final = {
 _WATCHED: Final = {("apps/v1", "ReplicaSet"), ("apps/v1", "StatefulSet")}
 #: Seconds after which the watch has delivered the deletion of pods that were deleted with their group.
 _PODS_GO: Final = 0.2
-_LOG_SECONDS: Final = 60.0
 
 #: Namespace and name.
 GroupName = tuple[str, str]
@@ -133,6 +132,7 @@ class PodGroupController:
     name = "podgroup"
     workers = 8
     settle = 0.0
+    patience = PATIENCE
     needs: tuple[str, ...] = ("PodGroup",)
 
     def __init__(self, settings: PodGroupSettings, *, transport: Transport, timing: Timing) -> None:
@@ -140,7 +140,7 @@ class PodGroupController:
         self._transport = transport
         self._timing = timing
         self._log = get_logger("podgroup-controller")
-        self._once = OncePer(_LOG_SECONDS, clock=timing.clock)
+        self._limited_log = LimitedLog(self._log, clock=timing.clock)
         self._put: KeyQueue = lambda _key, _seconds=None, /: None
         self._made: CreationReceiver = lambda _kind, _made, /: True
         #: Pods by UID; and by namespace and name of the group that each names, or should name.
@@ -156,7 +156,7 @@ class PodGroupController:
 
     # ---- watches
 
-    def kinds(self, put: KeyQueue, learn: CreationReceiver) -> list[Kind]:
+    def kinds(self, put: KeyQueue, learn: CreationReceiver, _absent: Set[str]) -> list[Kind]:
         self._put, self._made = put, learn
         selector = "status.phase!=Succeeded,status.phase!=Failed"
         if len(self._schedulers) == 1:
@@ -409,9 +409,7 @@ class PodGroupController:
         return False
 
     def _complain(self, what: str, problem: str) -> None:
-        held = self._once.admit(problem[:60])
-        if held is not None:
-            self._log.error("pod not added to a group", object=what, problem=problem, held_back=held)
+        self._limited_log.error("pod not added to a group", problem[:60], object=what, problem=problem)
 
 
 def _is_watched(owner: OwnerReference) -> bool:

@@ -8,14 +8,14 @@ allocated resources.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Set
 from dataclasses import dataclass
 from typing import Any, Final
 
 import msgspec
 
 from agent_scheduler.cluster.groups import pod_groups, queues
-from agent_scheduler.controllers.reconciling import CreationReceiver
+from agent_scheduler.controllers.reconciling import PATIENCE, CreationReceiver
 from agent_scheduler.engine.events.signals import Signal
 from agent_scheduler.objects.batch import (
     API_VERSION,
@@ -33,7 +33,7 @@ from agent_scheduler.objects.batch import (
     command_path,
     queue_path,
 )
-from agent_scheduler.telemetry.logs import OncePer, get_logger
+from agent_scheduler.telemetry.logs import LimitedLog, get_logger
 from kube_client.create import create_once, delete_once
 from kube_client.errors import Failure, FailureClass
 from kube_client.informers import Kind
@@ -53,7 +53,6 @@ _REPORTER: Final = "agent-scheduler-queue"
 _COMMANDS_KEY: Final = ":commands"
 #: Seconds between a change of a group and the write of its count.
 _SETTLE: Final = 0.2
-_LOG_SECONDS: Final = 60.0
 
 #: The queues that always exist. Other queues are reclaimable unless they are configured otherwise.
 _ALWAYS: Final[Mapping[str, dict[str, Any]]] = {
@@ -78,6 +77,7 @@ class QueueController:
     name = "queue"
     workers = 1
     settle = _SETTLE
+    patience = PATIENCE
     needs: tuple[str, ...] = ("Queue", "PodGroup")
 
     def __init__(
@@ -88,7 +88,7 @@ class QueueController:
         self._events = events
         self._timing = timing
         self._log = get_logger("queue-controller")
-        self._once = OncePer(_LOG_SECONDS, clock=timing.clock)
+        self._limited_log = LimitedLog(self._log, clock=timing.clock)
         #: A key has to be reconciled.
         self._put: Signal[[str]] = Signal()
         self._queues: dict[str, Queue] = {}
@@ -101,7 +101,7 @@ class QueueController:
 
     # ---- watches
 
-    def kinds(self, put: Callable[[str], None], _learn: CreationReceiver) -> list[Kind]:
+    def kinds(self, put: Callable[[str], None], _learn: CreationReceiver, _absent: Set[str]) -> list[Kind]:
         self._put.connect(put)
         return [
             queues(self._set_queue, self._delete_queue),
@@ -127,6 +127,7 @@ class QueueController:
     def _set_queue(self, found: Queue) -> None:
         known = self._queues.get(found.name)
         if known is not None:
+            # An equal version is applied: what `_patch` derives from a response may lack other clients' changes.
             if known.metadata.uid == found.metadata.uid and is_older(
                 found.metadata.resource_version, known.metadata.resource_version
             ):
@@ -394,9 +395,9 @@ class QueueController:
         """Log the failure. Returns whether no work is left because the queue is gone."""
         if failure.kind in (FailureClass.NOT_FOUND, FailureClass.GONE):
             return failure.kind is FailureClass.NOT_FOUND
-        held = self._once.admit(f"{failure.kind} {failure.message[:60]}")
-        if held is not None:
-            self._log.error("queue not written", queue=name, problem=str(failure), held_back=held)
+        self._limited_log.error(
+            "queue not written", f"{failure.kind} {failure.message[:60]}", queue=name, problem=str(failure)
+        )
         return False
 
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from types import TracebackType
-from typing import Final, NamedTuple, NewType
+from typing import Final, NamedTuple, NewType, TypeVar
 
 import numpy as np
 
@@ -28,9 +28,28 @@ from ..state.podinfo import PodInfo
 from ..state.podterms import ExistingTerm
 from .classview import ClassView
 from .decide import ClassViews
-from .hypothetical import is_hypothetical, note
 from .reserving import Reservations, reserve, unreserve
 from .snapshot import Snapshot
+
+T = TypeVar("T")
+
+
+def is_hypothetical(columns: Columns, uid: str, row: int) -> bool:
+    """Return whether the pod is hypothetically on `row` with volumes, host ports or GPUs. Other pods have no entry."""
+    kinds = (columns.hypothetical_pods, columns.hypothetical_ports, columns.hypothetical_gpus)
+    return any(uid in by_row.get(row, ()) for by_row in kinds)
+
+
+def note(by_row: dict[int, dict[str, T]], row: int, uid: str, what: T | None) -> None:
+    """Record that the pod has `what` on the row, or remove its entry if None."""
+    there = by_row.setdefault(row, {})
+    if what is None:
+        del there[uid]
+    else:
+        there[uid] = what
+    if not there:
+        del by_row[row]
+
 
 #: A position in a journal.
 Mark = NewType("Mark", int)

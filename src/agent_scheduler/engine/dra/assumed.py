@@ -7,6 +7,8 @@ Before an allocation is written the claim may change in irrelevant ways (above a
 added first), so a reported claim without an allocation ends nothing that has not been written. Written changes stay
 assumed until the watch reports them, even if the attempt is forgotten. So does the removal of a pod from `reservedFor`,
 or of an allocation, once the API server has accepted it.
+
+`volumes.assume_cache` assumes one value per object. A claim has several assumptions at once, each with its own version.
 """
 
 from __future__ import annotations

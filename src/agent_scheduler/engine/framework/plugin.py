@@ -218,10 +218,11 @@ class PreEnqueue(Protocol):
     """A plugin that can keep a pod out of the queue.
 
     A plugin that concerns only certain pods may define `concerns`, which returns false for all others: these are
-    admitted without `pre_enqueue`.
+    admitted without `pre_enqueue`, as are pods whose UID is not in its optional `gated`.
     """
 
-    name: str
+    @property
+    def name(self) -> str: ...
 
     def pre_enqueue(self, pod: PodInfo) -> str | None:
         """Return the reason why the pod has to wait, or None."""

@@ -43,7 +43,7 @@ class Nominations:
 
     def __init__(
         self,
-        nominator: Nominator[PodInfo],
+        nominator: Nominator,
         ledger: Ledger,
         snapshot: Snapshot,
         profile_of: Callable[[str], Profile],

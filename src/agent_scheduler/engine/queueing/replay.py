@@ -11,28 +11,28 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Hashable, Iterator
-from typing import Any, Generic, NamedTuple
+from typing import Any, NamedTuple
 
 from msgspec import Struct
 from sortedcontainers import SortedList
 
 from ..events.hints import ClusterEventWithHint, HintFn, HintMap
 from ..events.prehints import ALL_PODS, Amount, ByKeys, Key, Own, PodIndex, UpTo
-from .entry import PodT, QueuedPodInfo
+from .entry import QueuedPodInfo
 from .requeue import AFTER_BACKOFF, IMMEDIATELY, QueueingHints, Strategy
 from .subqueues import InFlight, InFlightEvent
 
 
-class Replay(Generic[PodT]):
+class Replay:
     """Owns the indexes of the log, which are derived from it."""
 
-    def __init__(self, in_flight: InFlight[PodT], hints: QueueingHints) -> None:
+    def __init__(self, in_flight: InFlight, hints: QueueingHints) -> None:
         self._in_flight = in_flight
         self._hints = hints
         #: (profile, plugin) -> the plugin's index of the log; created when it first refuses a pod.
         self._indexes: dict[tuple[str, str], EventIndex] = {}
 
-    def strategy(self, entry: QueuedPodInfo[PodT], since: int) -> Strategy:
+    def strategy(self, entry: QueuedPodInfo, since: int) -> Strategy:
         """Return the strategy for `entry`, which was refused in flight, after the events from position `since` on."""
         hints, in_flight = self._hints, self._in_flight
         flying = in_flight.get(entry.uid)
@@ -100,7 +100,7 @@ class EventIndex:
         self,
         plugin: str,
         hint_map: HintMap,
-        in_flight: InFlight[Any],
+        in_flight: InFlight,
         hints: QueueingHints,
     ) -> None:
         self._plugin = plugin

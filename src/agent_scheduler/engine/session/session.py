@@ -23,7 +23,7 @@ from ..quotas.accounts import QuotaRefusal
 from ..quotas.demand import JobDemand, QueueDemand
 from ..quotas.queues import QueueInfo
 from ..quotas.turns import TurnKey
-from ..quotas.vector import Vector
+from ..quotas.vector import Vector, is_empty, of_requests
 from ..state.batchinfo import GroupKey
 from ..state.podinfo import PodInfo
 from ..verdicts import UNSCHEDULABLE
@@ -34,9 +34,25 @@ from .model import JobInfo, TaskInfo, TaskStatus
 from .nodes import SessionNodes
 from .ports import QueueAccount, SessionPorts
 from .quota import QUOTA, QueueQuota, hooks_of
-from .requests import Requests
 from .settled import STRIDE, SettledJob, has_claims
 from .tiers import Tiers
+
+
+class Requests:
+    """A cache of request vectors, one for all pods of a class."""
+
+    def __init__(self) -> None:
+        self._kept: dict[int, tuple[Mapping[str, int], Vector, bool]] = {}
+
+    def of(self, pod: PodInfo) -> tuple[Vector, bool]:
+        """Return the pod's requests, and whether it is best-effort, that is, requests nothing and no devices."""
+        requests = pod.cls.requests
+        found = self._kept.get(id(requests))
+        if found is None:
+            vector = of_requests(requests)
+            # The reference to the requests prevents that another object gets the same id.
+            found = self._kept[id(requests)] = (requests, vector, is_empty(vector))
+        return found[1], found[2] and not pod.claims
 
 
 class ClusterView(Struct, frozen=True, kw_only=True):
@@ -238,11 +254,6 @@ class Session:
     def moment(self) -> float:
         """The time of the opening, in whole seconds of the epoch; 0 if no time was given."""
         return datetime.fromisoformat(self.now).timestamp() if self.now else 0.0
-
-    @property
-    def asks_book(self) -> bool:
-        """Whether declared limits of queues are checked beside Volcano's plugins, and waiting pods report them."""
-        return self._book is not None
 
     def is_kept_for(self, task: TaskInfo) -> bool:
         """Return whether room in its queue is kept for the task, which has no node."""

@@ -218,7 +218,7 @@ def test_a_sleeper_is_told_of_an_earlier_deadline_and_only_of_that():
     assert world.queue.next_deadline() == 1300.0
 
 
-def queue_with(**arguments: Any) -> SchedulingQueue[Any]:
+def queue_with(**arguments: Any) -> SchedulingQueue:
     return scheduling_queue({}, **arguments)
 
 

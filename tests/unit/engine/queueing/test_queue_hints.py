@@ -274,7 +274,7 @@ def test_case_42_waiters_are_told_once_and_after_all_pods_have_moved():
 def test_an_event_is_put_only_to_pods_of_profiles_whose_plugins_registered_it():
     """Two profiles with a plugin of one name: what one registered says nothing about the other."""
     hint = Hint(QUEUE)
-    queue: SchedulingQueue[Pod] = scheduling_queue(
+    queue: SchedulingQueue = scheduling_queue(
         {
             PROFILE: HintMap({"fit": [ClusterEventWithHint(ev.NODE_ADD, hint)]}),
             "batch": HintMap({"fit": []}),

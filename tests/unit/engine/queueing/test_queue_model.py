@@ -172,7 +172,7 @@ class QueueMachine(RuleBasedStateMachine):
         self.happened[entry.uid] = set()
         return entry
 
-    def land(self, entry: QueuedPodInfo[Pod]) -> bool:
+    def land(self, entry: QueuedPodInfo) -> bool:
         """The attempt is over; whether its pod still wants a node."""
         one = self.flying.pop(entry.uid)
         if entry.uid in self.gone:
@@ -182,7 +182,7 @@ class QueueMachine(RuleBasedStateMachine):
         return True
 
     @rule(entry=consumes(attempts))
-    def bind(self, entry: QueuedPodInfo[Pod]) -> None:
+    def bind(self, entry: QueuedPodInfo) -> None:
         self.queue.done(entry.uid)
         self.queue.scheduled(entry)
         self.queue.nominator.delete(entry.uid)
@@ -191,7 +191,7 @@ class QueueMachine(RuleBasedStateMachine):
         del self.happened[entry.uid]
 
     @rule(entry=consumes(attempts), plugins=PLUGINS, pending=PLUGINS)
-    def refuse(self, entry: QueuedPodInfo[Pod], plugins: frozenset[str], pending: frozenset[str]) -> None:
+    def refuse(self, entry: QueuedPodInfo, plugins: frozenset[str], pending: frozenset[str]) -> None:
         happened = self.happened.pop(entry.uid)
         cured = {name for name in plugins | pending if CURES[name] & happened}
         wants = self.land(entry)
@@ -208,7 +208,7 @@ class QueueMachine(RuleBasedStateMachine):
             assert place == "unschedulable"
 
     @rule(entry=consumes(attempts))
-    def lose_the_race(self, entry: QueuedPodInfo[Pod]) -> None:
+    def lose_the_race(self, entry: QueuedPodInfo) -> None:
         del self.happened[entry.uid]
         wants = self.land(entry)
         spent = entry.urgent_retries == 2

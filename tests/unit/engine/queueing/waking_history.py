@@ -23,14 +23,13 @@ from agent_scheduler.engine.queueing.entry import QueuedPodInfo
 from agent_scheduler.engine.queueing.queue import SchedulingQueue
 from agent_scheduler.engine.state.namespaces import NamespaceInfo
 from agent_scheduler.engine.state.nodeinfo import NodeInfo, node_change_events
-from agent_scheduler.engine.state.podinfo import PodInfo
 from tests.support.engine import put
 from tests.support.queues import scheduling_queue
 
 from .queue_world import Clock, Recorder
 from .waking_objects import NAMESPACES, NODES, Json, Objects
 
-Queue = SchedulingQueue[PodInfo]
+Queue = SchedulingQueue
 
 #: How many pods wait at a time, about.
 _WAITING = 60
@@ -74,7 +73,7 @@ class History:
         assert all(hints.events_of(plugin) for plugin in self.plugins)
         self.waiting: dict[str, Json] = {}
         self.assigned: dict[str, Json] = {}
-        self.flying: dict[str, tuple[QueuedPodInfo[PodInfo], QueuedPodInfo[PodInfo]]] = {}
+        self.flying: dict[str, tuple[QueuedPodInfo, QueuedPodInfo]] = {}
         self.nodes: dict[str, NodeInfo] = {}
         self.namespaces: dict[str, NamespaceInfo] = {}
         self.makers = self.objects.storage()

@@ -24,7 +24,7 @@ class Scene(World):
     def __init__(self, *nodes: Any) -> None:
         super().__init__(*nodes)
         self.profile = SPREAD.seeing(self.ledger, self.devices, NativeGroups())
-        self.queue: SchedulingQueue[PodInfo] = scheduling_queue({"agent-scheduler": self.profile.hint_map()})
+        self.queue: SchedulingQueue = scheduling_queue({"agent-scheduler": self.profile.hint_map()})
 
     def refusing(self, pod: PodInfo) -> frozenset[str]:
         """The plugins that refuse it; empty for one that has a node, or could have others evicted for one."""

@@ -93,7 +93,7 @@ class Scene(World):
         self.queues = [queue_of("root"), queue_of("default", "root")]
         self.cluster = Everything()
         self.more: dict[str, Any] = {}
-        self.nominator: Nominator[PodInfo] = Nominator(is_pending=lambda _uid: True)
+        self.nominator: Nominator = Nominator(is_pending=lambda _uid: True)
         self.shared: Shard | None = None
 
     def nominate(self, name: str, node: str, *, cpu: str = "1", priority: int = 0, **spec: Any) -> PodInfo:

@@ -12,6 +12,7 @@ from typing import Any
 
 import orjson
 
+from .. import nesting
 from ..auth.identity import SELF
 from ..builtin.webhooks import GROUP
 from ..errors import ApiError
@@ -72,7 +73,7 @@ class Reviewers:
 
     def _stored(self, plural: str) -> list[Object]:
         served = self._registry.stored((GROUP, plural))
-        return [orjson.loads(record.data) for record in served.table.scan("")]
+        return [nesting.loads(record.data) for record in served.table.scan("")]
 
     def _webhooks(self, plural: str, *, mutating: bool) -> tuple[webhooks.Webhook, ...]:
         return tuple(
@@ -133,7 +134,7 @@ class Reviewers:
 
 
 def _snapshot(admission: Admission) -> bytes:
-    return orjson.dumps(admission.obj, option=orjson.OPT_SORT_KEYS)
+    return nesting.dumps(admission.obj, option=orjson.OPT_SORT_KEYS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,8 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-import orjson
-
+from .. import nesting
 from ..cel.names import inlined
 from ..cel.program import CelError, Unheld, program
 from ..errors import ApiError
@@ -241,7 +240,7 @@ def validate(policies: tuple[Policy, ...], admission: Admission) -> None:
                 )
     if failures:
         # An annotation is set once, so only the first failure is reported.
-        admission.annotate(_FAILURE, orjson.dumps(failures[:1]).decode())
+        admission.annotate(_FAILURE, nesting.dumps(failures[:1]).decode())
     for key, values in published.items():
         admission.annotate(key, ", ".join(values))
     if denied:

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import orjson
 import yaml
 
+from .. import nesting
 from ..errors import ApiError, json_name
 from ..json_syntax import syntax_error
 from ..resource import Object
@@ -51,7 +52,7 @@ def body(admission: Admission, form: ResourceForm, *, version: str, uid: str) ->
         "dryRun": dry,
         "options": options,
     }
-    return orjson.dumps({"kind": _KIND, "apiVersion": f"{_GROUP}/{version}", "request": request})
+    return nesting.dumps({"kind": _KIND, "apiVersion": f"{_GROUP}/{version}", "request": request})
 
 
 def decoded(status: int, content_type: str, text: bytes, *, version: str) -> Object:
@@ -85,10 +86,10 @@ def _parsed(text: bytes) -> Any:
     """Parse the text as JSON if it begins like an object, otherwise as YAML. Raises `BadAnswer`."""
     try:
         if text.lstrip().startswith(b"{"):
-            return orjson.loads(text)
+            return nesting.loads(text)
         loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
         document = yaml.load(text, Loader=loader)  # noqa: S506  a safe loader
-        return {} if document is None else orjson.loads(orjson.dumps(document))
+        return {} if document is None else nesting.loads(nesting.dumps(document))
     except orjson.JSONDecodeError:
         raise BadAnswer(f"{_NO_KIND} {syntax_error(text)}") from None
     except (yaml.YAMLError, TypeError, RecursionError) as error:
@@ -235,7 +236,7 @@ _MOST_TEXT = 2048
 def _server_error(status: int, content_type: str, text: bytes) -> str:
     """Return the error of `NewGenericServerResponse` in apimachinery, or the message of a Status in the body."""
     try:
-        found = orjson.loads(text)
+        found = nesting.loads(text)
     except orjson.JSONDecodeError:
         found = None
     if isinstance(found, dict) and found.get("kind") == "Status" and found.get("status") == "Failure":
@@ -251,6 +252,6 @@ def _server_error(status: int, content_type: str, text: bytes) -> str:
     if said := _SAID.get(status):
         return said
     if status >= 500:
-        quoted = orjson.dumps(shown).decode()
+        quoted = nesting.dumps(shown).decode()
         return f"an error on the server ({quoted}) has prevented the request from succeeding"
     return f"the server responded with the status code {status} but did not return more information"

@@ -143,7 +143,7 @@ def test_an_exception_leaves_no_thread_no_socket_and_no_file() -> None:
         # Neither an open watch nor an answer that never comes delays the end.
         watch = urlopen(f"{url}{PODS}?watch=true", timeout=60)
         waiting.connect(("127.0.0.1", int(url.rpartition(":")[2])))
-        waiting.sendall(b"GET /hung HTTP/1.1\r\nHost: c\r\n\r\n")
+        waiting.sendall(b"GET /hung HTTP/1.1\r\nHost: localhost\r\n\r\n")
         loop = found._on.loop
         raise Failed
     watch.close()

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from agent_scheduler.admission.job_templates import template_problems
+from agent_scheduler.admission.job_checks import template_problems
 from agent_scheduler.objects.job import TaskSpec
 from apimachinery.validation import names
 from embedded_kubernetes.builtin import BUILTIN
