@@ -84,7 +84,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--queue-command-namespace",
         metavar="NAMESPACE",
-        help="the only namespace whose Commands open and close queues (default: that of the pod)",
+        help="the only namespace whose Commands open and close queues; * for every one (default: that of the pod)",
     )
     parser.add_argument(
         "--enable-ssh-plugin",

@@ -57,6 +57,9 @@ _SETTLE: Final = 0.2
 #: The minimum seconds between reports of refused Commands of one namespace.
 _REFUSAL_SECONDS: Final = 60.0
 
+#: The value for Commands of all namespaces.
+ANY_NAMESPACE: Final = "*"
+
 #: The queues that always exist. Other queues are reclaimable unless they are configured otherwise.
 _ALWAYS: Final[Mapping[str, dict[str, Any]]] = {
     ROOT_QUEUE: {"weight": 1, "reclaimable": False},
@@ -66,7 +69,11 @@ _ALWAYS: Final[Mapping[str, dict[str, Any]]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueCommandSettings:
-    """The settings; `command_namespace` is the only namespace whose Commands open and close queues, empty for none."""
+    """The settings.
+
+    `command_namespace` is the only namespace whose Commands open and close queues: empty for none, `ANY_NAMESPACE` for
+    all namespaces, as in Volcano.
+    """
 
     command_namespace: str = ""
 
@@ -184,7 +191,7 @@ class QueueController:
     def _set_command(self, found: Command) -> None:
         target = found.target
         if target is not None and (target.api_version, target.kind) == (API_VERSION, "Queue"):
-            if found.metadata.namespace != self._settings.command_namespace:
+            if self._settings.command_namespace not in (ANY_NAMESPACE, found.metadata.namespace):
                 self._refuse(found)
                 return
             self._commands[found.metadata.uid] = found
