@@ -49,14 +49,7 @@ from kube_client.retry import Timing
 from kube_client.transport import Transport
 
 from .committing import Evictions, GroupCommitter, Outcomes
-from .conclusions import (
-    claimed_room,
-    is_followed,
-    kept_out_by_cluster,
-    kept_out_by_quotas,
-    left_alone,
-    refusals_of,
-)
+from .conclusions import claimed_room, is_followed, kept_out_by_cluster, kept_out_by_quotas, left_alone, refusals_of
 from .explaining import BatchExplainer
 from .measuring import EndedSession, hold
 from .messages import BatchMessages
@@ -346,9 +339,7 @@ class BatchScheduler:
             refused_by = await self._worked_off(refusals_of(session))
             await self._worked_off(
                 self.waiting.end(
-                    refused_by,
-                    kept_out_by_quotas(session),
-                    waits_for_cluster=kept_out_by_cluster(session),
+                    refused_by, kept_out_by_quotas(session), waits_for_cluster=kept_out_by_cluster(session)
                 )
             )
             self._settled = result.settled

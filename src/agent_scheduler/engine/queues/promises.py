@@ -189,12 +189,7 @@ class Promises:
         """Return the requests of the minimum of members, in total and by role; members with room come first."""
         there = [pod for pod in members if not pod.finished]
         there.sort(key=lambda pod: (not self._of(pod), turn_in_gang(pod)))
-        first, _ = needed(
-            there,
-            role_of=role_of,
-            more=group.spec.min_member,
-            of_roles=group.spec.min_task_member or {},
-        )
+        first, _ = needed(there, role_of=role_of, more=group.spec.min_member, of_roles=group.spec.min_task_member or {})
         total: Total = {}
         for pod in first:
             add_to(total, self._members.vector(pod))
