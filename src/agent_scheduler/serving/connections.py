@@ -126,11 +126,11 @@ class ServedConnection(asyncio.Protocol):
             self._inner.resume_writing()
 
     def begun(self) -> None:
-        """A request's headers are complete and valid."""
+        """Record that a request's headers are complete and valid."""
         self.in_head, self.answering = False, True
 
     def answered(self) -> None:
-        """A response is complete, but perhaps not sent."""
+        """Record that a response is complete, but perhaps not sent."""
         self.answering, self._is_first, self.since = False, False, self._connections.clock()
 
     def check(self, now: float) -> None:

@@ -1,4 +1,4 @@
-"""Makes characters visible that a terminal would obey or hide.
+r"""Makes characters visible that a terminal would obey or hide.
 
 Texts of objects may contain escape sequences, which change what a terminal shows and send it commands, and characters
 that change the direction of text (bidi) or have no width, which make one name look like another. Every character that

@@ -138,7 +138,7 @@ class Connection(asyncio.Protocol):
             self._refuse(refusal(_TOO_SLOW))
 
     def _in_time(self) -> None:
-        """The current request is complete, or will not be."""
+        """Record that the current request is complete, or will not be."""
         if self._deadline is not None:
             self._deadline.cancel()
             self._deadline = None
