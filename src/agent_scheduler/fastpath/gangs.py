@@ -8,9 +8,8 @@
       ──> with the bound ones enough members have a place, without evictions: they are bound together
           else all return to the queue, and the selected evictions are carried out
 
-Members of equal priority are tried in the order of the numbers in their names, which a restart does not change. A group
-below its minimum holds nothing while it waits. It is woken by whatever wakes any member: events of the plugins that
-rejected one, a new member, a smaller minimum.
+Members of equal priority are tried in order of arrival. A group below its minimum holds nothing while it waits. It is
+woken by whatever wakes any member: events of the plugins that rejected one, a new member, a smaller minimum.
 """
 
 from __future__ import annotations
@@ -31,7 +30,6 @@ from agent_scheduler.engine.framework.plugin import GANG_SCHEDULING
 from agent_scheduler.engine.framework.prebind import Writes
 from agent_scheduler.engine.gangs.native import PREEMPTING, UNSCHEDULABLE, NativeGroup, native_key
 from agent_scheduler.engine.queueing.places import Place
-from agent_scheduler.engine.queues.asks import turn_in_gang
 from agent_scheduler.engine.queues.wanting import WantingGang
 from agent_scheduler.engine.state.batchinfo import GroupKey
 from agent_scheduler.engine.state.podinfo import PodInfo
@@ -204,7 +202,7 @@ class GangCycle:
                     entry = cluster.queue.take(uid)
                 if entry is not None:
                     found.append(TrialMember(entry, pod))
-        found.sort(key=lambda each: turn_in_gang(each.pod))
+        found.sort(key=lambda each: (-each.pod.priority, each.entry.initial_attempt_timestamp or 0.0))
         return found
 
     def _lacks_others(self, members: Sequence[TrialMember], group: NativeGroup, started: float) -> bool:
@@ -238,7 +236,7 @@ class GangCycle:
         for uid, pod in self._cluster.groups.members(group.key).items():
             if usage.is_held(uid):
                 pods.setdefault(uid, pod)
-        short = usage.gang_full(sorted(pods.values(), key=turn_in_gang), missing)
+        short = usage.gang_full([*pods.values()], missing)
         if short is None:
             return False
         for entry, pod in members:
