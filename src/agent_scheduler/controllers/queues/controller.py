@@ -14,10 +14,11 @@ import msgspec
 from agent_scheduler.cluster.groups import pod_groups, queues
 from agent_scheduler.cluster.kinds import Kind
 from agent_scheduler.controllers.reconciling import CreationReceiver
+from agent_scheduler.engine.quotas.queues import OWN_ANCESTOR
 from agent_scheduler.kube.create import create_once, delete_once
 from agent_scheduler.kube.errors import Failure, FailureClass
 from agent_scheduler.kube.patch import patch_once
-from agent_scheduler.kube.recorder import NORMAL, EventRecorder, ObjectReference
+from agent_scheduler.kube.recorder import NORMAL, WARNING, EventRecorder, ObjectReference
 from agent_scheduler.kube.retry import Timing
 from agent_scheduler.kube.transport import Transport, segment
 from agent_scheduler.kube.watch_events import is_older
@@ -38,7 +39,18 @@ from agent_scheduler.objects.batch import (
 )
 from agent_scheduler.telemetry.logs import OncePer, get_logger
 
-from .states import COUNTED, OPEN, SHUT, QueueAction, closed, followed, is_marked, parent_of, synced
+from .states import (
+    COUNTED,
+    OPEN,
+    SHUT,
+    QueueAction,
+    closed,
+    followed,
+    is_marked,
+    is_own_ancestor,
+    parent_of,
+    synced,
+)
 
 _encode = msgspec.json.Encoder().encode
 
@@ -200,6 +212,9 @@ class QueueController:
         queue = self._queues.get(name)
         if queue is None:
             return True
+        if is_own_ancestor(queue, self._queues):
+            note = f"spec.parent: {OWN_ANCESTOR}; allowed: a queue that is not below it"
+            self._say(queue, WARNING, "InvalidParent", note)
         match followed(queue, self._queues.get(parent_of(queue))):
             case QueueAction.CLOSE:
                 return await self._mark(name, "true", wanted) and await self._close(name, wanted)
@@ -272,16 +287,12 @@ class QueueController:
         if not await self._write_status(name, closed(before, has_groups=name in self._numbers), wanted):
             return False
         if before not in SHUT:
-            about = ObjectReference("Queue", "", name, queue.metadata.uid, API_VERSION)
-            self._events.event(
-                about,
-                type=NORMAL,
-                reason=CLOSE_QUEUE,
-                action=CLOSE_QUEUE,
-                note="Close queue succeed",
-                controller=_REPORTER,
-            )
+            self._say(queue, NORMAL, CLOSE_QUEUE, "Close queue succeed")
         return True
+
+    def _say(self, queue: Queue, kind: str, reason: str, note: str) -> None:
+        about = ObjectReference("Queue", "", queue.name, queue.metadata.uid, API_VERSION)
+        self._events.event(about, type=kind, reason=reason, action=reason, note=note, controller=_REPORTER)
 
     # ---- writes: each also succeeds if the queue is gone
 

@@ -15,7 +15,7 @@ from agent_scheduler.objects.batch import DEFAULT_QUEUE, Queue
 
 from ..quotas.book import QuotaBook
 from ..quotas.entries import Standing
-from ..quotas.queues import queue_info
+from ..quotas.queues import OWN_ANCESTOR, queue_info
 from ..quotas.shortfall import Shortfall
 from ..quotas.standings import QuotaState
 from ..quotas.vector import Total, Vector, add_to, of_requests, take_from
@@ -109,6 +109,8 @@ class QueueUsage:
         problems: list[str] = []
         before = self.book.info(queue.name)
         self.book.set_queue(queue_info(queue, problems))
+        if self.book.is_in_cycle(queue.name):
+            problems.append(f"spec.parent: {OWN_ANCESTOR}")
         after = self.book.info(queue.name)
         self._queues_changed(recount=after != before)
         if after != before:

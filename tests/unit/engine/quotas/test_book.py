@@ -182,10 +182,13 @@ class Book(RuleBasedStateMachine):
 
     @invariant()
     def usage_is_the_sum_over_the_pods_of_a_queue_and_of_those_below_it(self) -> None:
-        ancestors = QueueTree(self.infos.values()).ancestors
+        tree = QueueTree(self.infos.values())
         assert bool(self.book) == bool(self.infos)
         for name in ("root", "p", "a", "b", "gone"):
-            below = [pod for pod in self.pods.values() if name == pod[0] or name in ancestors.get(pod[0], ())]
+            above = {
+                pod[0]: tree.ancestors(pod[0]) if pod[0] in self.infos else () for pod in self.pods.values()
+            }
+            below = [pod for pod in self.pods.values() if name == pod[0] or name in above[pod[0]]]
             assert {each: amount for each, amount in self.book.used(name).items() if amount} == self._sum(
                 below
             )
