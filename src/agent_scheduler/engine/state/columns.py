@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, MutableMapping, Sequence
 from typing import Any, Final, TypeVar
-from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,7 +22,7 @@ from .gpus import NO_GPUS, RESOURCE, WHOLE, Free, Indices, all_free, without
 from .interns import Interns
 from .nodeinfo import NodeInfo
 from .podclass import HostPort
-from .podcounts import PodsMatching
+from .podcounts import KindColumns, PodsMatching
 from .podinfo import Placement, PodInfo
 from .podterms import ExistingTerm
 from .podvolumes import PodVolumes
@@ -96,7 +95,7 @@ class Columns:
         self.gpu_most: Ints = np.zeros(0, dtype=np.int64)
         self.gpu_whole: Ints = np.zeros(0, dtype=np.int64)
         #: [row] the number of pods of each kind, for the kinds that plugins ask about.
-        self.matching: WeakKeyDictionary[PodsMatching, Ints] = WeakKeyDictionary()
+        self.matching = KindColumns()
         #: [row] the number of pods with each term about other pods.
         self.terms: dict[ExistingTerm, Ints] = {}
         #: The rows on which counts of `matching` or `terms` may have changed; each writer appends its rows.
@@ -110,6 +109,8 @@ class Columns:
         #: The values computed from the specs of all nodes, by key; emptied when a spec changes. At most `COLUMNS_KEPT`,
         #: see `derive`.
         self.derived: dict[Hashable, Any] = {}
+        #: All label keys of nodes, and of nodes that were deleted or changed; None before a label is first read.
+        self._label_keys: set[str] | None = None
         #: Label key -> value ids, built when a selector first asks for the key; at most `COLUMNS_KEPT`.
         self._labels: dict[str, Ints] = {}
         #: Image -> sizes, built when a pod with that image is first scored; at most `COLUMNS_KEPT`.
@@ -125,6 +126,7 @@ class Columns:
     def _number_anew(self) -> None:
         """Replace the numbers of taints and labels by those of the new generation; derived values stay valid."""
         self._generation = self.interns.generation
+        self._label_keys = None
         for row, node in enumerate(self.nodes[: self.size]):
             self._taints[row] = 0 if node is None else self.interns.taint_id(node.taints)
         self._labels = {key: self._column(self._value, key) for key in self._labels}
@@ -244,6 +246,10 @@ class Columns:
             self._number_anew()
         column = self._labels.get(key)
         if column is None:
+            if self._label_keys is None:
+                self._label_keys = {NODE_NAME}.union(*(node.labels for node in self.nodes if node is not None))
+            if key not in self._label_keys:
+                return self.derive("no label", lambda: np.zeros(self.capacity, dtype=np.int64))
             column = _keep(self._labels, key, self._column(self._value, key))
         return column
 
@@ -272,6 +278,8 @@ class Columns:
     def relabel(self, row: int, node: NodeInfo | None) -> None:
         """Update the columns of taints, labels and images for the node that `row` has now."""
         self.derived.clear()
+        if node is not None and self._label_keys is not None:
+            self._label_keys.update(node.labels)
         self.taints[row] = 0 if node is None else self.interns.taint_id(node.taints)
         for key, column in self._labels.items():
             column[row] = self._value(node, key)
@@ -286,10 +294,8 @@ class Columns:
 
     def count_others(self, row: int, pod: PodInfo, sign: int) -> None:
         """Add (1) or remove (-1) a pod on `row` in the counts that concern other pods."""
-        # This runs for each pod and kind. Iterating over items would cost more than all other work here.
-        for reference in self.matching.keyrefs():
-            kind = reference()
-            if kind is not None and kind.counts(pod):
+        if self.matching:
+            for kind in self.matching.counting(pod):
                 self.matching[kind][row] += sign
         for term in pod.cls.existing:
             self.terms[term][row] += sign
