@@ -318,12 +318,11 @@ def _volumes(spec: wire.PodSpec, owner: SpecOwner, problems: list[str]) -> PodVo
         return None
 
 
-def _compiled(
-    spec: wire.PodSpec, owner: SpecOwner, error: str, counts: Mapping[str, int]
-) -> dict[str, Any]:
+def _compiled(spec: wire.PodSpec, owner: SpecOwner, error: str, counts: Mapping[str, int]) -> dict[str, Any]:
     """Return the fields of a class that are parsed from `spec`, up to the first invalid one.
 
-    `counts` are the constraints in other fields, by field. The field `error` is that problem, or `error` if that is not empty.
+    `counts` are the constraints in other fields, by field. The field `error` is the first problem, or `error` if
+    that is not empty.
     """
     fields: dict[str, Any] = {
         "node_selector": {},
@@ -336,7 +335,9 @@ def _compiled(
         selector = decode_part(_selector, spec.node_selector, "spec.nodeSelector") or {}
         whole = decode_part(_affinity, spec.affinity, "spec.affinity")
         tolerations = tuple(decode_part(_tolerations, spec.tolerations, "spec.tolerations") or ())
-        spread = decode_part(_spread, spec.topology_spread_constraints, "spec.topologySpreadConstraints") or ()
+        spread = (
+            decode_part(_spread, spec.topology_spread_constraints, "spec.topologySpreadConstraints") or ()
+        )
         fields["constraints"] = podconstraints.check_number(
             {
                 **counts,

@@ -1,8 +1,8 @@
 """The number of scheduling constraints of a pod, and its limit.
 
-Users determine this number, a request to the API server has room for thousands of constraints, and each costs a decision
-time for each node. So a pod with more than the limit is invalid: it is not placed, and its terms about other pods do not
-count.
+Users determine this number, a request to the API server has room for thousands of constraints, and each costs time for
+each node in a decision. So a pod with more than the limit is invalid: it is not placed, and its terms about other pods
+do not count.
 """
 
 from __future__ import annotations
@@ -16,16 +16,23 @@ from .podspec import SpecError
 
 #: The maximum number of constraints of a pod.
 MOST: Final = 256
+_SPREAD: Final = 3
+#: The constraints that are counted.
+CONSTRAINTS: Final = (
+    "labels, requirements, terms, tolerations, volumes and requested resources in nodeSelector, affinity, "
+    "topologySpreadConstraints, tolerations, volumes and containers together; "
+    "a topology spread constraint counts as 3"
+)
 
 
 def check_number(counts: Mapping[str, int]) -> int:
-    """Return the sum of the constraints by field. Raises `SpecError` that names the field with most if it is too large."""
+    """Return the sum of the constraints. Raises `SpecError`, which names the field with most, if it is too large."""
     total = sum(counts.values())
     if total > MOST:
         field = max(counts, key=lambda name: counts[name])
         raise SpecError(
-            f"{field}: the pod has {total} scheduling constraints, {counts[field]} of them here; allowed: at most {MOST} "
-            "labels, requirements, terms, tolerations, volumes and requested resources together"
+            f"{field}: {counts[field]} of the pod's {total} scheduling constraints are here; "
+            f"allowed: at most {MOST} {CONSTRAINTS}"
         )
     return total
 
@@ -48,8 +55,10 @@ def of_affinity(affinity: wire.Affinity | None) -> int:
 
 
 def of_spread(constraints: Iterable[wire.TopologySpreadConstraint]) -> int:
+    """Return the number for topology spread constraints. Each counts as three, because it needs as many columns."""
     return sum(
-        max(1, _of_selector(each.label_selector) + len(each.match_label_keys or ())) for each in constraints
+        max(_SPREAD, _of_selector(each.label_selector) + len(each.match_label_keys or ()))
+        for each in constraints
     )
 
 
