@@ -202,6 +202,8 @@ class Carrying:
             if name not in pods and task.name not in held_back
         )
         make = list(islice(missing, _PORTION))
+        if len(make) == _PORTION:
+            self._cluster.put(key_of(job))
         made = await self._writes.begin_pods(begin, wanted)
         made = await self._make_pods(job, make, waiting, wanted) and made
         surplus = [
@@ -218,8 +220,6 @@ class Carrying:
         status = msgspec.structs.replace(job.status, controlled_resources=controlled_by(job) or None)
         # A pending policy action may recreate the failed pods.
         never = pods_in_vain(job, pods, waiting) if is_answered else 0
-        if len(make) == _PORTION:
-            self._cluster.put(key_of(job), NEWS)
         done = await self._write_status(job, waiting, wanted, status, in_vain=never)
         return done and made and deleted
 
