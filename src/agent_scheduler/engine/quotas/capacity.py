@@ -8,6 +8,7 @@ allocated or reclaimed until the tree is valid (`buildHierarchicalQueueAttrs` in
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from typing import Final
 
 from agent_scheduler.objects.batch import ROOT_QUEUE
 
@@ -43,6 +44,10 @@ from .vector import (
     plus,
     take_from,
 )
+
+
+#: The number of faults of a tree that are told.
+_FAULTS: Final = 5
 
 
 def _share(account: Account) -> float:
@@ -121,7 +126,9 @@ class CapacityAccounts:
                 account.capability = zero()
         holding = next((job.queue for job in jobs if not tree.is_leaf(job.queue)), None)
         if tree.faults:
-            self.fault = "; ".join(fault.message for fault in tree.faults)
+            more = len(tree.faults) - _FAULTS
+            told = [fault.message for fault in tree.faults[:_FAULTS]]
+            self.fault = "; ".join([*told, f"and {more} more"] if more > 0 else told)
         elif holding is not None:
             self.fault = f"queue {holding} has both jobs and queues below it"
         if self.fault:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 import pytest
 from hypothesis import given
@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from agent_scheduler.engine.quotas.book import QuotaBook
-from agent_scheduler.engine.quotas.entries import Standing
+from agent_scheduler.engine.quotas.entries import QueueHeld, Standing
 from agent_scheduler.engine.quotas.queues import QueueInfo, QueueTree
 from agent_scheduler.engine.quotas.turns import turn
 from agent_scheduler.engine.quotas.vector import Vector, add_to
@@ -137,6 +137,45 @@ def test_a_limit_that_was_lowered_is_told_of_and_nothing_else_changes() -> None:
     found.set_queue(queue_of("a", capability=3))
     assert list(found.above_capability()) == [("a", "cpu", 2)]
     assert found.used("a") == {"cpu": 5}
+
+
+@pytest.mark.parametrize("order", [1, -1, 7], ids=["upwards", "downwards", "mixed"])
+def test_a_thousand_queues_in_a_circle_cost_what_a_thousand_queues_cost(
+    order: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each change of a queue takes at most a few steps for each queue; a step is one queue of a chain."""
+    size, steps, chain = 1000, 0, QueueHeld.chain.fget
+
+    def counted(queue: QueueHeld) -> Iterator[QueueHeld]:
+        nonlocal steps
+        for each in chain(queue):
+            steps += 1
+            yield each
+
+    monkeypatch.setattr(QueueHeld, "chain", property(counted))
+    found = book()
+    for number in range(size):
+        found.set(f"u{number}", f"q{number}", {"cpu": 1}, Standing.BOUND)
+    for number in range(size):
+        place = number * order % size
+        found.set_queue(queue_of(f"q{place}", f"q{(place + 1) % size}", capability=1))
+        assert steps <= 4 * size
+        steps = 0
+    assert all(
+        found.is_in_cycle(f"q{number}") and found.used(f"q{number}") == {"cpu": 1} for number in range(size)
+    )
+    assert (
+        found.shortfall("q5", {"cpu": 1}) is not None
+        and found.reaches("q5", {"q5"})
+        and not found.reaches("q5", {"q6"})
+    )
+    steps = 0
+    found.set_queue(queue_of("q0", capability=1))
+    assert steps <= 4 * size and not found.is_in_cycle("q5")
+    assert found.used("q0") == {"cpu": size} and found.used("q1") == {"cpu": 1}
+    found.set_queue(queue_of("q0", "q1"))
+    found.remove_queue("q500")
+    assert not found.is_in_cycle("q5") and found.used("q499") == {"cpu": 999}
 
 
 NAMES = st.sampled_from(["root", "p", "a", "b", "gone"])

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from agent_scheduler.engine.quotas.capacity import CapacityAccounts
 from agent_scheduler.engine.quotas.demand import JobDemand
 from agent_scheduler.engine.quotas.queues import QueueInfo, QueueTree, queue_info
 from agent_scheduler.engine.quotas.vector import (
@@ -55,6 +56,24 @@ def test_a_queue_that_is_its_own_ancestor_is_told_of() -> None:
     found = tree(a="b", b="a", c="a")
     assert {fault.queue for fault in found.faults} == {"a", "b"}
     assert found.ancestors("c") == ("a",) and found.ancestors("a") == ()
+
+
+def test_a_tree_and_its_accounts_may_be_deeper_than_the_stack() -> None:
+    names = [f"q{number}" for number in range(5000)]
+    found = QueueTree(
+        [
+            queue_of("root", capability=1000),
+            *(queue_of(name, above) for name, above in zip(names, ["", *names], strict=False)),
+        ]
+    )
+    assert not found.faults and len(found.ancestors("q4999")) == 5000
+    accounts = CapacityAccounts(found, [], {"cpu": 1000}, hierarchy=True)
+    assert not accounts.fault and accounts.accounts["q4999"].real_capability["cpu"] == 1000
+    circle = QueueTree(
+        [queue_of(name, above) for name, above in zip(names, [names[-1], *names], strict=False)]
+    )
+    assert len(CapacityAccounts(circle, [], {}, hierarchy=True).fault) < 1000
+    assert circle.rootless == set(names) and len(circle.faults) == 5001 and circle.ancestors("q1") == ()
 
 
 def test_a_tree_without_a_root_has_one_fault() -> None:
