@@ -1,4 +1,4 @@
-# The scheduler's image: the locked run-time libraries, the scheduler and the package of values that it imports, nothing to build, test or draw with.
+# The scheduler's image: the locked run-time libraries, the scheduler and the packages of this repository that it imports, nothing to build or draw with.
 #
 #   docker build -t agent-scheduler:0.1.0 .
 #
@@ -24,12 +24,14 @@ RUN python -m venv tools \
 COPY pyproject.toml README.md ./
 COPY src src
 COPY packages/apimachinery packages/apimachinery
+COPY packages/kube-client packages/kube-client
 COPY requirements/*.py requirements/
 # The last lines: an image that has something else than the lock says, or that cannot start, is not made.
-RUN tools/bin/pip wheel --no-deps --no-build-isolation --no-index --wheel-dir dist packages/apimachinery . \
+RUN tools/bin/pip wheel --no-deps --no-build-isolation --no-index --wheel-dir dist packages/apimachinery packages/kube-client . \
  && tools/bin/pip --python /opt/venv/bin/python install --no-deps --no-index --no-compile dist/*.whl \
  && /opt/venv/bin/python -m compileall -q --invalidation-mode unchecked-hash \
       /opt/venv/lib/python3*/site-packages/agent_scheduler /opt/venv/lib/python3*/site-packages/apimachinery \
+      /opt/venv/lib/python3*/site-packages/kube_client \
  && /opt/venv/bin/python -m requirements.sbom --installed --output agent-scheduler.cdx.json \
  && /opt/venv/bin/agent-scheduler --version
 

@@ -26,8 +26,8 @@ verify: $(STAMP)
 	$(PYTEST) -m wide $(TEST_ARGS)
 	$(BIN)/python -m tests.mutants --sample $(MUTANTS) --seed "$$(git rev-parse HEAD)"
 	$(BIN)/python -m tests.mutants.generated --files $(SOURCES) --sample $(FAULTS) --seed "$$(git rev-parse HEAD)"
-# The sources of the four distributions.
-SOURCES := src packages/apimachinery/src packages/embedded-kubernetes/src bench/src
+# The sources of all distributions.
+SOURCES := src packages/apimachinery/src packages/kube-client/src packages/embedded-kubernetes/src bench/src
 MUTANTS ?= 4
 FAULTS  ?= 10
 
@@ -82,7 +82,7 @@ soak-examples: $(STAMP)
 	  -m 'hypothesis or drawn' $(TEST_ARGS)
 
 # The other distributions of this repository, each after those that it needs. All have one version and one lock.
-OTHERS := packages/apimachinery packages/embedded-kubernetes bench
+OTHERS := packages/apimachinery packages/kube-client packages/embedded-kubernetes bench
 
 # Libraries are compiled as they are imported: most of what they bring never is.
 $(STAMP): requirements/dev.lock pyproject.toml $(addsuffix /pyproject.toml,$(OTHERS))
@@ -100,7 +100,7 @@ chart: $(STAMP)
 # Resolves the locks anew, for every supported Python at once. What builds the image is what builds in development.
 COMPILE := build/lock/bin/uv pip compile --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
   --no-header -q --no-emit-package agent-scheduler --no-emit-package agent-scheduler-bench \
-  --no-emit-package apimachinery --no-emit-package embedded-kubernetes
+  --no-emit-package apimachinery --no-emit-package kube-client --no-emit-package embedded-kubernetes
 
 # The page that lists the tests of each promise.
 promises: $(STAMP)

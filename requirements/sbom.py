@@ -23,7 +23,7 @@ from .locks import FOLDER, LockError, Pin, canonical, read
 #: #: The distribution that the bill describes.
 PROJECT = "agent-scheduler"
 #: #: The distributions of this repository, which are not pinned.
-OWN = frozenset({PROJECT, "agent-scheduler-bench", "apimachinery", "embedded-kubernetes"})
+OWN = frozenset({PROJECT, "agent-scheduler-bench", "apimachinery", "embedded-kubernetes", "kube-client"})
 
 
 def document(pins: Sequence[Pin], installed: dict[str, Distribution]) -> dict[str, Any]:

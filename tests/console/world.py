@@ -11,11 +11,11 @@ from typing import Any
 
 from agent_scheduler.config.load import load_text
 from agent_scheduler.engine.state.gpus import RESOURCE as SHARED_GPU
-from agent_scheduler.kube.transport import Endpoint
 from agent_scheduler.process.controller_flags import JOB, PODGROUP, QUEUE
 from agent_scheduler.process.controllers import ControllersProcess
 from agent_scheduler.process.scheduler import SchedulerProcess
 from embedded_kubernetes.simulated_nodes import GPU, nodes
+from kube_client.transport import Endpoint
 from tests.support import objects
 from tests.support.batched import add_queue
 from tests.support.controllers import batch_world

@@ -21,13 +21,13 @@ from embedded_kubernetes.builtin import BUILTIN
 from embedded_kubernetes.handlers import Api
 from embedded_kubernetes.inproc import Door
 from embedded_kubernetes.store import Store
+from kube_client.testing.loop import SimLoop
+from kube_client.testing.virtual import EPOCH, timing
 from tests.support.client import MERGE
 from tests.support.controllers import settings
 from tests.support.in_process import InProcessTransport
-from tests.support.loop import SimLoop
 from tests.support.needed import recorded_cases
 from tests.support.places import CONFIG
-from tests.support.virtual import EPOCH, timing
 
 from .jobs_argued import Argued
 from .jobs_state import KINDS, path_of, recorded_state, take

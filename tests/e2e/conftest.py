@@ -16,8 +16,8 @@ from typing import Any
 
 import pytest
 
-from agent_scheduler.kube.auth import load_endpoint
-from agent_scheduler.kube.http1 import Http1Transport
+from kube_client.auth import load_endpoint
+from kube_client.http1 import Http1Transport
 
 from .installed import Installation
 from .plane import ControlPlane, Run

@@ -15,8 +15,8 @@ from typing import NamedTuple
 
 import yaml
 
-from agent_scheduler.kube.transport import Transport
 from embedded_kubernetes.auth.audit import FURTHER
+from kube_client.transport import Transport
 from tests.support.client import Client
 from tests.support.kustomize import render
 from tests.support.objects import Object, collection

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from agent_scheduler.kube.transport import Transport
 from apimachinery.quantity import resource_value
+from kube_client.transport import Transport
 from tests.support import objects
 from tests.support.client import STRATEGIC, Client
 from tests.support.picture import Object, Picture

@@ -24,9 +24,9 @@ from typing import Any, TypeVar
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
-from agent_scheduler.kube.auth import load_endpoint
-from agent_scheduler.kube.http1 import Http1Transport
 from bench.harness.processes import free_port
+from kube_client.auth import load_endpoint
+from kube_client.http1 import Http1Transport
 from tests.support.client import PATIENCE
 
 T = TypeVar("T")

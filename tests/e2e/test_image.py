@@ -97,7 +97,7 @@ def test_it_has_its_libraries_and_nothing_to_build_or_install_with(
         for name in image.files()
         if (match := re.search(r"/([\w.]+)-[^/]+\.dist-info/METADATA$", name))
     }
-    assert {"agent-scheduler", "apimachinery", "uvloop"} <= distributions
+    assert {"agent-scheduler", "apimachinery", "kube-client", "uvloop"} <= distributions
     assert distributions & {"agent-scheduler-bench", "embedded-kubernetes"} == set()
     developing = set(
         "pip setuptools wheel hatchling uv pytest mypy ruff rich matplotlib".split()  # noqa: SIM905
@@ -150,7 +150,7 @@ print(json.dumps({
 def test_byte_code_of_all_is_there_and_stays_valid(image: Image) -> None:
     sources = [(name, file) for name, file in image.files().items() if name.endswith(".py")]
     found = {Path(name).parent.name for name, _ in sources}
-    assert {"agent_scheduler", "apimachinery", "asyncio", "numpy"} <= found
+    assert {"agent_scheduler", "apimachinery", "asyncio", "kube_client", "numpy"} <= found
     for name, source in sources:
         compiled = Path(importlib.util.cache_from_source(str(source)))
         assert compiled.exists(), name
@@ -163,7 +163,7 @@ def test_its_bill_of_materials_lists_what_is_installed(image: Image) -> None:
     bill = json.loads((image.root / BILL.lstrip("/")).read_text())
     (site,) = (image.root / "opt/venv/lib").glob("python3*/site-packages")
     installed = {canonical(each.name): each.version for each in distributions(path=[str(site)])}
-    assert {installed.pop("agent-scheduler"), installed.pop("apimachinery")} == {
+    assert {installed.pop(each) for each in ("agent-scheduler", "apimachinery", "kube-client")} == {
         bill["metadata"]["component"]["version"]
     }
     assert {each["name"]: each["version"] for each in bill["components"]} == installed

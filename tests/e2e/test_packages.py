@@ -1,4 +1,4 @@
-"""Each distribution builds from its sources, and the tests of embedded-kubernetes pass in an environment of its own."""
+"""Each distribution builds from its sources, and tests of those in `packages` pass in an environment of their own."""
 
 from __future__ import annotations
 
@@ -14,12 +14,15 @@ import pytest
 
 from requirements.locks import FOLDER, read
 from tests.support.needed import need
-from tests.support.places import APIMACHINERY, BENCH, EMBEDDED, ROOT
+from tests.support.places import APIMACHINERY, BENCH, EMBEDDED, KUBE_CLIENT, ROOT
 
 pytestmark = [pytest.mark.wide, pytest.mark.timeout(900)]
 
-#: Tests that use the distribution as a whole: the command, the class, the examples of README.md, and kopf.
-TESTS = ("tests/embedded/assembly", "tests/embedded/clients")
+#: Distribution -> its tests; of embedded-kubernetes those of the command, the class, README.md and kopf.
+TESTS = {
+    KUBE_CLIENT: ("tests",),
+    EMBEDDED: ("tests/embedded/assembly", "tests/embedded/clients"),
+}
 
 
 def run(*words: str | Path, folder: Path) -> subprocess.CompletedProcess[str]:
@@ -32,28 +35,35 @@ def run(*words: str | Path, folder: Path) -> subprocess.CompletedProcess[str]:
 @pytest.fixture(scope="module")
 def wheels(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("wheels")
-    for package in (APIMACHINERY, EMBEDDED):
+    for package in (APIMACHINERY, *TESTS):
         words = ("-m", "hatchling", "build", "-t", "wheel", "-d", str(folder))
         done = run(sys.executable, *words, folder=package)
         assert done.returncode == 0, done.stderr
     return folder
 
 
+@pytest.fixture(scope="module", params=TESTS, ids=lambda folder: folder.name)
+def package(request: pytest.FixtureRequest) -> Path:
+    """Return the folder of the distribution."""
+    assert isinstance(request.param, Path)
+    return request.param
+
+
 @pytest.fixture(scope="module")
-def python(wheels: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return the Python of the environment, with the libraries that dev.lock pins."""
+def python(package: Path, wheels: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the Python of the environment of `package`, with the libraries that dev.lock pins."""
     folder = tmp_path_factory.mktemp("environment")
     venv.create(folder / "venv", with_pip=True)
     found = folder / "venv" / "bin" / "python"
     constraints = folder / "constraints.txt"
     constraints.write_text("".join(f"{pin.name}=={pin.version}\n" for pin in read(FOLDER / "dev.lock")))
     words = ("-m", "pip", "install", "--quiet", "--find-links", wheels, "-c", constraints)
-    done = run(found, *words, "embedded-kubernetes[test]", folder=folder)
+    done = run(found, *words, f"{package.name}[test]", folder=folder)
     need(done.returncode == 0, f"pip gets no packages here: {done.stderr[-300:]}")
     return found
 
 
-@pytest.mark.parametrize("package", [ROOT, APIMACHINERY, EMBEDDED, BENCH], ids=lambda folder: folder.name)
+@pytest.mark.parametrize("package", [ROOT, APIMACHINERY, *TESTS, BENCH], ids=lambda folder: folder.name)
 def test_a_source_distribution_builds_the_wheel_that_the_repository_builds(
     package: Path, tmp_path: Path
 ) -> None:
@@ -71,16 +81,20 @@ def test_a_source_distribution_builds_the_wheel_that_the_repository_builds(
     assert (tmp_path / "again" / wheel.name).read_bytes() == wheel.read_bytes()
 
 
-def test_its_tests_pass_without_anything_else_of_this_repository(python: Path, tmp_path: Path) -> None:
+def test_its_tests_pass_without_anything_else_of_this_repository(
+    package: Path, python: Path, tmp_path: Path
+) -> None:
     for name in ("tests", "docs"):
-        shutil.copytree(EMBEDDED / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))
+        if (package / name).is_dir():
+            shutil.copytree(package / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))
     for name in ("README.md", "pyproject.toml"):
-        shutil.copy2(EMBEDDED / name, tmp_path / name)
-    done = run(python, "-m", "pytest", "-p", "no:cacheprovider", *TESTS, folder=tmp_path)
+        shutil.copy2(package / name, tmp_path / name)
+    done = run(python, "-m", "pytest", "-p", "no:cacheprovider", *TESTS[package], folder=tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
     assert run(python, "-c", "import agent_scheduler", folder=tmp_path).returncode != 0
 
 
+@pytest.mark.parametrize("package", [EMBEDDED], indirect=True, ids=["embedded-kubernetes"])
 def test_its_command_is_there(python: Path, tmp_path: Path) -> None:
     done = run(python.with_name("embedded-kubernetes"), "--help", folder=tmp_path)
     assert done.returncode == 0 and "--nodes" in done.stdout

@@ -17,12 +17,12 @@ import pytest
 import yaml
 
 from agent_scheduler.config.load import load_text
-from agent_scheduler.kube.auth import load_endpoint
 from agent_scheduler.process import controller_flags
 from agent_scheduler.process.controllers import ControllersProcess
 from agent_scheduler.process.scheduler import SchedulerProcess
 from bench.harness.processes import free_port
 from embedded_kubernetes import EmbeddedCluster
+from kube_client.auth import load_endpoint
 from tests.support.documents import PAGES, Block, blocks, differs, split
 from tests.support.needed import kubectl
 from tests.support.places import ROOT

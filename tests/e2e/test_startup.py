@@ -14,11 +14,11 @@ from .plane import ControlPlane
 #: Modules that take long to import, of this project and of others.
 HEAVY = """
     numpy kubernetes_asyncio aiohttp uvloop msgspec structlog yaml prometheus_client rich asyncio importlib.metadata
-    cel_expr_python agent_scheduler.engine agent_scheduler.kube
+    cel_expr_python agent_scheduler.engine kube_client
 """
 #: Those of them that a scheduler does not need unless they are configured.
 OF_OTHERS = """
-    kubernetes_asyncio agent_scheduler.kube.exec_plugin agent_scheduler.shards.coordinator embedded_kubernetes
+    kubernetes_asyncio kube_client.exec_plugin agent_scheduler.shards.coordinator embedded_kubernetes
     bench.harness bench.demo agent_scheduler.cli.explain agent_scheduler.cli.check
     agent_scheduler.controllers agent_scheduler.process.controllers agent_scheduler.cli.shards cryptography matplotlib
     rich.text pygments cel_expr_python opentelemetry requests agent_scheduler.telemetry.traces

@@ -10,7 +10,7 @@ import pytest
 from agent_scheduler.engine.queueing.entry import QueuedPodInfo
 from agent_scheduler.engine.queueing.queue import SchedulingQueue
 from embedded_kubernetes import patching
-from tests.support.virtual import pytest_asyncio_loop_factories as pytest_asyncio_loop_factories
+from kube_client.testing.virtual import pytest_asyncio_loop_factories as pytest_asyncio_loop_factories
 
 
 @pytest.fixture(autouse=True)
@@ -38,7 +38,7 @@ _FIELDS = frozenset({"metadata", "spec", "status", "state", "series", "annotatio
 def no_key_is_left_in_a_map_that_is_patched(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Fail if a patch leaves keys in a map: a merge patch keeps what it does not name.
 
-    Maps are therefore written by `objects.merging.replacement`. Tests patch like users, who name no UID.
+    Maps are therefore written by `kube_client.merging.replacement`. Tests patch like users, who name no UID.
     """
     left: list[str] = []
     merged = patching.patch.merge_patch

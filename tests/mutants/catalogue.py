@@ -35,6 +35,7 @@ CATALOGUE = Path(__file__).parent / "catalogue.toml"
 SHIPPED = (
     "src/agent_scheduler/",
     "packages/embedded-kubernetes/src/embedded_kubernetes/",
+    "packages/kube-client/src/kube_client/",
     "packages/apimachinery/src/apimachinery/",
     "bench/src/bench/",
 )

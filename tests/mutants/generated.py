@@ -29,6 +29,7 @@ from .generator import Edit, Source, edits, functions_of
 _SHIPPED = {
     "src/agent_scheduler": "tests/unit",
     "packages/embedded-kubernetes/src/embedded_kubernetes": "packages/embedded-kubernetes/tests/embedded",
+    "packages/kube-client/src/kube_client": "packages/kube-client/tests/kube",
     "packages/apimachinery/src/apimachinery": "packages/apimachinery/tests",
     "bench/src/bench": "tests/bench",
 }

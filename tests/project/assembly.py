@@ -9,7 +9,7 @@
 - `late`: an attribute that holds a callable, and that another object sets;
 - `unbound`: a collaborator that is None, or a lambda, until a method other than `__init__` sets it to its argument.
 
-A collaborator is a callable, or an object of a class of the scheduler that has methods other than properties and is not
+A collaborator is a callable, or an object of a class of `PACKAGES` that has methods other than properties and is not
 made from its fields.
 """
 
@@ -24,8 +24,13 @@ from functools import cache
 from pathlib import Path
 from typing import Final, NamedTuple
 
-SOURCE: Final = Path(__file__).resolve().parents[2] / "src"
-PACKAGE: Final = "agent_scheduler"
+from tests.support.places import KUBE_CLIENT, ROOT
+
+#: The packages of the processes that a cluster runs.
+PACKAGES: Final = (
+    ROOT / "src" / "agent_scheduler",
+    KUBE_CLIENT / "src" / "kube_client",
+)
 #: The largest number of arguments of a constructor.
 MOST: Final = 7
 #: Bases of classes that are made from their fields.
@@ -113,7 +118,7 @@ class House:
         return None
 
     def is_collaborator(self, module: Module, annotation: ast.expr | None) -> bool:
-        """Return whether a type is a callable, or a class of the scheduler that does something."""
+        """Return whether a type is a callable, or a class of `PACKAGES` that does something."""
         if isinstance(annotation, ast.BinOp):
             return self.is_collaborator(module, annotation.left) or self.is_collaborator(
                 module, annotation.right
@@ -141,10 +146,10 @@ class House:
         return annotation.id == "Callable" or where in self.callables
 
 
-def house(source: Path = SOURCE, package: str = PACKAGE) -> House:
-    """Parse the source of a package."""
+def house(packages: Iterable[Path] = PACKAGES) -> House:
+    """Parse the sources of the packages in these folders."""
     modules: dict[str, Module] = {}
-    for file in sorted((source / package).rglob("*.py")):
+    for source, file in ((each.parent, file) for each in packages for file in sorted(each.rglob("*.py"))):
         parts = file.relative_to(source).with_suffix("").parts
         is_package = parts[-1] == "__init__"
         name = ".".join(parts[:-1] if is_package else parts)

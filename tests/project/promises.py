@@ -15,7 +15,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
-from tests.support.places import DOCS, ROOT, TESTS
+from tests.support.places import DOCS, KUBE_CLIENT, ROOT, TESTS
 
 PAGES = ("reliability.md", "gates.md", "controllers.md")
 PAGE = DOCS / "promises.md"
@@ -44,7 +44,8 @@ def promises() -> dict[str, tuple[str, str]]:
 def marked() -> dict[str, list[tuple[str, str]]]:
     """Return code -> tests that name it: path from the checkout's root, and name in the file or "" for the file."""
     found = defaultdict(list)
-    for path in sorted(TESTS.rglob("test_*.py")):
+    folders = (TESTS, KUBE_CLIENT / "tests")
+    for path in sorted(path for folder in folders for path in folder.rglob("test_*.py")):
         text = path.read_text()
         if "mark.promise" in text:
             tree = ast.parse(text)

@@ -71,7 +71,7 @@ def found(tmp_path: Path, source: str) -> list[str]:
     file = tmp_path / "made" / "parts.py"
     file.write_text(textwrap.dedent(source))
     ast.parse(file.read_text())
-    all_ = house(tmp_path, "made")
+    all_ = house([tmp_path / "made"])
     listed: list[Fault] = [*wide(all_), *optional(all_), *late(all_), *unbound(all_)]
     return [f"{each.kind} {each.name}" for each in listed]
 

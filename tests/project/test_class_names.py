@@ -11,20 +11,13 @@ import pytest
 from tests.mutants.catalogue import SHIPPED
 from tests.support.places import ROOT
 
-_KIND = "A kind of Kubernetes: admission checks all of its fields, decisions read some of them."
-
 #: Names that several modules define -> why. At most twenty.
 SHARED = {
-    "Affinity": _KIND,
-    "Container": _KIND,
     "Counter": "Kubernetes' counter of devices (`objects.dra`), and a counter of metrics.",
-    "LabelSelector": f"{_KIND} `engine.state.labelselector` has the compiled form.",
+    "LabelSelector": "A kind of Kubernetes; `engine.state.labelselector` has the compiled form.",
     "NodeAffinity": "A kind of Kubernetes, and the plugin that kube-scheduler calls by this name.",
     "NodeShard": "A kind of Volcano, and the plugin for it.",
-    "ObjectReference": "A kind of Kubernetes: of the object of an event, and of the claim of a volume.",
     "PluginSet": "A part of KubeSchedulerConfiguration: as written in the file, and as the engine reads it.",
-    "Toleration": _KIND,
-    "TopologySpreadConstraint": _KIND,
 }
 
 

@@ -1,10 +1,15 @@
-"""Each test is in the folder of its code: tests/unit mirrors src/agent_scheduler, so its files are found by name."""
+"""Each test is in the folder of its code, so that its file is found by name.
+
+tests/unit mirrors src/agent_scheduler, and the tests of kube-client its package.
+"""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from tests.support.places import ROOT, TESTS
+import pytest
+
+from tests.support.places import KUBE_CLIENT, ROOT, TESTS
 
 SRC = ROOT / "src" / "agent_scheduler"
 #: Folders of tests that assemble the product; the folders in them are packages of it.
@@ -19,10 +24,14 @@ def modules(package: Path) -> set[str]:
     return (inner | {package.name}) - {"__init__", "__pycache__"}
 
 
-def test_unit_tests_are_named_for_a_module_of_the_package_that_they_mirror() -> None:
+@pytest.mark.parametrize(
+    ("tests", "source"),
+    [(TESTS / "unit", SRC), (KUBE_CLIENT / "tests" / "kube", KUBE_CLIENT / "src" / "kube_client")],
+)
+def test_unit_tests_are_named_for_a_module_of_the_package_that_they_mirror(tests: Path, source: Path) -> None:
     strange = []
-    for file in sorted((TESTS / "unit").rglob("test_*.py")):
-        package = SRC / file.parent.relative_to(TESTS / "unit")
+    for file in sorted(tests.rglob("test_*.py")):
+        package = source / file.parent.relative_to(tests)
         name = file.stem.removeprefix("test_")
         known = modules(package) if package.is_dir() else set()
         if not any(name == module or name.startswith(f"{module}_") for module in known):

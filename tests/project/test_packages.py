@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from tests.support.places import APIMACHINERY, BENCH, EMBEDDED, ROOT
+from tests.support.places import APIMACHINERY, BENCH, EMBEDDED, KUBE_CLIENT, ROOT
 
-FOLDERS = (ROOT, APIMACHINERY, EMBEDDED, BENCH)
+FOLDERS = (ROOT, APIMACHINERY, KUBE_CLIENT, EMBEDDED, BENCH)
 
 
 def project(folder: Path) -> Any:
@@ -44,9 +44,13 @@ def test_all_have_one_version_and_require_it_of_one_another(folder: Path) -> Non
 def test_what_anybody_may_take_requires_nothing_of_the_scheduler() -> None:
     required = {
         folder: {re.split(r"[\[=<>]", text)[0] for text in requirements(folder)} & OWN
-        for folder in (APIMACHINERY, EMBEDDED)
+        for folder in (APIMACHINERY, KUBE_CLIENT, EMBEDDED)
     }
-    assert required == {APIMACHINERY: set(), EMBEDDED: {"apimachinery"}}
+    assert required == {
+        APIMACHINERY: set(),
+        KUBE_CLIENT: {"apimachinery"},
+        EMBEDDED: {"apimachinery"},
+    }
 
 
 @pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
@@ -54,6 +58,7 @@ def test_what_is_imported_is_required(folder: Path) -> None:
     """Imports of the distributions of this repository count even under TYPE_CHECKING."""
     packages = {"agent_scheduler": "agent-scheduler", "bench": "agent-scheduler-bench"}
     packages |= {"apimachinery": "apimachinery", "embedded_kubernetes": "embedded-kubernetes"}
+    packages |= {"kube_client": "kube-client"}
     text = "\n".join(file.read_text() for file in (folder / "src").rglob("*.py"))
     imported = set(re.findall(rf"^\s*(?:from|import) ({'|'.join(packages)})\b", text, re.MULTILINE))
     about = project(folder)["project"]

@@ -17,9 +17,10 @@ from types import CodeType, FrameType
 import pytest
 
 from agent_scheduler.config.load import ConfigurationSource
-from agent_scheduler.kube.http1 import Http1Transport
-from agent_scheduler.kube.transport import Endpoint
 from agent_scheduler.process.scheduler import SchedulerProcess
+from kube_client.http1 import Http1Transport
+from kube_client.testing.virtual import timing, virtual_time
+from kube_client.transport import Endpoint
 from tests.features.fastpath.test_walk import NODES, PODS, Server, node, pod
 from tests.support.batched import add_group
 from tests.support.embedded import until
@@ -27,7 +28,6 @@ from tests.support.installation import Installation, installed
 from tests.support.jobs import REST, jobs_run
 from tests.support.objects import task
 from tests.support.places import DOCS
-from tests.support.virtual import timing, virtual_time
 
 _CONFIGURATION = """apiVersion: agent-scheduler/v1
 kind: SchedulerConfiguration

@@ -1,3 +1,3 @@
 """These tests run in virtual time."""
 
-from tests.support.virtual import pytest_asyncio_loop_factories as pytest_asyncio_loop_factories
+from kube_client.testing.virtual import pytest_asyncio_loop_factories as pytest_asyncio_loop_factories

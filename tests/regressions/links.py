@@ -11,8 +11,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-from agent_scheduler.kube.http1 import Http1Transport
-from agent_scheduler.kube.transport import Endpoint, Transport
+from kube_client.http1 import Http1Transport
+from kube_client.transport import Endpoint, Transport
 from tests.support.embedded import EmbeddedCluster, embedded_cluster
 from tests.support.relay import Relay
 from tests.support.running import Running, scheduling

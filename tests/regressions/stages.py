@@ -16,8 +16,8 @@ from agent_scheduler.engine.preemption.evaluator import NO_CLAIMS
 from agent_scheduler.engine.state.ledger import Ledger
 from agent_scheduler.engine.state.podinfo import PodInfo
 from agent_scheduler.fastpath.scheduler import FastPath
-from agent_scheduler.kube.bind import AlreadySent, BindResult, UnknownOutcome
 from embedded_kubernetes.requests import Disturb
+from kube_client.bind import AlreadySent, BindResult, UnknownOutcome
 from tests.support.embedded import EmbeddedCluster, embedded_cluster, until
 from tests.support.running import Running, scheduling
 

@@ -8,10 +8,10 @@ from datetime import datetime
 
 import pytest
 
+from kube_client.testing.virtual import time_of_day
 from tests.features.fastpath.test_runtime import ELECT
 from tests.features.fastpath.test_runtime import running as process
 from tests.support.embedded import embedded_cluster, until
-from tests.support.virtual import time_of_day
 
 
 @pytest.fixture

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from agent_scheduler.kube.bind import BindOutcome
 from embedded_kubernetes.requests import Disturbance, Request
+from kube_client.bind import BindOutcome
 from tests.features.fastpath.test_runtime import ELECT
 from tests.features.fastpath.test_runtime import running as process
 from tests.support.embedded import PODS, embedded_cluster, until
@@ -99,7 +99,7 @@ async def test_nothing_is_decided_on_a_part_of_the_pods(monkeypatch: pytest.Monk
     queue.
     """
     # Objects are applied one by one, with other work in between.
-    monkeypatch.setattr("agent_scheduler.kube.reflector.SLICE", 1)
+    monkeypatch.setattr("kube_client.reflector.SLICE", 1)
     async with embedded_cluster() as cluster:
         await cluster.add_node("n1", cpu="1")
         # Lists are in the order of names.

@@ -15,7 +15,7 @@ from agent_scheduler.engine.decide.decide import ConflictPolicy
 from agent_scheduler.engine.framework.plugin import Depends, Profile
 from agent_scheduler.engine.plugins.node_resources_fit import NodeResourcesFit
 from agent_scheduler.engine.queueing.places import Place
-from agent_scheduler.kube.bind import BindOutcome
+from kube_client.bind import BindOutcome
 from tests.support.embedded import PODS, embedded_cluster, until
 from tests.support.running import AGENT, raising_for_some, scheduling
 from tests.support.tap import Tap, denied

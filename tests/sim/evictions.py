@@ -23,8 +23,8 @@ from agent_scheduler.engine.preemption.dry_run import Candidate
 from agent_scheduler.engine.state.ledger import Placement
 from agent_scheduler.engine.state.podinfo import PodInfo
 from agent_scheduler.fastpath.scheduler import FastPath
-from agent_scheduler.kube.eviction import Evicted
 from embedded_kubernetes.store import Event, Record
+from kube_client.eviction import Evicted
 from tests.decisions.plain import World as Cluster
 from tests.decisions.plain import decide
 

@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import parse_qsl, urlencode
 
-from agent_scheduler.kube.transport import Headers, OutcomeUnknown, Response
 from embedded_kubernetes import requests
 from embedded_kubernetes.faults import MIDDLEBOX
+from kube_client.transport import Headers, OutcomeUnknown, Response
 
 from .kinds import Process, SimTransport, World
 from .nemesis import KINDS_WATCHED, LIST_TIMEOUT

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from embedded_kubernetes.requests import Request
-from tests.support.loop import SimTask
+from kube_client.testing.loop import SimTask
 
 from .api import NODES, PODS, PODS_PATH, content, node_of, some_of
 from .faults import FaultMaker

@@ -13,9 +13,12 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import aclosing, asynccontextmanager
 from typing import Any
 
-from agent_scheduler.kube.bind import DEFAULT_POLICY
-from agent_scheduler.kube.streamed import split_lines
-from agent_scheduler.kube.transport import (
+from embedded_kubernetes import requests
+from embedded_kubernetes.pacing import StreamTimers
+from embedded_kubernetes.requests import Stream
+from kube_client.bind import DEFAULT_POLICY
+from kube_client.streamed import split_lines
+from kube_client.transport import (
     Answered,
     Headers,
     NotSent,
@@ -24,9 +27,6 @@ from agent_scheduler.kube.transport import (
     StreamRefused,
     TransportError,
 )
-from embedded_kubernetes import requests
-from embedded_kubernetes.pacing import StreamTimers
-from embedded_kubernetes.requests import Stream
 
 from .exchange import IN_ITS_PLACE, ON_ITS_WAY, Exchange, Troubles, refusal, strange, verb_of
 from .kinds import Process, Wire, World

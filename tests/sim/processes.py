@@ -22,13 +22,13 @@ from agent_scheduler.controllers.sharding.configuration import ShardingSettings
 from agent_scheduler.controllers.sharding.controller import ControllerSettings
 from agent_scheduler.engine.queueing.waking import PORTION
 from agent_scheduler.fastpath.scheduler import FastPath
-from agent_scheduler.kube.retry import Timing
-from agent_scheduler.kube.transport import Transport
 from agent_scheduler.process import controller_flags
 from agent_scheduler.process.controller_flags import JOB, LEASE, PODGROUP, QUEUE, SHARDING
 from agent_scheduler.process.controllers import ControllersProcess
 from agent_scheduler.process.scheduler import SchedulerParts, SchedulerProcess
-from tests.support.loop import PROCESS, START
+from kube_client.retry import Timing
+from kube_client.testing.loop import PROCESS, START
+from kube_client.transport import Transport
 
 from .configuring import names_of
 from .gang_load import NAME as BATCH_NAME

@@ -28,8 +28,8 @@ from agent_scheduler.engine.state.columns import Columns
 from agent_scheduler.engine.state.gatedpods import GatedMembers, GatedPods
 from agent_scheduler.engine.state.queueusage import QueueUsage
 from agent_scheduler.engine.verdicts import WaitReason
-from agent_scheduler.kube.bind import Binds
 from agent_scheduler.objects.batch import INQUEUE, PENDING
+from kube_client.bind import Binds
 
 from .api import condition_of, pod
 from .gang_load import DEPENDS_ON_GANG, JOB_VERSION, JOBS_PATH, SHIPPED
@@ -242,7 +242,7 @@ _QUICK: dict[str, dict[str, Make]] = {
         "binding.device_waits.DeviceWaits.wait": gives_later("")
     },
     "L14 replicas with unlistable, crash from 6: a leader waits for a list that it may not have => decides nothing": {
-        "cluster.informers.OTHERS_PATIENCE": lambda _was: 1e9
+        "kube_client.informers.OTHERS_PATIENCE": lambda _was: 1e9
     },
     # Its consequences appear in other worlds first.
     "S26 constrained with any: a change of a node is not applied": {
@@ -368,10 +368,10 @@ _WIDE: dict[str, dict[str, Make]] = {
         "binding.claim_writer.ClaimWriter.take_back": gives_later(None),
     },
     "S L replicas with rolled_back from 6: what was undone with the store counts": {
-        "kube.reflector.version_of": gives_later(""),
-        "kube.lease.is_older": gives(False),
+        "kube_client.reflector.version_of": gives_later(""),
+        "kube_client.lease.is_older": gives(False),
     },
-    "L1 L13 churn with rotated: files are never read again": {"kube.tls.Tls._look": gives(None)},
+    "L1 L13 churn with rotated: files are never read again": {"kube_client.tls.Tls._look": gives(None)},
     "S17 devices with any: counters of devices are not added up": {
         "engine.dra.pools.Pool.counters_used": lambda _was: property(_counters_of_one_each)
     },
@@ -396,7 +396,7 @@ _WIDE: dict[str, dict[str, Make]] = {
         "binding.messenger.KubeMessenger.held": around(_hold_unschedulable)
     },
     "S39 gpus: no binding names devices => with the devices ()": {
-        "kube.bind.Binds.send_bind": around(_bind_without_devices)
+        "kube_client.bind.Binds.send_bind": around(_bind_without_devices)
     },
     # Succeeded pods count when a Job is resumed, and not when it is restarted.
     "S35 jobs with pod_failed from 23: a stage begins with pods of before a restart => begins before its turn": {
@@ -508,9 +508,13 @@ _WIDE: dict[str, dict[str, Make]] = {
 CASES = [_case(head, places, wide=rows is _WIDE) for rows in (_QUICK, _WIDE) for head, places in rows.items()]
 
 
+#: Packages that places begin with; others are relative to `agent_scheduler`.
+_OTHERS = ("embedded_kubernetes.", "kube_client.", "tests.")
+
+
 def _break(monkeypatch: pytest.MonkeyPatch, places: dict[str, Make]) -> None:
     for place, make in places.items():
-        whole = place if place.startswith(("embedded_kubernetes.", "tests.")) else f"agent_scheduler.{place}"
+        whole = place if place.startswith(_OTHERS) else f"agent_scheduler.{place}"
         owner, _, name = whole.rpartition(".")
         monkeypatch.setattr(whole, make(getattr(resolve_name(owner), name)))
 

@@ -29,12 +29,12 @@ from urllib.parse import parse_qs
 
 import httptools
 
-from agent_scheduler.kube.address import Address
-from agent_scheduler.kube.credentials import CredentialsSource, Fixed, TokenFile
-from agent_scheduler.kube.http1 import Http1Transport
-from agent_scheduler.kube.tls import Tls, load_certificate
-from agent_scheduler.kube.transport import Endpoint, NotSent, OutcomeUnknown, Response, StreamRefused
-from tests.support.authority import Authority
+from kube_client.address import Address
+from kube_client.credentials import CredentialsSource, Fixed, TokenFile
+from kube_client.http1 import Http1Transport
+from kube_client.testing.authority import Authority
+from kube_client.tls import Tls, load_certificate
+from kube_client.transport import Endpoint, NotSent, OutcomeUnknown, Response, StreamRefused
 
 from .exchange import refusal
 from .kinds import Process, SimTransport, World

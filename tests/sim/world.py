@@ -28,7 +28,7 @@ from embedded_kubernetes.pacing import CollectorTurns
 from embedded_kubernetes.requests import Request, Response
 from embedded_kubernetes.store import Store, random_uids
 from embedded_kubernetes.volume_binding import VolumeBinding
-from tests.support.loop import START, Deadlock, SimLoop
+from kube_client.testing.loop import START, Deadlock, SimLoop
 
 from .allocations import Allocations
 from .api import MERGE, PODS_PATH

@@ -7,8 +7,8 @@ import json
 from collections.abc import Callable, Collection
 from typing import Any
 
-from agent_scheduler.kube.transport import OutcomeUnknown, Response, Transport, TransportError
-from tests.support.virtual import is_virtual
+from kube_client.testing.virtual import is_virtual
+from kube_client.transport import OutcomeUnknown, Response, Transport, TransportError
 
 JSON_PATCH = "application/json-patch+json"
 MERGE = "application/merge-patch+json"

@@ -17,16 +17,16 @@ from agent_scheduler.controllers.jobs.controller import JobSettings
 from agent_scheduler.controllers.podgroups.controller import PodGroupSettings
 from agent_scheduler.controllers.sharding.configuration import ShardingSettings
 from agent_scheduler.controllers.sharding.controller import ControllerSettings
-from agent_scheduler.kube.reflector import WatchTimes
-from agent_scheduler.kube.transport import Response, Transport
 from agent_scheduler.objects.batch import QUEUES, pod_groups, queue_path
 from agent_scheduler.process.controller_flags import PODGROUP, QUEUE, ControllersSettings
 from agent_scheduler.process.controllers import ControllersProcess
+from kube_client.reflector import WatchTimes
+from kube_client.testing.virtual import is_virtual
+from kube_client.transport import Response, Transport
 from tests.support.batched import COMMANDS, DEFINITIONS, command, definition, install
 from tests.support.embedded import EmbeddedCluster, embedded_cluster, until
 from tests.support.places import CONFIG
 from tests.support.transports import Through
-from tests.support.virtual import is_virtual
 
 B = TypeVar("B", bound="BatchWorld")
 #: The account of the controllers if roles are installed.

@@ -9,7 +9,6 @@ from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 from agent_scheduler.binding import background
-from agent_scheduler.kube.transport import Transport
 from embedded_kubernetes import controllers
 from embedded_kubernetes.controllers import Controller
 from embedded_kubernetes.device_driver import (
@@ -23,6 +22,7 @@ from embedded_kubernetes.device_driver import (
 )
 from embedded_kubernetes.resource_claims import DELETE_PROTECTION
 from embedded_kubernetes.resource_claims import ResourceClaims as ClaimController
+from kube_client.transport import Transport
 from tests.support.embedded import EmbeddedCluster, embedded_cluster, until
 from tests.support.running import Running, scheduling
 

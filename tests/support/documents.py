@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from itertools import zip_longest
 from pathlib import Path
 
-from tests.support.places import APIMACHINERY, EMBEDDED, ROOT
+from tests.support.places import APIMACHINERY, EMBEDDED, KUBE_CLIENT, ROOT
 
 #: The pages for users. Decision records are excluded because they describe the past.
 PAGES = (
@@ -17,7 +17,7 @@ PAGES = (
         ROOT / name
         for name in ("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "SECURITY.md", "bench/README.md")
     ),
-    *(folder / "README.md" for folder in (APIMACHINERY, EMBEDDED)),
+    *(folder / "README.md" for folder in (APIMACHINERY, KUBE_CLIENT, EMBEDDED)),
     EMBEDDED / "docs" / "faults.md",
     *sorted((ROOT / "docs").glob("*.md")),
 )

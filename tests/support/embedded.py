@@ -12,8 +12,6 @@ from random import Random
 from typing import Any
 from uuid import UUID
 
-from agent_scheduler.kube.http1 import Http1Transport
-from agent_scheduler.kube.transport import Endpoint, Transport
 from embedded_kubernetes import kubelet
 from embedded_kubernetes.auth.identity import User, account_groups, account_name
 from embedded_kubernetes.auth.options import ADMIN, Options
@@ -28,6 +26,9 @@ from embedded_kubernetes.requests import Disturbance, Request
 from embedded_kubernetes.resource import Resource
 from embedded_kubernetes.server import Server
 from embedded_kubernetes.store import Store
+from kube_client.http1 import Http1Transport
+from kube_client.testing.virtual import is_virtual, time_of_day, timing
+from kube_client.transport import Endpoint, Transport
 from tests.support import objects
 from tests.support.client import MERGE as MERGE
 from tests.support.client import STRATEGIC as STRATEGIC
@@ -36,7 +37,6 @@ from tests.support.client import until as until
 from tests.support.in_process import InProcessTransport
 from tests.support.kustomize import render
 from tests.support.places import CONFIG
-from tests.support.virtual import is_virtual, time_of_day, timing
 
 PODS = "/api/v1/namespaces/default/pods"
 NODES = "/api/v1/nodes"

@@ -7,9 +7,9 @@ from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing, asynccontextmanager
 from typing import Any
 
-from agent_scheduler.kube.streamed import split_lines
-from agent_scheduler.kube.transport import Headers, OutcomeUnknown, Response, StreamRefused
 from embedded_kubernetes.inproc import Door, Lost, Watching
+from kube_client.streamed import split_lines
+from kube_client.transport import Headers, OutcomeUnknown, Response, StreamRefused
 
 
 class InProcessTransport:

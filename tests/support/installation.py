@@ -14,11 +14,11 @@ from agent_scheduler.engine.quotas.entries import Standing
 from agent_scheduler.engine.state.recount import contradictions
 from agent_scheduler.objects.batch import QUEUE_ALLOCATION_GATE, pod_group_path, queue_path
 from agent_scheduler.process.scheduler import SchedulerProcess
+from kube_client.testing.virtual import is_virtual
 from tests.support import objects
 from tests.support.batched import add_group, add_queue, install
 from tests.support.embedded import PODS, EmbeddedCluster, embedded_cluster, until
 from tests.support.transports import Faulty
-from tests.support.virtual import is_virtual
 
 CONFIGURATION = """
 apiVersion: agent-scheduler/v1

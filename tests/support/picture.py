@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import Any, TypeVar
 from urllib.parse import urlencode
 
-from agent_scheduler.kube.transport import StreamRefused, Transport, TransportError
+from kube_client.transport import StreamRefused, Transport, TransportError
 from tests.support.client import PATIENCE
 
 T = TypeVar("T")

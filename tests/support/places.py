@@ -11,6 +11,7 @@ TESTS = ROOT / "tests"
 #: Folders of the other distributions of this repository.
 APIMACHINERY = ROOT / "packages" / "apimachinery"
 EMBEDDED = ROOT / "packages" / "embedded-kubernetes"
+KUBE_CLIENT = ROOT / "packages" / "kube-client"
 BENCH = ROOT / "bench"
 #: Where Python finds the packages of all distributions.
-SOURCES = tuple(folder / "src" for folder in (ROOT, APIMACHINERY, EMBEDDED, BENCH))
+SOURCES = tuple(folder / "src" for folder in (ROOT, APIMACHINERY, KUBE_CLIENT, EMBEDDED, BENCH))

@@ -19,11 +19,11 @@ from agent_scheduler.engine.profiles.profiles import REGISTRY, ProfileSpec, buil
 from agent_scheduler.engine.state.recount import contradictions
 from agent_scheduler.fastpath.scheduler import FastPath, Receivers
 from agent_scheduler.fastpath.settings import FastPathSettings, settings_of
-from agent_scheduler.kube.retry import Timing
-from agent_scheduler.kube.transport import Transport
 from agent_scheduler.plugin import Registration
+from kube_client.retry import Timing
+from kube_client.testing.virtual import timing
+from kube_client.transport import Transport
 from tests.support.command_line import HEADER
-from tests.support.virtual import timing
 
 SETTINGS = settings_of(load(), identity="test")
 

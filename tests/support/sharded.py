@@ -9,8 +9,8 @@ from typing import Any
 import yaml
 
 from agent_scheduler.controllers.sharding.store import OWNER, OWNER_LABEL
-from agent_scheduler.kube.transport import Transport
 from agent_scheduler.objects.shard import NODE_SHARDS
+from kube_client.transport import Transport
 from tests.support import objects
 from tests.support.batched import definition
 from tests.support.client import MERGE, Client

@@ -7,7 +7,7 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-from agent_scheduler.kube.transport import (
+from kube_client.transport import (
     Answered,
     Headers,
     OutcomeUnknown,
@@ -100,7 +100,7 @@ class Faulty(Through):
         return await super().request(method, path, **more)
 
     def start(self, method: str, path: str, *, answered: Answered, **more: Any) -> bool:
-        """Start a disturbed request, as `kube.transport.Start`."""
+        """Start a disturbed request, as `kube_client.transport.Start`."""
         if not self.at_once or not self._ways(method, path):
             return False
 

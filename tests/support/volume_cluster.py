@@ -7,9 +7,9 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 
-from agent_scheduler.kube.transport import Transport
 from embedded_kubernetes import controllers
 from embedded_kubernetes.volume_binding import VolumeBinding
+from kube_client.transport import Transport
 from tests.support.embedded import EmbeddedCluster, embedded_cluster, until
 from tests.support.running import Running, scheduling
 from tests.support.terms import HOSTNAME, term

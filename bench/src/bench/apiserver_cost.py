@@ -25,7 +25,6 @@ from typing import NamedTuple
 import msgspec
 import uvloop
 
-from agent_scheduler.kube.transport import Transport
 from bench.harness.embedded import cluster
 from bench.harness.load import binding
 from bench.harness.manifests import pod_maker
@@ -34,6 +33,7 @@ from bench.harness.model import Batch, Case, Nodes, Template
 from bench.harness.requests import ask, create_all, for_each
 from bench.harness.run import until
 from bench.tables import table
+from kube_client.transport import Transport
 
 PODS = "/api/v1/namespaces/default/pods"
 _CONNECTIONS = 16

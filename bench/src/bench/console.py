@@ -18,14 +18,14 @@ from pathlib import Path
 import aiohttp
 import uvloop
 
-from agent_scheduler.kube.http1 import Http1Transport
-from agent_scheduler.kube.transport import Endpoint, Transport
 from bench.harness.embedded import cluster
 from bench.harness.model import Batch, Case, Nodes
 from bench.harness.processes import child, free_port
 from bench.harness.requests import NOW, answers, ask
 from bench.low_rate import PODS, bind, cpu
 from bench.tables import table
+from kube_client.http1 import Http1Transport
+from kube_client.transport import Endpoint, Transport
 
 _PATIENCE = 60.0
 

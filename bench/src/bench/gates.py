@@ -23,7 +23,6 @@ import msgspec
 import uvloop
 import yaml
 
-from agent_scheduler.kube.transport import Transport
 from agent_scheduler.objects.batch import QUEUE_ALLOCATION_GATE, QUEUE_NAME, QUEUES, queue_path
 from bench.harness.arrivals import Arrival, Even
 from bench.harness.embedded import cluster, configuration, scheduler
@@ -38,6 +37,7 @@ from bench.harness.run import until
 from bench.harness.site import BATCH_KINDS, CRDS, until_served
 from bench.harness.watching import FreeCapacity, Observer, Track
 from bench.tables import spread, table
+from kube_client.transport import Transport
 
 PODS = "/api/v1/namespaces/default/pods"
 OPEN, FULL = "open", "full"

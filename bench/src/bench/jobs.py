@@ -27,7 +27,6 @@ import msgspec
 import uvloop
 import yaml
 
-from agent_scheduler.kube.transport import Transport
 from agent_scheduler.objects.batch import QUEUES, queue_path
 from agent_scheduler.objects.job import JOB_VERSION, JOBS, jobs
 from bench.demo.install import CONTROLLERS, NAMESPACE, SCHEDULER, kubeconfig_of
@@ -41,6 +40,7 @@ from bench.harness.processes import Child, ProcessError
 from bench.harness.requests import ask, create_all, retry
 from bench.harness.site import CRDS, until_served
 from bench.tables import table
+from kube_client.transport import Transport
 
 #: Verbs that write.
 _WRITES = frozenset({"create", "update", "patch", "delete", "deletecollection"})

@@ -18,8 +18,6 @@ from typing import NamedTuple
 
 import uvloop
 
-from agent_scheduler.kube.http1 import Http1Transport
-from agent_scheduler.kube.transport import Endpoint, Transport
 from bench.harness.arrivals import Even
 from bench.harness.embedded import cluster
 from bench.harness.load import Load
@@ -30,6 +28,8 @@ from bench.harness.requests import NOW, answers, ask
 from bench.harness.run import until
 from bench.harness.watching import FreeCapacity, Observer, Track
 from bench.tables import spread, table
+from kube_client.http1 import Http1Transport
+from kube_client.transport import Endpoint, Transport
 
 PODS = "/api/v1/namespaces/default/pods"
 _PATIENCE = 60.0

@@ -25,8 +25,6 @@ from typing import Any, NamedTuple
 import uvloop
 import yaml
 
-from agent_scheduler.kube.patch import MERGE
-from agent_scheduler.kube.transport import Transport
 from agent_scheduler.objects.shard import NODE_SHARDS
 from bench.harness.audit import fetch
 from bench.harness.embedded import cluster, scheduler
@@ -40,6 +38,8 @@ from bench.harness.result import rate
 from bench.harness.run import until
 from bench.harness.watching import FreeCapacity, Observer, Track
 from bench.tables import spread, table
+from kube_client.patch import MERGE
+from kube_client.transport import Transport
 
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/default/leases"
 CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"

@@ -23,7 +23,6 @@ from typing import NamedTuple
 import msgspec
 import uvloop
 
-from agent_scheduler.kube.transport import Transport
 from bench.harness.embedded import cluster
 from bench.harness.load import Load
 from bench.harness.manifests import pod_maker
@@ -33,6 +32,7 @@ from bench.harness.processes import Child, ProcessError, child, free_port
 from bench.harness.requests import BULK, NOW, ask, create_all, for_each, retry
 from bench.harness.watching import FreeCapacity, Observer, Track
 from bench.tables import spread, table
+from kube_client.transport import Transport
 
 PODS = "/api/v1/namespaces/default/pods"
 #: Seconds until a run is given up.

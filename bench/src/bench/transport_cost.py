@@ -30,11 +30,11 @@ from urllib.parse import urlsplit
 import httptools
 import uvloop
 
-from agent_scheduler.kube.http1 import Http1Transport
-from agent_scheduler.kube.transport import Endpoint, Response, TransportError
 from bench.tables import spread, table
 from bench.watch_decode import pod
 from embedded_kubernetes.certificates import Certificates, make_certificates, server_context
+from kube_client.http1 import Http1Transport
+from kube_client.transport import Endpoint, Response, TransportError
 
 _BINDING = json.dumps(
     {

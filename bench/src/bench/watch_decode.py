@@ -19,13 +19,13 @@ from multiprocessing.connection import Connection
 import msgspec
 import uvloop
 
-from agent_scheduler.kube.http1 import Http1Transport
-from agent_scheduler.kube.reflector import Collection, Reflector, WatchTimes
-from agent_scheduler.kube.retry import REAL
-from agent_scheduler.kube.transport import Endpoint, Response, Transport
-from agent_scheduler.kube.watch_events import Change, open_event
 from agent_scheduler.objects.wire import Pod
 from bench.tables import table
+from kube_client.http1 import Http1Transport
+from kube_client.reflector import Collection, Reflector, WatchTimes
+from kube_client.retry import REAL
+from kube_client.transport import Endpoint, Response, Transport
+from kube_client.watch_events import Change, open_event
 
 _ACCESS = "/var/run/secrets/kubernetes.io/serviceaccount"
 

@@ -23,8 +23,6 @@ import msgspec
 import uvloop
 import yaml
 
-from agent_scheduler.kube.http1 import Http1Transport
-from agent_scheduler.kube.transport import Endpoint
 from agent_scheduler.objects.batch import QUEUE_ALLOCATION_GATE, QUEUES
 from agent_scheduler.webhook.authority import renewed
 from bench.apiserver_cost import OperationCost, Server
@@ -36,6 +34,8 @@ from bench.harness.processes import child, free_port
 from bench.harness.requests import answers, create_all
 from bench.harness.site import BATCH_KINDS, CRDS
 from bench.tables import table
+from kube_client.http1 import Http1Transport
+from kube_client.transport import Endpoint
 
 #: As many as `Server.cost` uses at a time.
 _CONNECTIONS = 16

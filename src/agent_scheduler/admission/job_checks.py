@@ -12,10 +12,11 @@ import msgspec
 
 from agent_scheduler.objects.batch import NetworkTopology
 from agent_scheduler.objects.job import Job, TaskSpec, VolumeSpec
+from apimachinery.validation import names
+from apimachinery.validation.field_problems import formatted
 
-from . import job_dependencies, job_policies, names
-from .field_problems import formatted
-from .pod_templates import template_problems
+from . import job_dependencies, job_policies
+from .job_templates import template_problems
 
 _NONE: Final = msgspec.Raw(b"null")
 _CLAIM_AND_NAME: Final = (

@@ -14,7 +14,8 @@ from typing import Any, Final
 import msgspec
 
 from agent_scheduler.objects.batch import QUEUE_ALLOCATION_GATE
-from agent_scheduler.objects.wire import SchedulingGate, Wire
+from agent_scheduler.objects.wire import SchedulingGate
+from apimachinery.wire import Wire
 
 from .review import (
     CREATE,

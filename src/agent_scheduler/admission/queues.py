@@ -14,10 +14,11 @@ from typing import Final
 
 import msgspec
 
-from agent_scheduler.engine.plugins.node_resources_fit import is_extended
 from agent_scheduler.objects.batch import DEFAULT_QUEUE, ROOT_QUEUE, Queue, QueueSpec
-from agent_scheduler.objects.wire import Metadata, Resources, Wire
+from agent_scheduler.objects.wire import Metadata
 from apimachinery.quantity import UNIT, QuantityError, canonical, parse
+from apimachinery.validation.names import is_extended_resource
+from apimachinery.wire import Resources, Wire
 
 from .field_problems import first, listed
 from .queue_tree import QueueTreeRules, allocated_pods
@@ -212,7 +213,7 @@ def _of_resources(field: str, resources: Resources) -> Iterator[str]:
         text, nano = _text(amount), _nano(amount)
         if nano < 0:
             yield _invalid(f"{field}.{name}", text, "must be greater than or equal to 0")
-        if (name in _OBJECT_COUNTS or is_extended(name)) and nano % UNIT:
+        if (name in _OBJECT_COUNTS or is_extended_resource(name)) and nano % UNIT:
             yield _invalid(f"{field}.{name}", text, "must be an integer")
 
 

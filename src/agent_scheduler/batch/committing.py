@@ -22,7 +22,7 @@ from agent_scheduler.engine.session.model import JobInfo, TaskInfo
 from agent_scheduler.engine.session.session import Session, Stage
 from agent_scheduler.engine.state.podinfo import PodInfo
 from agent_scheduler.engine.verdicts import HAS_GATES, by_nodes
-from agent_scheduler.kube.eviction import Evicted
+from kube_client.eviction import Evicted
 
 
 class CommitGroup(Protocol):

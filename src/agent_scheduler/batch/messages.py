@@ -13,9 +13,9 @@ from agent_scheduler.engine.session.close import GroupResult, SessionResult
 from agent_scheduler.engine.session.settled import STRIDE
 from agent_scheduler.engine.state.queueusage import QueueUsage
 from agent_scheduler.engine.verdicts import SCHEDULING_GATED, WaitReason
-from agent_scheduler.kube.pace import Pace
-from agent_scheduler.kube.retry import Timing
-from agent_scheduler.kube.transport import Transport
+from kube_client.pace import Pace
+from kube_client.retry import Timing
+from kube_client.transport import Transport
 
 from .committing import BatchObserver
 from .settings import BatchSettings

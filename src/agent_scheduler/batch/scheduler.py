@@ -38,10 +38,10 @@ from agent_scheduler.engine.session.settled import SettledJob
 from agent_scheduler.engine.shards.claims import Shared
 from agent_scheduler.engine.state.batchinfo import GroupKey
 from agent_scheduler.engine.state.podinfo import PodInfo
-from agent_scheduler.kube.retry import Timing
-from agent_scheduler.kube.transport import Transport
 from agent_scheduler.telemetry.logs import get_logger
 from apimachinery.times import time_text
+from kube_client.retry import Timing
+from kube_client.transport import Transport
 
 from .committing import BatchObserver, Evictions, GroupCommitter, Outcomes
 from .conclusions import (

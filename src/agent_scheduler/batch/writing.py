@@ -17,14 +17,6 @@ from agent_scheduler.engine.session.close import GroupResult, QueueResult, place
 from agent_scheduler.engine.session.session import GroupEvent
 from agent_scheduler.engine.state.batchinfo import GroupKey
 from agent_scheduler.engine.state.queueusage import QueueUsage
-from agent_scheduler.kube.budget import Budget
-from agent_scheduler.kube.dispatch import Dispatcher
-from agent_scheduler.kube.pace import Pace
-from agent_scheduler.kube.patch import patch_once
-from agent_scheduler.kube.recorder import EventRecorder, ObjectReference
-from agent_scheduler.kube.retry import Timing
-from agent_scheduler.kube.transport import Transport
-from agent_scheduler.kube.watch_events import is_older
 from agent_scheduler.objects.batch import (
     API_VERSION,
     PodGroup,
@@ -33,8 +25,16 @@ from agent_scheduler.objects.batch import (
     pod_group_path,
     queue_path,
 )
-from agent_scheduler.objects.merging import replacement
 from apimachinery.quantity import QuantityError, text_of
+from kube_client.budget import Budget
+from kube_client.dispatch import Dispatcher
+from kube_client.merging import replacement
+from kube_client.pace import Pace
+from kube_client.patch import patch_once
+from kube_client.recorder import EventRecorder, ObjectReference
+from kube_client.retry import Timing
+from kube_client.transport import Transport
+from kube_client.watch_events import is_older
 
 from .settings import WRITES_AT_A_TIME
 

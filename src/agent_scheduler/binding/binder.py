@@ -24,10 +24,10 @@ from agent_scheduler.cluster.state import SharedState
 from agent_scheduler.engine.decide.compiled import CompiledFilter
 from agent_scheduler.engine.decide.decide import CandidateNode, ConflictPolicy, judge
 from agent_scheduler.engine.decide.refusals import Refusal
-from agent_scheduler.kube.adaptive import AdaptiveConcurrency
-from agent_scheduler.kube.bind import BindOutcome, BindResult
-from agent_scheduler.kube.driver import AlreadySent
-from agent_scheduler.kube.pace import Pace
+from kube_client.adaptive import AdaptiveConcurrency
+from kube_client.bind import BindOutcome, BindResult
+from kube_client.driver import AlreadySent
+from kube_client.pace import Pace
 
 from .groups import Admission, GroupBinds, GroupJudge, Member
 from .open_binds import BindCalls, OpenBinds, UnseenBinds, raising

@@ -6,13 +6,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 
-from agent_scheduler.kube.bind import BindPolicy, Binds
-from agent_scheduler.kube.budget import Budget
-from agent_scheduler.kube.create import create_once, delete_once
-from agent_scheduler.kube.eviction import evict
-from agent_scheduler.kube.patch import patch_once
-from agent_scheduler.kube.retry import Timing
-from agent_scheduler.kube.transport import Transport
+from kube_client.bind import BindPolicy, Binds
+from kube_client.budget import Budget
+from kube_client.create import create_once, delete_once
+from kube_client.eviction import evict
+from kube_client.patch import patch_once
+from kube_client.retry import Timing
+from kube_client.transport import Transport
 
 from .prebind import PREBIND_CONCURRENCY
 from .preemption import EVICTION_CONCURRENCY

@@ -28,9 +28,9 @@ from agent_scheduler.engine.dra.reservation import (
 from agent_scheduler.engine.state.podclaims import ClaimDemand, ClaimKey, PodRef
 from agent_scheduler.engine.state.podinfo import PodInfo
 from agent_scheduler.engine.state.records import version_of
-from agent_scheduler.kube.errors import Failure, FailureClass, StoreWentBack
-from agent_scheduler.kube.patch import CALLED_OFF, Patched
-from agent_scheduler.kube.watch_events import is_older
+from kube_client.errors import Failure, FailureClass, StoreWentBack
+from kube_client.patch import CALLED_OFF, Patched
+from kube_client.watch_events import is_older
 
 
 class KeyLocks:
@@ -107,7 +107,7 @@ _LOOKS: Final = 30
 
 
 class PatchCall(Protocol):
-    """See `kube.patch.patch_once`."""
+    """See `kube_client.patch.patch_once`."""
 
     async def __call__(
         self,

@@ -26,9 +26,9 @@ from agent_scheduler.engine.dra.extended_claim import (
 )
 from agent_scheduler.engine.dra.reservation import ReservedClaim, ReservedClaims
 from agent_scheduler.engine.state.podclaims import PodRef
-from agent_scheduler.kube.create import CreateResult
-from agent_scheduler.kube.errors import Failure, FailureClass
-from agent_scheduler.kube.transport import pod_path
+from kube_client.create import CreateResult
+from kube_client.errors import Failure, FailureClass
+from kube_client.transport import pod_path
 
 from .claim_writer import ClaimWriter, KeyLocks, PatchCall
 
@@ -39,7 +39,7 @@ _LOOKS: Final = 30
 
 
 class CreateCall(Protocol):
-    """Creates one object; see `kube.create.create_once`."""
+    """Creates one object; see `kube_client.create.create_once`."""
 
     async def __call__(
         self, collection: str, name: str, body: bytes, *, wanted: Callable[[], bool]
@@ -47,7 +47,7 @@ class CreateCall(Protocol):
 
 
 class DeleteCall(Protocol):
-    """Deletes one object; see `kube.create.delete_once`."""
+    """Deletes one object; see `kube_client.create.delete_once`."""
 
     async def __call__(self, path: str, uid: str, *, wanted: Callable[[], bool]) -> Failure | None: ...
 

@@ -21,7 +21,7 @@ from agent_scheduler.engine.framework.plugin import Profile
 from agent_scheduler.engine.preemption.nominated import Nominations
 from agent_scheduler.engine.state.podclass import PodClass
 from agent_scheduler.engine.state.podinfo import PodInfo
-from agent_scheduler.kube.pace import Pace
+from kube_client.pace import Pace
 
 from .prebind import NOTHING, PreBinder, Reserved, Unavailable
 from .result import ScheduleResult

@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
-from agent_scheduler.kube.budget import Budget
-from agent_scheduler.kube.pace import Pace
-from agent_scheduler.kube.recorder import EventRecorder, EventSettings, Reporter
-from agent_scheduler.kube.retry import Timing
-from agent_scheduler.kube.status import PODS, StatusKind, StatusSettings, StatusWriter
-from agent_scheduler.kube.transport import PodIdentifier, Transport, segment
 from agent_scheduler.objects.batch import NATIVE_API
+from kube_client.budget import Budget
+from kube_client.pace import Pace
+from kube_client.recorder import EventRecorder, EventSettings, Reporter
+from kube_client.retry import Timing
+from kube_client.status import PODS, StatusKind, StatusSettings, StatusWriter
+from kube_client.transport import PodIdentifier, Transport, segment
 
 from .calls import RateLimit
 from .messenger import KubeMessenger

@@ -12,9 +12,9 @@ from agent_scheduler.engine.quotas.shortfall import QUEUE_FULL
 from agent_scheduler.engine.state.batchinfo import GroupKey
 from agent_scheduler.engine.state.podinfo import Condition, PodInfo
 from agent_scheduler.engine.verdicts import SCHEDULING_GATED, Verdict
-from agent_scheduler.kube.recorder import NORMAL, WARNING, EventRecorder, ObjectReference
-from agent_scheduler.kube.status import PodCondition, StatusWriter
-from agent_scheduler.kube.transport import PodKey, pod_path
+from kube_client.recorder import NORMAL, WARNING, EventRecorder, ObjectReference
+from kube_client.status import PodCondition, StatusWriter
+from kube_client.transport import PodKey, pod_path
 
 from .claim_writer import PatchCall
 

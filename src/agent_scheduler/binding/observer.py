@@ -6,9 +6,9 @@ from collections.abc import Collection
 from typing import Protocol
 
 from agent_scheduler.cluster.cluster import ClusterObserver
-from agent_scheduler.cluster.informers import InformerObserver
 from agent_scheduler.engine.state.podinfo import PodInfo
-from agent_scheduler.kube.bind import BindOutcome
+from kube_client.bind import BindOutcome
+from kube_client.informers import InformerObserver
 
 
 class Observer(ClusterObserver, InformerObserver, Protocol):

@@ -12,9 +12,9 @@ from typing import Final, Protocol
 from agent_scheduler.cluster.cluster import Cluster
 from agent_scheduler.engine.events.events import ASSIGNED_POD_DELETE
 from agent_scheduler.engine.state.podinfo import PodInfo
-from agent_scheduler.kube.bind import DEFAULT_POLICY, BindOutcome, BindResult, UnknownOutcome
-from agent_scheduler.kube.driver import AlreadySent
-from agent_scheduler.kube.retry import Timing
+from kube_client.bind import DEFAULT_POLICY, BindOutcome, BindResult, UnknownOutcome
+from kube_client.driver import AlreadySent
+from kube_client.retry import Timing
 
 from .observer import Observer
 from .outcomes import TOLD_BY_THE_WATCH

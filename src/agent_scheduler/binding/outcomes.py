@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Final
 
 from agent_scheduler.cluster.cluster import Cluster
-from agent_scheduler.kube.bind import BindOutcome, BindResult
+from kube_client.bind import BindOutcome, BindResult
 
 from .prebind import Ended, PreBinder
 from .result import ScheduleResult

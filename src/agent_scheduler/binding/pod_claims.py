@@ -13,7 +13,7 @@ from agent_scheduler.engine.dra.reservation import DEALLOCATED, STILL, ReservedC
 from agent_scheduler.engine.framework.prebind import Attempt
 from agent_scheduler.engine.state.podclaims import ClaimDemand
 from agent_scheduler.engine.state.podinfo import PodInfo
-from agent_scheduler.kube.errors import FailureClass
+from kube_client.errors import FailureClass
 
 from .background import Background
 from .calls import Calls

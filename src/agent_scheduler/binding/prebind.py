@@ -33,9 +33,9 @@ from agent_scheduler.engine.framework.plugin import Depends, Profile
 from agent_scheduler.engine.framework.prebind import Attempt, PreBind, Reserve, Writes
 from agent_scheduler.engine.state.nodeinfo import NodeInfo
 from agent_scheduler.engine.state.podinfo import PodInfo
-from agent_scheduler.kube.bind import DEFAULT_POLICY
-from agent_scheduler.kube.errors import StoreWentBack
 from apimachinery.times import time_text
+from kube_client.bind import DEFAULT_POLICY
+from kube_client.errors import StoreWentBack
 
 from .background import Background
 from .claim_writer import PatchCall

@@ -32,9 +32,9 @@ from agent_scheduler.engine.preemption.pdbs import PDBs
 from agent_scheduler.engine.queueing.places import Place
 from agent_scheduler.engine.state.podclaims import ClaimDemand
 from agent_scheduler.engine.state.podinfo import PodInfo
-from agent_scheduler.kube.errors import Failure
-from agent_scheduler.kube.eviction import Evicted
-from agent_scheduler.kube.retry import Backoff
+from kube_client.errors import Failure
+from kube_client.eviction import Evicted
+from kube_client.retry import Backoff
 
 from .runtime import Runtime
 

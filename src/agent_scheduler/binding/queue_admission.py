@@ -21,12 +21,12 @@ from agent_scheduler.engine.framework.plugin import CleanupReservations
 from agent_scheduler.engine.quotas.standings import QuotaState
 from agent_scheduler.engine.quotas.vector import shown
 from agent_scheduler.engine.state.podinfo import PodInfo
-from agent_scheduler.kube.dispatch import Dispatcher, Ended
-from agent_scheduler.kube.driver import AlreadySent
-from agent_scheduler.kube.patch import patch_once, start_patch
-from agent_scheduler.kube.retry import Backoff
-from agent_scheduler.kube.transport import pod_path
 from agent_scheduler.objects.batch import QUEUE_ALLOCATION_GATE
+from kube_client.dispatch import Dispatcher, Ended
+from kube_client.driver import AlreadySent
+from kube_client.patch import patch_once, start_patch
+from kube_client.retry import Backoff
+from kube_client.transport import pod_path
 
 from .runtime import Runtime
 
@@ -65,7 +65,7 @@ class AdmissionSettings:
 
 
 class Election(Protocol):
-    """Admits one of several processes at a time; see `kube.lease.LeaderElector`."""
+    """Admits one of several processes at a time; see `kube_client.lease.LeaderElector`."""
 
     async def run(self, lead: Callable[[], Awaitable[None]]) -> bool: ...
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from agent_scheduler.kube.retry import Timing
-from agent_scheduler.kube.transport import Transport
+from kube_client.retry import Timing
+from kube_client.transport import Transport
 
 from .messenger import KubeMessenger
 from .observer import Observer

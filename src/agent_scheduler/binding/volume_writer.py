@@ -19,8 +19,8 @@ from agent_scheduler.engine.volumes.reservation import (
     due,
     written,
 )
-from agent_scheduler.kube.patch import Patched
-from agent_scheduler.kube.transport import segment
+from kube_client.patch import Patched
+from kube_client.transport import segment
 
 from .claim_writer import PatchCall
 

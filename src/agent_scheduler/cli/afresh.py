@@ -16,15 +16,15 @@ from agent_scheduler.config.load import load_text
 from agent_scheduler.config.schema import Configuration
 from agent_scheduler.fastpath.scheduler import FastPath, Receivers
 from agent_scheduler.fastpath.settings import settings_of
-from agent_scheduler.kube.auth import load_endpoint
-from agent_scheduler.kube.credentials import KubeConfigError
-from agent_scheduler.kube.http1 import Http1Transport
-from agent_scheduler.kube.retry import REAL
-from agent_scheduler.kube.waiting import InputsRefused
 from agent_scheduler.telemetry.logs import setup
 from agent_scheduler.telemetry.metrics import Metrics
 from agent_scheduler.telemetry.observers import MetricsObserver
+from kube_client.auth import load_endpoint
+from kube_client.credentials import KubeConfigError
+from kube_client.retry import REAL
+from kube_client.waiting import InputsRefused
 
+from .listing import connected
 from .reach import Unreachable
 
 #: Seconds in which everything must be listed.
@@ -41,29 +41,28 @@ async def explain(
         endpoint = load_endpoint(kubeconfig=kubeconfig)
     except KubeConfigError as error:
         raise Unreachable(str(error)) from error
-    transport = Http1Transport(endpoint)
-    observer = MetricsObserver(
-        Metrics(version=__version__), clock=REAL.clock, policy=configuration.conflict_policy
-    )
-    settings = settings_of(configuration, identity="agent-scheduler explain")
-    fast_path = FastPath(settings, transport=transport, receivers=Receivers(observer))
-    watching = asyncio.create_task(fast_path.watch())
-    try:
-        async with asyncio.timeout(PATIENCE):
-            await fast_path.synced()
-    except InputsRefused as error:
-        raise Unreachable(f"{endpoint.base_url}: {error}") from None
-    except TimeoutError:
-        missing = ", ".join(fast_path.missing)
-        raise Unreachable(
-            f"{endpoint.base_url} did not list {missing} within {PATIENCE:g} s; "
-            "this needs the permissions of a scheduler: get, list and watch"
-        ) from None
-    finally:
-        watching.cancel()
-        with suppress(asyncio.CancelledError):
-            await watching
-        await transport.close()
+    async with connected(endpoint) as transport:
+        observer = MetricsObserver(
+            Metrics(version=__version__), clock=REAL.clock, policy=configuration.conflict_policy
+        )
+        settings = settings_of(configuration, identity="agent-scheduler explain")
+        fast_path = FastPath(settings, transport=transport, receivers=Receivers(observer))
+        watching = asyncio.create_task(fast_path.watch())
+        try:
+            async with asyncio.timeout(PATIENCE):
+                await fast_path.synced()
+        except InputsRefused as error:
+            raise Unreachable(f"{endpoint.base_url}: {error}") from None
+        except TimeoutError:
+            missing = ", ".join(fast_path.missing)
+            raise Unreachable(
+                f"{endpoint.base_url} did not list {missing} within {PATIENCE:g} s; "
+                "this needs the permissions of a scheduler: get, list and watch"
+            ) from None
+        finally:
+            watching.cancel()
+            with suppress(asyncio.CancelledError):
+                await watching
     return {**fast_path.explainer.pod(namespace, name), "note": _NOTE}
 
 

@@ -12,14 +12,14 @@ from typing import Any, Final
 
 import yaml
 
-from agent_scheduler.admission.names import label, subdomain
-from agent_scheduler.kube.create import create_once, delete_once
-from agent_scheduler.kube.errors import FailureClass
-from agent_scheduler.kube.transport import Transport, segment
 from agent_scheduler.objects.batch import COMMAND_VERSION, DEFAULT_QUEUE, commands
 from agent_scheduler.objects.job import JOB_VERSION, Job, job_path
 from agent_scheduler.objects.job import jobs as jobs_of
 from apimachinery.quantity import QuantityError, parse
+from apimachinery.validation.names import label, subdomain
+from kube_client.create import create_once, delete_once
+from kube_client.errors import FailureClass
+from kube_client.transport import Transport, segment
 
 from .listing import ReadError, not_installed
 

@@ -15,13 +15,14 @@ import msgspec
 from agent_scheduler.controllers.jobs.depends import WaitingTask, waiting_tasks
 from agent_scheduler.controllers.jobs.pods import places_of
 from agent_scheduler.controllers.jobs.states import CLOSED
-from agent_scheduler.kube.transport import Transport, segment
-from agent_scheduler.kube.watch_events import Decode
 from agent_scheduler.objects.batch import PodGroup, pod_groups
 from agent_scheduler.objects.job import JOBS, Job
 from agent_scheduler.objects.job import jobs as jobs_of
 from agent_scheduler.objects.job_pod import JOB_NAME, JobPod
-from agent_scheduler.objects.wire import Metadata, Wire
+from agent_scheduler.objects.wire import Metadata
+from apimachinery.wire import Wire
+from kube_client.transport import Transport, segment
+from kube_client.watch_events import Decode
 
 from .listing import ReadError, list_all
 

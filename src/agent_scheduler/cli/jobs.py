@@ -22,14 +22,13 @@ from agent_scheduler.controllers.jobs.states import (
     RESTARTING,
     RESUME_JOB,
 )
-from agent_scheduler.kube.auth import load_endpoint
-from agent_scheduler.kube.credentials import KubeConfigError
-from agent_scheduler.kube.http1 import Http1Transport
-from agent_scheduler.kube.transport import Endpoint, Transport
 from agent_scheduler.objects.job import Job
+from kube_client.auth import load_endpoint
+from kube_client.credentials import KubeConfigError
+from kube_client.transport import Endpoint, Transport
 
 from . import job_making, job_reading, job_view
-from .listing import ReadError
+from .listing import ReadError, connected
 from .outputs import LISTS, PROGRAMS, TEXTS, add_output, dumped
 
 FAILED: Final = 2
@@ -121,8 +120,7 @@ async def _done(
     args: argparse.Namespace, endpoint: Endpoint, namespace: str, body: dict[str, Any] | None
 ) -> str:
     """Carry out the action and return the output. Raises ReadError."""
-    transport = Http1Transport(endpoint)
-    try:
+    async with connected(endpoint) as transport:
         if body is not None:
             await job_making.make_job(transport, namespace, body)
             return f"job {namespace}/{body['metadata']['name']} was created\n"
@@ -142,8 +140,6 @@ async def _done(
             raise ReadError(f"{place} is {phase or 'Pending'}; {args.action} is allowed in: {allowed}")
         await job_making.order(transport, job.value, action)
         return f"{place}: requested to {args.action} (Command {action})\n"
-    finally:
-        await transport.close()
 
 
 async def _list(transport: Transport, args: argparse.Namespace, namespace: str) -> str:

@@ -1,18 +1,19 @@
-"""Lists objects for the commands that show the cluster. Nothing is written."""
+"""The connection of commands to the API server, and lists of objects."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Final, TypeVar
 
-from agent_scheduler.kube.errors import Failure, FailureClass, RequestFailed
-from agent_scheduler.kube.paging import collect
-from agent_scheduler.kube.transport import Transport, collection_at
-from agent_scheduler.kube.watch_events import Decode, Object
 from agent_scheduler.objects.batch import API_VERSION, COMMAND_VERSION, COMMANDS, POD_GROUPS, QUEUES
 from agent_scheduler.objects.job import JOB_VERSION, JOBS
 from agent_scheduler.objects.shard import API_VERSION as SHARDS_API_VERSION
 from agent_scheduler.objects.shard import NODE_SHARDS
+from kube_client.errors import Failure, FailureClass, RequestFailed
+from kube_client.http1 import Http1Transport
+from kube_client.paging import collect
+from kube_client.transport import Endpoint, Transport, collection_at
+from kube_client.watch_events import Decode, Object
 
 T = TypeVar("T", bound=Object)
 
@@ -30,6 +31,11 @@ _KINDS: Final[Mapping[str, str]] = {
 
 class ReadError(Exception):
     """Something could not be read. The message says what, and what may help."""
+
+
+def connected(endpoint: Endpoint) -> Http1Transport:
+    """Return the transport of a command. The caller closes it (`async with`)."""
+    return Http1Transport(endpoint, user_agent="agent-scheduler")
 
 
 async def list_all(

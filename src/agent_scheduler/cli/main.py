@@ -161,10 +161,10 @@ def _run(args: argparse.Namespace) -> int:
         import uvloop
 
         from agent_scheduler.config.load import ConfigurationSource, write
-        from agent_scheduler.kube.credentials import KubeConfigError
         from agent_scheduler.process.scheduler import SchedulerProcess
         from agent_scheduler.telemetry.logs import get_logger, setup
         from apimachinery.errors import ConfigurationError
+        from kube_client.credentials import KubeConfigError
 
     source = ConfigurationSource(args)
     warnings: list[str] = []

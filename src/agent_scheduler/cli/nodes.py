@@ -21,14 +21,13 @@ from agent_scheduler.engine.state.ledger import Ledger
 from agent_scheduler.engine.state.nodeinfo import NodeInfo, is_ready, node_info
 from agent_scheduler.engine.state.podclasses import PodClasses
 from agent_scheduler.engine.state.podinfo import PodInfo, PodReader
-from agent_scheduler.kube.auth import load_endpoint
-from agent_scheduler.kube.credentials import KubeConfigError
-from agent_scheduler.kube.http1 import Http1Transport
-from agent_scheduler.kube.transport import Endpoint
 from agent_scheduler.objects import wire
+from kube_client.auth import load_endpoint
+from kube_client.credentials import KubeConfigError
+from kube_client.transport import Endpoint
 
 from .amounts import of_bytes, percent, short
-from .listing import ReadError, list_all
+from .listing import ReadError, connected, list_all
 from .outputs import PROGRAMS, add_output, dumped
 from .tables import table
 
@@ -91,12 +90,9 @@ def _say(problem: str) -> None:
 
 async def _read(endpoint: Endpoint) -> list[Row]:
     """Return the rows sorted by name."""
-    transport = Http1Transport(endpoint)
-    try:
+    async with connected(endpoint) as transport:
         nodes = await list_all(transport, "/api/v1/nodes", _decode_node)
         pods = await list_all(transport, "/api/v1/pods", PodReader(PodClasses()), _PODS)
-    finally:
-        await transport.close()
     return rows(map(node_info, nodes), pods)
 
 

@@ -8,9 +8,9 @@ from collections.abc import Callable, Coroutine
 from typing import Any, Protocol, TypeVar
 
 from agent_scheduler.config.schema import Logging
-from agent_scheduler.kube.credentials import KubeConfigError
 from agent_scheduler.telemetry.logs import get_logger, setup
 from apimachinery.errors import ConfigurationError
+from kube_client.credentials import KubeConfigError
 
 
 class ProcessSettings(Protocol):

@@ -16,10 +16,10 @@ from agent_scheduler.engine.state.batchinfo import GroupKey
 from agent_scheduler.engine.state.podclasses import PodClasses
 from agent_scheduler.engine.state.podinfo import PodInfo, pod_info
 from agent_scheduler.engine.state.queueusage import QueueUsage, UsageSettings
-from agent_scheduler.kube.transport import Transport
 from agent_scheduler.objects import wire
 from agent_scheduler.objects.batch import POD_GROUPS, QUEUE_ALLOCATION_GATE, QUEUE_NAME, PodGroup
-from agent_scheduler.objects.salvage import salvage
+from apimachinery.salvage import salvage
+from kube_client.transport import Transport
 
 from .listing import list_all
 

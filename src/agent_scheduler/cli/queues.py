@@ -14,14 +14,13 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from agent_scheduler.kube.auth import load_endpoint
-from agent_scheduler.kube.credentials import KubeConfigError
-from agent_scheduler.kube.http1 import Http1Transport
-from agent_scheduler.kube.transport import Endpoint
 from agent_scheduler.objects.batch import QUEUES, ROOT_QUEUE, Queue
-from agent_scheduler.objects.wire import Resources
+from apimachinery.wire import Resources
+from kube_client.auth import load_endpoint
+from kube_client.credentials import KubeConfigError
+from kube_client.transport import Endpoint
 
-from .listing import ReadError, list_all
+from .listing import ReadError, connected, list_all
 from .outputs import PROGRAMS, add_output, dumped
 from .queue_gates import Gates, read_gates
 from .tables import table
@@ -105,16 +104,13 @@ def _say(text: str) -> None:
 
 
 async def _read(endpoint: Endpoint) -> QueueListing:
-    transport = Http1Transport(endpoint)
-    try:
+    async with connected(endpoint) as transport:
         queues = await list_all(transport, QUEUES, _decode)
         try:
             return QueueListing(queues, await read_gates(transport))
         except ReadError as error:
             # Permission to read queues does not imply permission to read all pods.
             return QueueListing(queues, None, str(error))
-    finally:
-        await transport.close()
 
 
 def tree(queues: Sequence[Queue], top: str | None = None) -> Iterator[IndentedQueue]:

@@ -21,11 +21,11 @@ from typing import Any, NamedTuple
 from urllib.parse import quote, urlencode, urlsplit
 
 from agent_scheduler.config.schema import Serving
-from agent_scheduler.kube.auth import load_endpoint
-from agent_scheduler.kube.credentials import KubeConfigError
-from agent_scheduler.kube.http1 import Http1Transport
-from agent_scheduler.kube.transport import Endpoint, Response, Transport, TransportError
 from agent_scheduler.serving.sources import TOKEN_HEADER
+from kube_client.auth import load_endpoint
+from kube_client.credentials import KubeConfigError
+from kube_client.http1 import Http1Transport
+from kube_client.transport import Endpoint, Response, Transport, TransportError
 
 #: Prefix of a group's name on the command line.
 GROUP_PREFIX = "podgroup/"

@@ -22,11 +22,11 @@ from agent_scheduler.controllers.sharding.watching import (
 )
 from agent_scheduler.engine.state.nodeinfo import NodeInfo
 from agent_scheduler.engine.state.podinfo import PodInfo
-from agent_scheduler.kube.transport import Transport, segment
 from agent_scheduler.objects.config_map import ConfigMap, config_maps
 from agent_scheduler.objects.shard import NODE_SHARDS, NodeShard
 from agent_scheduler.objects.wire import Lease
 from agent_scheduler.shards.holders import lease_name
+from kube_client.transport import Transport, segment
 
 from .listing import ReadError, list_all
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import sys
-from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -16,15 +15,14 @@ from agent_scheduler.config.sharding import FILE, load_sharding
 from agent_scheduler.controllers.sharding.configuration import ShardingSettings, complete, read
 from agent_scheduler.controllers.sharding.controller import CONFIG_MAP, NAMESPACE
 from agent_scheduler.controllers.sharding.flags import add_sharding_source, sharding_flags
-from agent_scheduler.kube.auth import load_endpoint
-from agent_scheduler.kube.credentials import KubeConfigError
-from agent_scheduler.kube.http1 import Http1Transport
-from agent_scheduler.kube.transport import Endpoint, Transport
 from apimachinery.errors import ConfigurationError
+from kube_client.auth import load_endpoint
+from kube_client.credentials import KubeConfigError
+from kube_client.transport import Transport
 
 from . import shard_plan, shard_view
 from . import shard_reading as reading
-from .listing import ReadError
+from .listing import ReadError, connected
 from .outputs import PROGRAMS, add_output, dumped
 
 FAILED = 2
@@ -68,22 +66,15 @@ def main(args: argparse.Namespace) -> int:
         given = _of_file(args) if args.sharding_config is not None else None
         endpoint = load_endpoint(kubeconfig=args.kubeconfig)
 
-        async def show(transport: Transport) -> str:
-            return await (_plan(transport, args, given) if plans else _show(transport, args))
+        async def show() -> str:
+            async with connected(endpoint) as transport:
+                return await (_plan(transport, args, given) if plans else _show(transport, args))
 
-        shown = asyncio.run(_over(endpoint, show))
+        shown = asyncio.run(show())
     except (ConfigurationError, KubeConfigError, ReadError) as error:
         return _fail(" ".join(str(error).split()))
     print(shown, end="")
     return 0
-
-
-async def _over(endpoint: Endpoint, show: Callable[[Transport], Awaitable[str]]) -> str:
-    transport = Http1Transport(endpoint)
-    try:
-        return await show(transport)
-    finally:
-        await transport.close()
 
 
 async def _show(transport: Transport, args: argparse.Namespace) -> str:

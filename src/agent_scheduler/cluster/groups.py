@@ -17,9 +17,9 @@ from agent_scheduler.engine.state.podinfo import PodInfo
 from agent_scheduler.engine.state.queueusage import QueueUsage
 from agent_scheduler.objects import batch
 from agent_scheduler.objects.wire import Namespace
+from kube_client.informers import Kind
 
 from .cluster import Cluster
-from .kinds import Kind
 
 #: The names of Volcano's and Kubernetes' own PodGroup in `Kind.name` and metrics.
 POD_GROUP: Final = "PodGroup"

@@ -18,10 +18,11 @@ from agent_scheduler.engine.dra.records import (
 from agent_scheduler.engine.events.events import ActionType, ClusterEvent, Resource
 from agent_scheduler.engine.state.podclaims import ClaimKey, PodRef
 from agent_scheduler.engine.state.podinfo import PodInfo
-from agent_scheduler.kube.transport import segment
+from kube_client.informers import Kind
+from kube_client.transport import segment
 
 from .changes import Changes
-from .kinds import Kind, cached_kind
+from .kinds import cached_kind
 from .subscribers import EventReceivers
 
 GROUP: Final = "/apis/resource.k8s.io/v1"

@@ -14,9 +14,10 @@ from agent_scheduler.engine.volumes import records
 from agent_scheduler.engine.volumes.catalogue import Catalogue
 from agent_scheduler.engine.volumes.records import ClaimInfo, VolumeInfo
 from agent_scheduler.engine.volumes.reservation import unreserve
+from kube_client.informers import Kind
 
 from .changes import Changes
-from .kinds import Kind, cached_kind
+from .kinds import cached_kind
 from .subscribers import EventReceivers
 
 CORE, GROUP = "/api/v1", "/apis/storage.k8s.io/v1"

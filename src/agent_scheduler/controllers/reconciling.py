@@ -10,18 +10,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
-from agent_scheduler.cluster.informers import Informers
-from agent_scheduler.cluster.kinds import Kind
-from agent_scheduler.kube.reflector import WatchTimes
-from agent_scheduler.kube.retry import REAL, Timing
-from agent_scheduler.kube.transport import Transport
-from agent_scheduler.kube.watch_events import Change, Object
 from agent_scheduler.telemetry.controllers import ControllersMetrics
-
-from .work_queue import WorkQueue
+from kube_client.informers import Informers, Kind, merged
+from kube_client.reflector import WatchTimes
+from kube_client.retry import REAL, Timing
+from kube_client.transport import Transport
+from kube_client.watch_events import Change, Object
+from kube_client.work_queue import WorkQueue
 
 #: Seconds that the writes of one key may take before it is queued again.
 PATIENCE: Final = 30.0
@@ -184,27 +182,3 @@ class Reconciling:
                     tasks.create_task(each.queue.run())
         finally:
             self._leading = False
-
-
-def merged(kinds: Iterable[Kind]) -> list[Kind]:
-    """Combine the kinds of each name into one, which calls all handlers in order."""
-    found: dict[str, Kind] = {}
-    for kind in kinds:
-        known = found.get(kind.name)
-        found[kind.name] = kind if known is None else _both(known, kind)
-    return list(found.values())
-
-
-def _both(first: Kind, second: Kind) -> Kind:
-    if (first.path, first.query, first.optional) != (second.path, second.query, second.optional):
-        raise ValueError(f"{first.name} is watched in two ways: {first.path} and {second.path}")
-
-    def put(each: Any) -> None:
-        first.set(each)
-        second.set(each)
-
-    def delete(each: Any) -> None:
-        first.delete(each)
-        second.delete(each)
-
-    return replace(first, set=put, delete=delete, vital=first.vital or second.vital)

@@ -17,18 +17,17 @@ import msgspec
 
 from agent_scheduler.binding.binder import Binder
 from agent_scheduler.binding.runtime import Runtime
-from agent_scheduler.cluster.informers import Informers
-from agent_scheduler.cluster.kinds import Kind
 from agent_scheduler.cluster.state import SharedState
 from agent_scheduler.engine import selfcheck
 from agent_scheduler.engine.decide.decide import ClassViews
 from agent_scheduler.engine.selfcheck import Difference
 from agent_scheduler.engine.state.podclass import PodClass
 from agent_scheduler.engine.state.podinfo import PodInfo
-from agent_scheduler.kube.errors import FailureClass, RequestFailed
-from agent_scheduler.kube.paging import PAGE, collect
-from agent_scheduler.kube.reflector import Reflector
-from agent_scheduler.kube.watch_events import Object, identify, is_older
+from kube_client.errors import FailureClass, RequestFailed
+from kube_client.informers import Informers, Kind
+from kube_client.paging import PAGE, collect
+from kube_client.reflector import Reflector
+from kube_client.watch_events import Object, identify, is_older
 
 #: Seconds until different objects are read again; a healthy watch has delivered the change by then.
 SETTLES: Final = 3.0

@@ -22,8 +22,8 @@ from agent_scheduler.engine.queueing.views import PodView, find
 from agent_scheduler.engine.state.batchinfo import GroupKey
 from agent_scheduler.engine.state.podinfo import PodInfo
 from agent_scheduler.engine.verdicts import WORDS, WaitReason, of_own_gates
-from agent_scheduler.kube.retry import Timing
 from apimachinery.times import time_text
+from kube_client.retry import Timing
 
 from .gang_waits import of_gang
 from .rules import Rules

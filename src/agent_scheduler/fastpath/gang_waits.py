@@ -22,8 +22,8 @@ from agent_scheduler.engine.state.batchinfo import GroupKey
 from agent_scheduler.engine.state.ledger import Ledger
 from agent_scheduler.engine.state.podinfo import PodInfo
 from agent_scheduler.engine.verdicts import Verdict, others_gated, too_few, without_group
-from agent_scheduler.kube.retry import Timing
 from agent_scheduler.objects.batch import QUEUE_ALLOCATION_GATE
+from kube_client.retry import Timing
 
 #: Seconds between two checks of waiting members, and the number of members checked before other tasks run.
 _LOOK: Final = 1.0

@@ -26,7 +26,7 @@ from agent_scheduler.engine.state.columns import Bools
 from agent_scheduler.engine.state.nodeinfo import is_ready
 from agent_scheduler.engine.state.podclass import PodClass
 from agent_scheduler.engine.state.podinfo import PodInfo
-from agent_scheduler.kube.retry import Timing
+from kube_client.retry import Timing
 
 #: Seconds between two checks of the conditions.
 _LOOK: Final = 5.0

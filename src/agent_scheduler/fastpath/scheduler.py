@@ -33,8 +33,6 @@ from agent_scheduler.binding.runtime import Runtime
 from agent_scheduler.cluster.cluster import Cluster, KnownPods
 from agent_scheduler.cluster.gang_choice import GangChoice
 from agent_scheduler.cluster.groups import Groups
-from agent_scheduler.cluster.informers import Informers
-from agent_scheduler.cluster.kinds import Kind
 from agent_scheduler.cluster.resource_claims import ResourceClaims
 from agent_scheduler.cluster.state import SharedState
 from agent_scheduler.cluster.storage import Storage
@@ -48,8 +46,9 @@ from agent_scheduler.engine.queueing.record import NullRecorder, QueueRecorder
 from agent_scheduler.engine.shards.claims import ShardingMode
 from agent_scheduler.engine.state.ledger import Ledger
 from agent_scheduler.engine.state.podinfo import PodInfo
-from agent_scheduler.kube.retry import REAL, Timing
-from agent_scheduler.kube.transport import Transport
+from kube_client.informers import Informers, Kind
+from kube_client.retry import REAL, Timing
+from kube_client.transport import Transport
 
 from .checking import SelfCheck
 from .explaining import Explainer

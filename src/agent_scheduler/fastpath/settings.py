@@ -17,9 +17,9 @@ from agent_scheduler.engine.framework.plugin import Profile
 from agent_scheduler.engine.queueing.subqueues import QueueSettings
 from agent_scheduler.engine.shards.claims import ShardingMode
 from agent_scheduler.engine.state.queueusage import UsageSettings
-from agent_scheduler.kube.bind import DEFAULT_POLICY, BindPolicy
-from agent_scheduler.kube.reflector import WatchTimes
 from agent_scheduler.objects.batch import DEFAULT_QUEUE
+from kube_client.bind import DEFAULT_POLICY, BindPolicy
+from kube_client.reflector import WatchTimes
 
 #: Concurrent event writes. The rate is configured; this must only be sufficient to reach it.
 _EVENT_CONCURRENCY = 4

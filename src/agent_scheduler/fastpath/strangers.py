@@ -12,7 +12,7 @@ from typing import Final, Protocol
 from agent_scheduler.cluster.cluster import Cluster
 from agent_scheduler.engine.state.podinfo import PodInfo
 from agent_scheduler.engine.verdicts import PROFILE_NOT_FOUND, SCHEDULING_GATED, Verdict, without_profile
-from agent_scheduler.kube.retry import Timing
+from kube_client.retry import Timing
 
 #: Seconds for which a pod waits before it is reported, and between two checks.
 _PATIENCE: Final = 10.0

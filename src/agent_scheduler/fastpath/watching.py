@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import Final
 
 from agent_scheduler.binding.runtime import Runtime
-from agent_scheduler.cluster import informers
+from agent_scheduler.cluster import kinds as cluster_kinds
 from agent_scheduler.cluster.groups import (
     NATIVE_POD_GROUP,
     POD_GROUP,
@@ -16,8 +16,6 @@ from agent_scheduler.cluster.groups import (
     counted_queues,
     native_groups,
 )
-from agent_scheduler.cluster.informers import Informers
-from agent_scheduler.cluster.kinds import Kind
 from agent_scheduler.cluster.state import SharedState
 from agent_scheduler.engine.events.events import Resource
 from agent_scheduler.engine.framework.plugin import Profile, Reads
@@ -25,6 +23,7 @@ from agent_scheduler.engine.plugins.dynamic_resources import take_timeouts
 from agent_scheduler.engine.preemption.pdbs import PDBs
 from agent_scheduler.engine.state.owners import OwnerKind
 from agent_scheduler.engine.state.podclasses import PodClasses
+from kube_client.informers import Informers, Kind
 
 from .rules import Rules
 
@@ -73,7 +72,7 @@ class Watching:
         self.pdbs = PDBs()
         configured = {**rules.beside, **rules.profiles}.values()
         kinds = [
-            *informers.kinds(state.cluster, self._classes, self.pdbs, groups),
+            *cluster_kinds.kinds(state.cluster, self._classes, self.pdbs, groups),
             *state.storage.kinds(),
             *state.claims.kinds(),
             counted_queues(state.cluster, groups),
@@ -113,7 +112,7 @@ class Watching:
     def _read_by(self, profiles: Collection[Profile]) -> list[Kind]:
         """Return the kinds that are watched because a plugin of these profiles needs them."""
         reads = frozenset[Reads]().union(*(profile.reads for profile in profiles))
-        found = informers.owners(self._cluster) if Reads.OWNERS in reads else []
+        found = cluster_kinds.owners(self._cluster) if Reads.OWNERS in reads else []
         if self._groups is not None or any(profile.gangs for profile in profiles):
             found.append(native_groups(self._cluster, self._groups))
         if self._groups is not None and Reads.QUOTAS in reads:

@@ -10,7 +10,9 @@ from typing import Final
 
 import msgspec
 
-from .wire import LabelSelector, Metadata, OwnerReference, Resources, Wire
+from apimachinery.wire import Resources, Wire
+
+from .wire import LabelSelector, Metadata, OwnerReference
 
 # ---- scheduling.volcano.sh/v1beta1
 

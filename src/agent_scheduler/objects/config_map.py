@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from .wire import Metadata, Wire
+from apimachinery.wire import Wire
+
+from .wire import Metadata
 
 
 class ConfigMap(Wire, frozen=True):

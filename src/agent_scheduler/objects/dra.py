@@ -9,7 +9,9 @@ from __future__ import annotations
 import msgspec
 from msgspec import Raw
 
-from .wire import Metadata, NodeSelector, Quantity, Wire
+from apimachinery.wire import Quantity, Wire
+
+from .wire import Metadata, NodeSelector
 
 # ---- requests
 

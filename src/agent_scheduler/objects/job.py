@@ -9,8 +9,10 @@ from typing import Final
 
 import msgspec
 
+from apimachinery.wire import Wire
+
 from .batch import NetworkTopology
-from .wire import Metadata, Wire
+from .wire import Metadata
 
 JOB_VERSION: Final = "batch.volcano.sh/v1alpha1"
 #: The path for all namespaces.

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Final
 
+from apimachinery.wire import Wire
+
 from .batch import STAGE_GATE
-from .wire import Metadata, SchedulingGate, Wire
+from .wire import Metadata, SchedulingGate
 
 #: Annotations of the pods of a Job; some are labels, too.
 TASK_INDEX: Final = "volcano.sh/task-index"

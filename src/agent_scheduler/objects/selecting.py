@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from .wire import LabelSelector, Metadata, Wire
+from apimachinery.wire import Wire
+
+from .wire import LabelSelector, Metadata
 
 
 class MapSelectorSpec(Wire, frozen=True):

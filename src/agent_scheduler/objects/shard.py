@@ -6,7 +6,9 @@ the shard.
 
 from __future__ import annotations
 
-from .wire import Metadata, Wire
+from apimachinery.wire import Wire
+
+from .wire import Metadata
 
 API_VERSION = "shard.volcano.sh/v1alpha1"
 KIND = "NodeShard"

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import msgspec
 
-from .wire import LabelSelector, Metadata, NodeSelector, Quantity, ResourceRequirements, Resources, Wire
+from apimachinery.wire import Quantity, Resources, Wire
+
+from .wire import LabelSelector, Metadata, NodeSelector, ResourceRequirements
 
 # ---- a pod's spec.volumes
 

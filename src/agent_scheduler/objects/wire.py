@@ -1,7 +1,6 @@
 """Typed partial views of Kubernetes objects.
 
-Each struct declares only the fields that decisions or reports need; msgspec skips the others, so unknown fields cost
-nothing and do no harm. Structs are frozen: an object from a watch is a value that all users share.
+Each struct declares only the fields that decisions or reports need (`apimachinery.wire`).
 
 Parts that many pods have in common (resources, affinity, tolerations, node selector) stay `Raw` here.
 `engine.state.podclass` identifies pods with the same bytes in them, and decodes these once for all.
@@ -12,14 +11,9 @@ from __future__ import annotations
 from typing import Literal
 
 import msgspec
-from msgspec import Raw, Struct
+from msgspec import Raw
 
-Quantity = str | int | float
-Resources = dict[str, Quantity]
-
-
-class Wire(Struct, frozen=True, gc=False, rename="camel", omit_defaults=True):
-    """The base class of all wire structs. `gc=False` is safe because no wire struct can be part of a cycle."""
+from apimachinery.wire import Resources, Wire
 
 
 class OwnerReference(Wire, frozen=True):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from .wire import Affinity, Metadata, Resources, SchedulingGroup, Wire
+from apimachinery.wire import Resources, Wire
+
+from .wire import Affinity, Metadata, SchedulingGroup
 
 
 class Requirements(Wire, frozen=True):

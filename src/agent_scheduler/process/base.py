@@ -13,20 +13,20 @@ from pathlib import Path
 from typing import Any
 
 from agent_scheduler import __version__
-from agent_scheduler.kube.auth import load_endpoint
-from agent_scheduler.kube.budget import Budget
-from agent_scheduler.kube.errors import StoreWentBack
-from agent_scheduler.kube.http1 import Http1Transport
-from agent_scheduler.kube.lease import boottime
-from agent_scheduler.kube.leases import LeaseLost, Leases
-from agent_scheduler.kube.recorder import EventRecorder, EventSettings, Reporter
-from agent_scheduler.kube.retry import REAL, Timing
-from agent_scheduler.kube.transport import Endpoint, Transport
-from agent_scheduler.kube.waiting import InputsRefused
 from agent_scheduler.serving.sources import ServingError
 from agent_scheduler.telemetry.logs import FilteringBoundLogger, get_logger
 from agent_scheduler.telemetry.pauses import GcPolicy, LoopLag
 from agent_scheduler.telemetry.process import ProcessMetrics
+from kube_client.auth import load_endpoint
+from kube_client.budget import Budget
+from kube_client.errors import StoreWentBack
+from kube_client.http1 import Http1Transport
+from kube_client.lease import boottime
+from kube_client.leases import LeaseLost, Leases
+from kube_client.recorder import EventRecorder, EventSettings, Reporter
+from kube_client.retry import REAL, Timing
+from kube_client.transport import Endpoint, Transport
+from kube_client.waiting import InputsRefused
 
 
 class Process:
@@ -45,7 +45,7 @@ class Process:
         identity: str = "",
         abort: Callable[[int], object] = os._exit,
     ) -> None:
-        """`name` is that of the logger. Without an `endpoint`, `kube.auth` finds one; `kubeconfig` is a path or empty.
+        """`name` is that of the logger. Without an `endpoint`, `load_endpoint` uses `kubeconfig`, a path or empty.
 
         `abort` ends the process immediately, without cleanup.
 

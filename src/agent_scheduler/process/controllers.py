@@ -25,10 +25,6 @@ from agent_scheduler.controllers.queues.controller import QueueController
 from agent_scheduler.controllers.reconciling import Reconciler, Reconciling
 from agent_scheduler.controllers.sharding.controller import ShardingController
 from agent_scheduler.controllers.sharding.reports import ShardingReports
-from agent_scheduler.kube.leases import Leases
-from agent_scheduler.kube.recorder import EventRecorder
-from agent_scheduler.kube.retry import Timing
-from agent_scheduler.kube.transport import Endpoint, FencedTransport, Transport
 from agent_scheduler.process.base import Process, run_to_end
 from agent_scheduler.process.leading import elector_of, lead
 from agent_scheduler.serving.health import SILENT, Check, named
@@ -36,6 +32,10 @@ from agent_scheduler.serving.http import server_of
 from agent_scheduler.serving.sources import Sources
 from agent_scheduler.telemetry.controllers import ControllersMetrics
 from agent_scheduler.telemetry.pauses import GcPolicy
+from kube_client.leases import Leases
+from kube_client.recorder import EventRecorder
+from kube_client.retry import Timing
+from kube_client.transport import Endpoint, FencedTransport, Transport
 
 from .controller_flags import JOB, PODGROUP, QUEUE, SHARDING, ControllersSettings
 

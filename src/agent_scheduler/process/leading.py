@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Protocol
 
 from agent_scheduler.config.load import ConfigurationSource
 from agent_scheduler.config.schema import Configuration, LeaderElection
-from agent_scheduler.kube.errors import RequestFailed
-from agent_scheduler.kube.lease import LeaderElector, LeadershipOverrun, LeaseConfig
-from agent_scheduler.kube.leases import Leases
-from agent_scheduler.kube.recorder import NORMAL, EventRecorder
-from agent_scheduler.kube.reflector import WatchTimes
-from agent_scheduler.kube.retry import Timing
-from agent_scheduler.kube.transport import Transport
 from agent_scheduler.shards.holders import Holders, lease_name
 from agent_scheduler.telemetry.logs import FilteringBoundLogger
+from kube_client.errors import RequestFailed
+from kube_client.lease import LeaderElector, LeadershipOverrun, LeaseConfig
+from kube_client.leases import Leases
+from kube_client.recorder import NORMAL, EventRecorder
+from kube_client.reflector import WatchTimes
+from kube_client.retry import Timing
+from kube_client.transport import Transport
 
 if TYPE_CHECKING:
     from agent_scheduler.shards.coordinator import Coordinator, ShardObserver, Side

@@ -10,10 +10,10 @@ from agent_scheduler.batch.waiting import BatchWaitingPods
 from agent_scheduler.config.schema import Configuration, Tracing
 from agent_scheduler.engine.state.podinfo import PodInfo
 from agent_scheduler.fastpath.scheduler import Receivers
-from agent_scheduler.kube.retry import Timing
 from agent_scheduler.telemetry.metrics import Metrics
 from agent_scheduler.telemetry.observers import MetricsObserver, MetricsQueueRecorder
 from apimachinery.errors import ConfigurationError
+from kube_client.retry import Timing
 
 if TYPE_CHECKING:
     from agent_scheduler.telemetry.spans import Spans

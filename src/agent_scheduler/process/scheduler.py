@@ -27,11 +27,6 @@ from agent_scheduler.config.schema import Configuration
 from agent_scheduler.fastpath.scheduler import FastPath
 from agent_scheduler.fastpath.settings import FastPathSettings, settings_of
 from agent_scheduler.fastpath.views import PLACES
-from agent_scheduler.kube.leases import Leases
-from agent_scheduler.kube.recorder import EventRecorder
-from agent_scheduler.kube.retry import Timing
-from agent_scheduler.kube.transport import Endpoint, FencedTransport, Transport
-from agent_scheduler.kube.waiting import NotListed
 from agent_scheduler.process.base import Process, run_to_end
 from agent_scheduler.process.console import ConsolePicture
 from agent_scheduler.process.debugging import DebugPages
@@ -54,6 +49,11 @@ from agent_scheduler.telemetry.logs import set_level
 from agent_scheduler.telemetry.metrics import Metrics
 from agent_scheduler.telemetry.observers import ReloadReports, ShardReports
 from agent_scheduler.telemetry.pauses import GcPolicy
+from kube_client.leases import Leases
+from kube_client.recorder import EventRecorder
+from kube_client.retry import Timing
+from kube_client.transport import Endpoint, FencedTransport, Transport
+from kube_client.waiting import NotListed
 
 if TYPE_CHECKING:
     from agent_scheduler.shards.coordinator import Coordinator

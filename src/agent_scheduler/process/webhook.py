@@ -29,9 +29,6 @@ from agent_scheduler.admission.review import (
     review,
     write_review,
 )
-from agent_scheduler.cluster.informers import InformerObserver
-from agent_scheduler.kube.retry import Timing
-from agent_scheduler.kube.transport import Endpoint, Transport
 from agent_scheduler.process.base import Process, run_to_end
 from agent_scheduler.serving.certificate import ServingCertificate
 from agent_scheduler.serving.given_certificates import GivenCertificates
@@ -43,6 +40,9 @@ from agent_scheduler.webhook.configurations import Configurations, configuration
 from agent_scheduler.webhook.own_objects import OwnObjects
 from agent_scheduler.webhook.picture import Picture
 from apimachinery.errors import ConfigurationError
+from kube_client.informers import InformerObserver
+from kube_client.retry import Timing
+from kube_client.transport import Endpoint, Transport
 
 from .webhook_flags import WebhookSettings, read_groups
 

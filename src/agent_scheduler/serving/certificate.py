@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import ssl
 
-from agent_scheduler.kube.tls import load_certificate
+from kube_client.tls import load_certificate
 
 
 class ServingCertificate:

@@ -9,10 +9,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from agent_scheduler.kube.credentials import REFUSED_SECONDS
-from agent_scheduler.kube.retry import Timing
 from agent_scheduler.serving.sources import ServingError
 from agent_scheduler.telemetry.logs import get_logger
+from kube_client.credentials import REFUSED_SECONDS
+from kube_client.retry import Timing
 
 #: Seconds between two checks. Files that do not match yet during a replacement are checked again after the same time.
 PERIOD: Final = REFUSED_SECONDS

@@ -25,10 +25,10 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from agent_scheduler.serving.authorization import Authorizer, KubeAuthorizer
 from agent_scheduler.serving.certificate import ServingCertificate
 from agent_scheduler.serving.given_certificates import GivenCertificates
 from agent_scheduler.serving.sources import ServingError, Sources
+from kube_client.authorization import Authorizer, KubeAuthorizer
 
 if TYPE_CHECKING:
     from agent_scheduler.serving.pages import Pages
@@ -38,9 +38,9 @@ import time
 from ipaddress import ip_address
 
 from agent_scheduler.config.schema import Serving
-from agent_scheduler.kube.retry import REAL
-from agent_scheduler.kube.transport import Transport
 from agent_scheduler.telemetry.logs import get_logger
+from kube_client.retry import REAL
+from kube_client.transport import Transport
 
 
 class HttpServer:

@@ -16,7 +16,6 @@ import msgspec
 from aiohttp import web
 from aiohttp.typedefs import Handler
 
-from agent_scheduler.serving.authorization import Access, Authorizer
 from agent_scheduler.serving.console import ROOT, STREAM, add_console
 from agent_scheduler.serving.explanation import render
 from agent_scheduler.serving.health import PING, Check, examine
@@ -33,6 +32,7 @@ from agent_scheduler.serving.sources import (
     UnreadableData,
 )
 from agent_scheduler.telemetry.logs import get_logger, redact
+from kube_client.authorization import Access, Authorizer
 
 _log = get_logger(__name__)
 

@@ -36,16 +36,16 @@ from agent_scheduler.engine.shards.claims import (
     status,
     tells_the_same,
 )
-from agent_scheduler.kube.errors import Failure, FailureClass, RequestFailed, StoreWentBack
-from agent_scheduler.kube.paging import collect
-from agent_scheduler.kube.patch import patch_once
-from agent_scheduler.kube.reflector import STALE_LISTS_REFUSED, Collection, Reflector, WatchTimes
-from agent_scheduler.kube.retry import Backoff, Timing
-from agent_scheduler.kube.transport import Transport
-from agent_scheduler.kube.watch_events import DELETED, Change, is_older
 from agent_scheduler.objects.shard import NODE_SHARDS, NodeShard
 from agent_scheduler.telemetry.logs import get_logger
 from apimachinery.times import time_text
+from kube_client.errors import Failure, FailureClass, RequestFailed, StoreWentBack
+from kube_client.paging import collect
+from kube_client.patch import patch_once
+from kube_client.reflector import STALE_LISTS_REFUSED, Collection, Reflector, WatchTimes
+from kube_client.retry import Backoff, Timing
+from kube_client.transport import Transport
+from kube_client.watch_events import DELETED, Change, is_older
 
 from .holders import Holders
 

@@ -1,8 +1,8 @@
 """Finds out from leases whether the schedulers of other shards live.
 
-A scheduler writes only while it holds the lease of its shard (`kube.lease`): it stops `renew_deadline` after its last
-renewal, before the lease expires. Its last requests may still be carried out for as long as the API server works on a
-request, by default a minute. So it counts as dead when its lease has not changed for the lease duration plus the
+A scheduler writes only while it holds the lease of its shard (`kube_client.lease`): it stops `renew_deadline` after its
+last renewal, before the lease expires. Its last requests may still be carried out for as long as the API server works
+on a request, by default a minute. So it counts as dead when its lease has not changed for the lease duration plus the
 fence period; after that nothing of it can arrive.
 
 Times are measured on the local clock from the first observation of a lease's state, as in leader election, so clocks
@@ -20,11 +20,11 @@ from urllib.parse import quote
 import msgspec
 
 from agent_scheduler.engine.shards.claims import Liveness
-from agent_scheduler.kube.answers import Verb, asked_at
-from agent_scheduler.kube.driver import Send, send_once
-from agent_scheduler.kube.errors import FailureClass
-from agent_scheduler.kube.retry import Timing
-from agent_scheduler.kube.transport import Transport
+from kube_client.answers import Verb, asked_at
+from kube_client.driver import Send, send_once
+from kube_client.errors import FailureClass
+from kube_client.retry import Timing
+from kube_client.transport import Transport
 
 _REQUEST_TIMEOUT: Final = 5.0
 

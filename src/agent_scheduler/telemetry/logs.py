@@ -11,26 +11,16 @@ import json
 import logging
 import re
 import sys
-from collections import OrderedDict
-from collections.abc import Callable, Mapping, MutableMapping
+from collections.abc import Mapping, MutableMapping
 from io import StringIO
-from typing import Any, BinaryIO, Literal, TextIO
-from weakref import WeakSet
+from typing import TYPE_CHECKING, Any, BinaryIO, Literal, TextIO
 
 import orjson
 
-# structlog imports rich and Pygments if they are installed, for a traceback format that is not used here. That takes
-# longer than all other imports of it, so they are hidden from it.
-_rich = sys.modules.get("rich")
-sys.modules["rich"] = None  # type: ignore[assignment]
-try:
-    import structlog
-    from structlog.typing import EventDict, ExcInfo, FilteringBoundLogger, Processor, WrappedLogger
-finally:
-    if _rich is None:
-        del sys.modules["rich"]
-    else:
-        sys.modules["rich"] = _rich
+from kube_client.logs import FilteringBoundLogger, OncePer, get_logger, structlog
+
+if TYPE_CHECKING:
+    from structlog.typing import EventDict, ExcInfo, Processor, WrappedLogger
 
 __all__ = [
     "FilteringBoundLogger",
@@ -52,9 +42,6 @@ _LEVELS: Mapping[LogLevel, int] = {
     "warning": logging.WARNING,
     "error": logging.ERROR,
 }
-
-#: All loggers in use.
-_loggers: WeakSet[FilteringBoundLogger] = WeakSet()
 
 #: Has the level, for code that must check it before creating a line; nothing is logged through it.
 _ours = logging.getLogger("agent_scheduler")
@@ -147,12 +134,12 @@ def setup(
     Call it before the first line is logged: a logger keeps the configuration of its first use. `stream` defaults
     to standard error.
     """
-    _ours.setLevel(_LEVELS[level])
+    set_level(level)
     out = sys.stderr.buffer if stream is None else stream
     shared, render = _processors(log_format)
     structlog.configure(
         processors=[*shared, *render, _encode],
-        wrapper_class=structlog.make_filtering_bound_logger(_LEVELS[level]),
+        wrapper_class=_Logger,
         logger_factory=lambda name="agent_scheduler": _NamedBytesLogger(out, name),
         cache_logger_on_first_use=True,
     )
@@ -165,16 +152,16 @@ def setup(
     )
     root = logging.getLogger()
     root.handlers[:] = [handler]
-    root.setLevel(_library_level(level))
+
+
+class _Logger(structlog.make_filtering_bound_logger(logging.INFO)):  # type: ignore[misc]
+    """The class of all loggers of structlog in the process. Its base, which `set_level` sets, ignores lower levels."""
 
 
 def set_level(level: LogLevel) -> None:
-    """Change the level given to `setup`, also for loggers that are already in use."""
+    """Change the level given to `setup`, also for loggers in use, whichever package they belong to."""
     _ours.setLevel(_LEVELS[level])
-    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(_LEVELS[level]))
-    for logger in _loggers:
-        # structlog's cached logger since the first line; without it the next line creates a new one.
-        vars(logger).pop("bind", None)
+    _Logger.__bases__ = (structlog.make_filtering_bound_logger(_LEVELS[level]),)
     logging.getLogger().setLevel(_library_level(level))
 
 
@@ -211,42 +198,3 @@ class _TextOver:
 
     def flush(self) -> None:
         self._out.flush()
-
-
-def get_logger(name: str) -> FilteringBoundLogger:
-    """Return a logger whose lines have `logger=name`. It is cheap at module level, being created by its first line."""
-    logger: FilteringBoundLogger = structlog.get_logger(name)
-    _loggers.add(logger)
-    return logger
-
-
-class OncePer:
-    """Admits one line per key in `seconds`, and counts the suppressed ones.
-
-    For lines that may repeat thousands of times a second, such as the failed writes of an API server. It remembers at
-    most `keys` keys and forgets the least recently seen ones first, so keys from untrusted text cannot fill the
-    memory; a forgotten key may be logged again early.
-    """
-
-    def __init__(self, seconds: float, *, clock: Callable[[], float], keys: int = 1024) -> None:
-        if seconds <= 0 or keys < 1:
-            raise ValueError(f"OncePer needs seconds above 0 and at least 1 key, not {seconds} and {keys}")
-        self._seconds = seconds
-        self._clock = clock
-        self._keys = keys
-        # key -> (when it may be logged again, the number of suppressed lines since the last one).
-        self._seen: OrderedDict[str, tuple[float, int]] = OrderedDict()
-
-    def admit(self, key: str) -> int | None:
-        """Return None to suppress the line, or the number of suppressed lines before it."""
-        now = self._clock()
-        until, held = self._seen.get(key, (now, 0))
-        if now < until:
-            self._seen[key] = (until, held + 1)
-            self._seen.move_to_end(key)
-            return None
-        self._seen[key] = (now + self._seconds, 0)
-        self._seen.move_to_end(key)
-        if len(self._seen) > self._keys:
-            self._seen.popitem(last=False)
-        return held

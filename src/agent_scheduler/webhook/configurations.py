@@ -8,13 +8,13 @@ from typing import Final
 
 import msgspec
 
-from agent_scheduler.kube.answers import Verb, asked_at
-from agent_scheduler.kube.driver import Send, send_once
-from agent_scheduler.kube.errors import Failure
-from agent_scheduler.kube.patch import is_conflict, object_of, patch_once
-from agent_scheduler.kube.retry import Timing
-from agent_scheduler.kube.transport import Transport, segment
 from agent_scheduler.telemetry.logs import OncePer, get_logger
+from kube_client.answers import Verb, asked_at
+from kube_client.driver import Send, send_once
+from kube_client.errors import Failure
+from kube_client.patch import is_conflict, object_of, patch_once
+from kube_client.retry import Timing
+from kube_client.transport import Transport, segment
 
 _API: Final = "/apis/admissionregistration.k8s.io/v1"
 MUTATING: Final = f"{_API}/mutatingwebhookconfigurations"

@@ -16,15 +16,15 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from agent_scheduler.kube.answers import Verb, asked_at
-from agent_scheduler.kube.budget import TokenBucket
-from agent_scheduler.kube.driver import Send, send_once
-from agent_scheduler.kube.errors import Failure, FailureClass
-from agent_scheduler.kube.patch import is_conflict, object_of, patch_once
-from agent_scheduler.kube.retry import Timing
-from agent_scheduler.kube.transport import Transport, segment
-from agent_scheduler.objects.merging import replacement
 from agent_scheduler.telemetry.logs import OncePer, get_logger
+from kube_client.answers import Verb, asked_at
+from kube_client.budget import TokenBucket
+from kube_client.driver import Send, send_once
+from kube_client.errors import Failure, FailureClass
+from kube_client.merging import replacement
+from kube_client.patch import is_conflict, object_of, patch_once
+from kube_client.retry import Timing
+from kube_client.transport import Transport, segment
 
 from .authority import CertificateBundle, UnusableCertificates, from_data, renewed, to_data
 

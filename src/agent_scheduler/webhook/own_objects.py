@@ -7,12 +7,12 @@ from typing import Final
 
 import msgspec
 
-from agent_scheduler.cluster.informers import InformerObserver, Informers
-from agent_scheduler.cluster.kinds import Kind
-from agent_scheduler.kube.reflector import WatchTimes
-from agent_scheduler.kube.retry import Timing
-from agent_scheduler.kube.transport import Transport
-from agent_scheduler.objects.wire import Metadata, Wire
+from agent_scheduler.objects.wire import Metadata
+from apimachinery.wire import Wire
+from kube_client.informers import InformerObserver, Informers, Kind
+from kube_client.reflector import WatchTimes
+from kube_client.retry import Timing
+from kube_client.transport import Transport
 
 _KINDS: Final = {
     "secrets": "Secret",

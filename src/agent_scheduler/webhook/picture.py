@@ -6,14 +6,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from agent_scheduler.cluster.groups import namespaces, queues
-from agent_scheduler.cluster.informers import Informers
-from agent_scheduler.kube.reflector import WatchTimes
-from agent_scheduler.kube.retry import Timing
-from agent_scheduler.kube.transport import Transport
-from agent_scheduler.kube.watch_events import Change
 from agent_scheduler.objects.batch import QUEUE_NAME, Queue
 from agent_scheduler.objects.wire import Namespace
 from agent_scheduler.telemetry.process import ProcessMetrics
+from kube_client.informers import Informers
+from kube_client.reflector import WatchTimes
+from kube_client.retry import Timing
+from kube_client.transport import Transport
+from kube_client.watch_events import Change
 
 
 class Picture:

@@ -7,15 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from agent_scheduler.kube.credentials import Fixed, bearer
-from agent_scheduler.kube.http1 import Http1Transport
-from agent_scheduler.kube.transport import Endpoint
 from bench.demo import install
 from bench.demo.job_story import KINDS
 from bench.harness.manifest_files import manifest_file
 from bench.harness.site import BATCH_KINDS
 from bench.shards import CRD
 from embedded_kubernetes import EmbeddedCluster
+from kube_client.credentials import Fixed, bearer
+from kube_client.http1 import Http1Transport
+from kube_client.transport import Endpoint
 from tests.support.places import BENCH, ROOT
 
 

@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from agent_scheduler.kube.transport import OutcomeUnknown, Transport
 from bench.harness.judging import (
     Evidence,
     Tally,
@@ -22,8 +21,9 @@ from bench.harness.judging import (
 )
 from bench.harness.model import Batch, Case, Fate, Gang, Nodes, Spread, Template
 from bench.harness.watching import FreeCapacity, Observer, Track
+from kube_client.testing.scripted import running
+from kube_client.transport import OutcomeUnknown, Transport
 from tests.support.embedded import PODS, embedded_cluster, until
-from tests.support.scripted import running
 from tests.support.transports import Through
 
 

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from agent_scheduler.kube.errors import RequestFailed
-from agent_scheduler.kube.transport import NotSent, OutcomeUnknown, Response
 from bench.harness.arrivals import ClosedLoop, Even, GivenLives
 from bench.harness.load import Ends, Load, bare_rate
 from bench.harness.model import Batch
 from bench.harness.requests import retry
 from bench.harness.watching import Track
+from kube_client.errors import RequestFailed
+from kube_client.transport import NotSent, OutcomeUnknown, Response
 from tests.support.embedded import PODS, embedded_cluster, until
 from tests.support.transports import failure
 

@@ -8,8 +8,6 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from agent_scheduler.kube.errors import RequestFailed
-from agent_scheduler.kube.transport import Transport
 from bench.harness.arrivals import Given
 from bench.harness.load import Load
 from bench.harness.manifests import encode, given_node, template_of
@@ -17,8 +15,10 @@ from bench.harness.model import Batch
 from bench.harness.requests import create_all
 from bench.harness.specs import NodeSpec, PodSpec
 from bench.harness.watching import FreeCapacity, Observer, Track
+from kube_client.errors import RequestFailed
+from kube_client.testing.scripted import running
+from kube_client.transport import Transport
 from tests.support.embedded import PODS, EmbeddedCluster, embedded_cluster, until
-from tests.support.scripted import running
 
 GPU = "example.com/gpu"
 NODES = (

@@ -9,8 +9,8 @@ from itertools import product
 from typing import Any, NamedTuple
 
 from apimachinery.quantity import milli_value
+from kube_client.testing.loop import SimLoop
 from tests.decisions.plain.selectors import selects
-from tests.support.loop import SimLoop
 from tests.support.needed import recorded_cases
 
 from .comparing import Kind, Obj, class_of, differences, kinds_of, state_of

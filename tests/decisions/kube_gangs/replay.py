@@ -12,16 +12,16 @@ from typing import Any
 
 from agent_scheduler.engine.profiles.profiles import ProfileSpec, build_profile
 from agent_scheduler.fastpath.scheduler import FastPath
-from agent_scheduler.kube.retry import Timing
 from embedded_kubernetes import requests
 from embedded_kubernetes.builtin import ALPHA, BUILTIN
 from embedded_kubernetes.handlers import Api
 from embedded_kubernetes.inproc import Door
 from embedded_kubernetes.resource import Resource
 from embedded_kubernetes.store import Store
+from kube_client.retry import Timing
+from kube_client.testing.loop import START
 from tests.support.client import MERGE
 from tests.support.in_process import InProcessTransport
-from tests.support.loop import START
 from tests.support.running import SETTINGS, Reports, scheduling
 
 Obj = dict[str, Any]

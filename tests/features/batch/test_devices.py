@@ -11,9 +11,9 @@ import pytest
 
 from agent_scheduler.binding.groups import GroupJudge, Member
 from agent_scheduler.engine.dra.gang_search import GangSearch
-from agent_scheduler.kube.transport import Response, Transport
 from agent_scheduler.process.scheduler import SchedulerProcess
 from embedded_kubernetes.device_driver import EXTENDED_RESOURCE
+from kube_client.transport import Response, Transport
 from tests.support import objects
 from tests.support.batched import add_group, install
 from tests.support.device_cluster import RESOURCE, TEMPLATES, Devices, devices, nothing_assumed

@@ -10,7 +10,7 @@ import pytest
 
 from agent_scheduler.batch import scheduler, writing
 from agent_scheduler.engine.session.session import Session
-from agent_scheduler.kube.transport import (
+from kube_client.transport import (
     Headers,
     Response,
 )

@@ -10,8 +10,8 @@ import pytest
 
 from agent_scheduler.binding.binder import Binder
 from agent_scheduler.config.load import load_text
-from agent_scheduler.kube.dispatch import Dispatcher
-from agent_scheduler.kube.pace import Pace
+from kube_client.dispatch import Dispatcher
+from kube_client.pace import Pace
 from tests.support.embedded import PODS, until
 from tests.support.installation import CONFIGURATION, GROUP, installed, process
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 import pytest
 
 from agent_scheduler.engine.quotas.entries import Standing
-from agent_scheduler.kube.transport import Response
 from agent_scheduler.objects.batch import QUEUE_ALLOCATION_GATE
+from kube_client.transport import Response
 from tests.support.batched import add_group, install
 from tests.support.embedded import MERGE, PODS, STRATEGIC, embedded_cluster, until
 from tests.support.installation import (

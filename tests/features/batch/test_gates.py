@@ -10,9 +10,9 @@ import pytest
 
 from agent_scheduler.binding.queue_admission import Election
 from agent_scheduler.engine.quotas.entries import Standing
-from agent_scheduler.kube.transport import OutcomeUnknown, Response
 from agent_scheduler.objects.batch import QUEUE_ALLOCATION_GATE
 from agent_scheduler.serving.explanation import render
+from kube_client.transport import OutcomeUnknown, Response
 from tests.support import objects
 from tests.support.batched import add_group, install
 from tests.support.embedded import PODS, embedded_cluster, until

@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 
 from agent_scheduler.controllers.jobs import carrying
-from agent_scheduler.kube.transport import OutcomeUnknown, Response
+from kube_client.testing.virtual import virtual_time
+from kube_client.transport import OutcomeUnknown, Response
 from tests.support.batched import COMMANDS
 from tests.support.embedded import PODS
 from tests.support.jobs import GROUPS, JOBS, REST, JobsWorld, jobs_run, jobs_world, policy
 from tests.support.objects import task
 from tests.support.transports import Through
-from tests.support.virtual import virtual_time
 
 #: More writes than a process makes in any of the tests below.
 _WRITES = 26

@@ -18,6 +18,7 @@ from agent_scheduler.process.controller_flags import JOB, PODGROUP, QUEUE, SHARD
 from embedded_kubernetes.controller_list import start
 from embedded_kubernetes.controllers import run
 from embedded_kubernetes.kubelet_play import RUN_SECONDS
+from kube_client.testing.virtual import time_of_day
 from tests.support import objects
 from tests.support.batched import add_group, add_queue, definition
 from tests.support.controllers import batch_world
@@ -26,7 +27,6 @@ from tests.support.jobs import GROUPS
 from tests.support.level import until_as, without
 from tests.support.sharded import CRD, CRDS
 from tests.support.tap import Tap
-from tests.support.virtual import time_of_day
 from tests.support.whole import Whole, stage
 
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/agent-scheduler/leases"

@@ -8,11 +8,11 @@ import msgspec
 import pytest
 
 from agent_scheduler.controllers.queues.controller import QueueController
-from agent_scheduler.kube.budget import UNLIMITED
-from agent_scheduler.kube.recorder import EventRecorder, EventSettings, Reporter
-from agent_scheduler.kube.retry import REAL
 from agent_scheduler.objects.batch import QUEUES, Command, Queue, pod_group_path, queue_path
 from agent_scheduler.process.controller_flags import QUEUE
+from kube_client.budget import UNLIMITED
+from kube_client.recorder import EventRecorder, EventSettings, Reporter
+from kube_client.retry import REAL
 from tests.support.batched import COMMANDS, add_group, add_queue
 from tests.support.controllers import BatchWorld, batch_world, dies, install_all
 from tests.support.embedded import until

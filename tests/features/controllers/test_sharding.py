@@ -9,8 +9,8 @@ import pytest
 
 from agent_scheduler.controllers.sharding import retiring, writes
 from agent_scheduler.controllers.sharding.store import OWNER, OWNER_LABEL
-from agent_scheduler.kube.transport import OutcomeUnknown, Response
 from agent_scheduler.objects.shard import NODE_SHARDS
+from kube_client.transport import OutcomeUnknown, Response
 from tests.support.embedded import until
 from tests.support.sharded import MERGE, limits
 from tests.support.sharding import Rounds, World, following, world

@@ -11,7 +11,7 @@ import pytest
 
 from agent_scheduler.cluster.cluster import Cluster
 from agent_scheduler.engine.state.podinfo import PodInfo
-from agent_scheduler.kube.transport import Response, Transport
+from kube_client.transport import Response, Transport
 from tests.support.embedded import EmbeddedCluster, embedded_cluster, until
 from tests.support.running import Running, scheduling
 from tests.support.transports import Through, failure

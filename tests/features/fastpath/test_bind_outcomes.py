@@ -1,7 +1,7 @@
 """The scheduler's reaction to each outcome of a bind: the second half of docs/bind-outcomes.md.
 
-The mapping of the API server's answers to outcomes is tested with `kube.bind`. Here the outcome is given; no room may
-leak, no pod may be lost, and none may count as bound that is not.
+The mapping of the API server's answers to outcomes is tested with `kube_client.bind`. Here the outcome is given; no
+room may leak, no pod may be lost, and none may count as bound that is not.
 
 The number of results between workers and binder is limited, and workers continue as soon as there is room again.
 """
@@ -19,8 +19,8 @@ from agent_scheduler.binding.binder import Binder
 from agent_scheduler.binding.calls import RateLimit
 from agent_scheduler.cluster.cluster import Cluster
 from agent_scheduler.engine.framework.plugin import Depends
-from agent_scheduler.kube.bind import AlreadySent, BindOutcome, BindResult, UnknownOutcome
-from agent_scheduler.kube.transport import Answered, Response
+from kube_client.bind import AlreadySent, BindOutcome, BindResult, UnknownOutcome
+from kube_client.transport import Answered, Response
 from tests.support.embedded import PODS, EmbeddedCluster, embedded_cluster, until
 from tests.support.running import Running, raising_for_some, scheduling
 

@@ -11,8 +11,8 @@ import pytest
 
 from agent_scheduler.cluster import changes
 from agent_scheduler.engine.framework.args import DynamicResourcesArgs
-from agent_scheduler.kube.transport import Response, Transport
 from embedded_kubernetes.device_driver import ATTACH_FAILED, ATTACHED, DRIVER, Attaching
+from kube_client.transport import Response, Transport
 from tests.support.device_cluster import CLAIMS, Devices, devices, nothing_assumed
 from tests.support.embedded import PODS, until
 from tests.support.running import Running, profile, scheduling

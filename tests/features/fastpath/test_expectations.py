@@ -12,7 +12,7 @@ import pytest
 
 from agent_scheduler.binding.messenger import Expectations
 from agent_scheduler.binding.result import ScheduleResult
-from agent_scheduler.kube.transport import Response, Transport
+from kube_client.transport import Response, Transport
 from tests.support.device_cluster import devices
 from tests.support.embedded import PODS, EmbeddedCluster, embedded_cluster, until
 from tests.support.running import Running, scheduling

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from agent_scheduler.kube.transport import Response
 from embedded_kubernetes.device_driver import DRIVER, EXTENDED_RESOURCE
+from kube_client.transport import Response
 from tests.support.device_cluster import CLAIMS, RESOURCE, Devices, devices, nothing_assumed
 from tests.support.embedded import until
 from tests.support.objects import container as made

@@ -15,6 +15,7 @@ from agent_scheduler.engine.queueing.places import Place
 from agent_scheduler.engine.state.gpus import RESOURCE as GPUS
 from embedded_kubernetes import controllers
 from embedded_kubernetes.volume_binding import VolumeBinding
+from kube_client.testing.virtual import virtual_time
 from tests.decisions.kube_gangs.replay import Living, living
 from tests.support import objects
 from tests.support.device_cluster import CLAIMS as DEVICE_CLAIMS
@@ -22,7 +23,6 @@ from tests.support.device_cluster import RESOURCE
 from tests.support.devices import divided, first_of
 from tests.support.embedded import PODS
 from tests.support.terms import HOSTNAME, term
-from tests.support.virtual import virtual_time
 from tests.support.volume_cluster import CLAIMS, NOBODY, STORAGE, VOLUMES, using
 
 KUBE = build_profile(ProfileSpec(scheduler_name="default-scheduler", base="default-scheduler"))

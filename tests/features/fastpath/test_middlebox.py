@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from agent_scheduler.kube.retry import Backoff
-from agent_scheduler.kube.transport import Response
 from embedded_kubernetes.fault_plan import plan_of
 from embedded_kubernetes.faults import Injector
+from kube_client.retry import Backoff
+from kube_client.transport import Response
 from tests.support.embedded import PODS, EmbeddedCluster, embedded_cluster, until
 from tests.support.running import scheduling
 from tests.support.transports import Through, failure

@@ -15,7 +15,7 @@ import pytest
 from agent_scheduler.binding.preemption import PreemptionGate
 from agent_scheduler.engine.queueing.places import Place
 from agent_scheduler.engine.state.podinfo import PodInfo
-from agent_scheduler.kube.transport import Response
+from kube_client.transport import Response
 from tests.support.embedded import PODS, EmbeddedCluster, until
 from tests.support.objects import container
 from tests.support.running import settings_from

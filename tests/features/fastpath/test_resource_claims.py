@@ -14,9 +14,9 @@ from agent_scheduler.binding import pod_claims, prebind
 from agent_scheduler.engine.framework.args import DynamicResourcesArgs
 from agent_scheduler.engine.framework.points import PluginSet
 from agent_scheduler.engine.profiles.profiles import ProfileSpec, build_profile
-from agent_scheduler.kube.transport import OutcomeUnknown, Response, Transport
 from embedded_kubernetes import controllers
 from embedded_kubernetes.resource_claims import ResourceClaims as ClaimController
+from kube_client.transport import OutcomeUnknown, Response, Transport
 from tests.support.device_cluster import devices, nothing_assumed, nothing_beside
 from tests.support.embedded import until
 from tests.support.running import SETTINGS, profile, scheduling

@@ -10,12 +10,12 @@ from typing import Any
 import orjson
 import pytest
 
-from agent_scheduler.kube.lease import LeaderElector, LeadershipOverrun
 from agent_scheduler.process.scheduler import SchedulerProcess
 from agent_scheduler.serving.health import examine
 from embedded_kubernetes.fault_plan import plan_of
 from embedded_kubernetes.faults import Injector
 from embedded_kubernetes.requests import Disturbance, Request
+from kube_client.lease import LeaderElector, LeadershipOverrun
 from tests.support.embedded import EmbeddedCluster, embedded_cluster, until
 from tests.support.installation import samples, started
 
@@ -124,8 +124,8 @@ async def test_binds_that_hang_end_with_the_grace(text: str, monkeypatch: pytest
         under_way.set()
         await asyncio.Event().wait()
 
-    monkeypatch.setattr("agent_scheduler.kube.bind.Binds.bind", hang)
-    monkeypatch.setattr("agent_scheduler.kube.bind.Binds.send_bind", lambda *_, **__: False)
+    monkeypatch.setattr("kube_client.bind.Binds.bind", hang)
+    monkeypatch.setattr("kube_client.bind.Binds.send_bind", lambda *_, **__: False)
     async with embedded_cluster() as cluster:
         await cluster.add_node("n1")
         await cluster.add_pod("a")
@@ -220,8 +220,8 @@ async def taking_over(refused: str) -> AsyncIterator[tuple[EmbeddedCluster, Refu
 
 @pytest.fixture
 def short_patience(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("agent_scheduler.cluster.informers.OTHERS_PATIENCE", 0.1)
-    monkeypatch.setattr("agent_scheduler.cluster.informers.RENEWAL_PATIENCE", 0.1)
+    monkeypatch.setattr("kube_client.informers.OTHERS_PATIENCE", 0.1)
+    monkeypatch.setattr("kube_client.informers.RENEWAL_PATIENCE", 0.1)
 
 
 @pytest.mark.usefixtures("short_patience")

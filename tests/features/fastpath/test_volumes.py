@@ -11,7 +11,7 @@ from agent_scheduler.cluster.storage import Storage as Watched
 from agent_scheduler.engine.events.events import Resource
 from agent_scheduler.engine.framework.args import VolumeBindingArgs
 from agent_scheduler.engine.volumes.catalogue import Catalogue
-from agent_scheduler.kube.transport import NotSent, OutcomeUnknown, Response
+from kube_client.transport import NotSent, OutcomeUnknown, Response
 from tests.support.embedded import until
 from tests.support.queues import scheduling_queue
 from tests.support.running import profile, scheduling

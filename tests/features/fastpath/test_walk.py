@@ -26,19 +26,22 @@ from types import FrameType
 from typing import Any, NamedTuple
 
 import agent_scheduler
+import kube_client
 from agent_scheduler.binding.binder import Binder
 from agent_scheduler.fastpath.scheduler import FastPath
-from agent_scheduler.kube.http1 import Http1Transport
-from agent_scheduler.kube.reflector import Reflector
-from agent_scheduler.kube.transport import Endpoint, FencedTransport
-from agent_scheduler.kube.watch_events import CollectionView
+from kube_client.http1 import Http1Transport
+from kube_client.reflector import Reflector
+from kube_client.testing.virtual import virtual_time
+from kube_client.testing.wires import Network, Wire
+from kube_client.transport import Endpoint, FencedTransport
+from kube_client.watch_events import CollectionView
 from tests.support import objects
 from tests.support.running import SETTINGS, scheduling
-from tests.support.virtual import virtual_time
-from tests.support.wires import Network, Wire
 
 PODS, NODES = "/api/v1/pods", "/api/v1/nodes"
-_SOURCE = str(Path(agent_scheduler.__file__).parent) + "/"
+#: The folders of the packages that a scheduler runs, and the one of tools for tests in them.
+_SOURCES = tuple(f"{Path(str(each.__file__)).parent}/" for each in (agent_scheduler, kube_client))
+_TOOLS = f"{_SOURCES[1]}testing/"
 _BOUND = b'{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Success","code":201}\n'
 
 
@@ -67,10 +70,11 @@ class Walk:
 
     def _seen(self, frame: FrameType, event: str, _arg: object) -> None:
         code = frame.f_code
-        if self.is_over or not code.co_filename.startswith(_SOURCE):
+        path = code.co_filename
+        if self.is_over or not path.startswith(_SOURCES) or path.startswith(_TOOLS):
             return
         if event == "call" and (self.calls or code is self._begin):
-            self.calls.append(Call(code.co_filename.removeprefix(_SOURCE), code.co_name))
+            self.calls.append(Call(path, code.co_name))
         self.is_over = event == "return" and code is self._end and bool(self.calls)
 
     @property
@@ -89,7 +93,9 @@ class Walk:
     def chain(self) -> str:
         """Return a line for each stay in a file."""
         stays = groupby(self.calls, lambda call: call.file)
-        return "\n".join(f"{file}: {', '.join(call.name for call in calls)}" for file, calls in stays)
+        return "\n".join(
+            f"{Path(file).name}: {', '.join(call.name for call in calls)}" for file, calls in stays
+        )
 
 
 class Server(Network):

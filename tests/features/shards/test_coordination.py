@@ -9,13 +9,13 @@ import pytest
 from structlog.testing import capture_logs
 
 from agent_scheduler.fastpath import outside
-from agent_scheduler.kube.reflector import STALE_LISTS_REFUSED
-from agent_scheduler.kube.retry import Backoff
-from agent_scheduler.kube.watch_events import MODIFIED, Change
 from agent_scheduler.objects.shard import NODE_SHARDS, NodeShard
 from agent_scheduler.shards import coordinator
 from embedded_kubernetes.errors import ApiError, conflict
 from embedded_kubernetes.requests import Disturbance, Request
+from kube_client.reflector import STALE_LISTS_REFUSED
+from kube_client.retry import Backoff
+from kube_client.watch_events import MODIFIED, Change
 from tests.support.embedded import until
 from tests.support.shared import (
     SharedCluster,

@@ -9,12 +9,12 @@ from datetime import UTC, datetime
 import pytest
 
 from agent_scheduler.fastpath.scheduler import FastPath
-from agent_scheduler.kube.bind import BindOutcome, BindResult, UnknownOutcome
-from agent_scheduler.kube.retry import REAL
 from agent_scheduler.objects.shard import NODE_SHARDS
 from agent_scheduler.process.scheduler import SchedulerProcess
 from apimachinery.times import time_text
 from embedded_kubernetes.requests import Disturbance
+from kube_client.bind import BindOutcome, BindResult, UnknownOutcome
+from kube_client.retry import REAL
 from tests.regressions.stages import HeldBinds, HeldResults
 from tests.support.embedded import until
 from tests.support.shared import decides_on, has_looked_again, scheduler, shared_cluster

@@ -12,11 +12,11 @@ from msgspec.structs import replace
 
 from agent_scheduler.batch.committing import Evictions
 from agent_scheduler.engine.state.podinfo import PodInfo
-from agent_scheduler.kube.errors import Failure, FailureClass
-from agent_scheduler.kube.eviction import Evicted
+from kube_client.errors import Failure, FailureClass
+from kube_client.eviction import Evicted
+from kube_client.testing.virtual import virtual_time
 from tests.support.engine import World as EngineWorld
 from tests.support.engine import pod_json, read_pod
-from tests.support.virtual import virtual_time
 
 FAILED = Evicted.FAILED, Failure(FailureClass.TRANSIENT, message="told so")
 

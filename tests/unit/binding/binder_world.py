@@ -27,10 +27,10 @@ from agent_scheduler.engine.state.podclasses import PodClasses
 from agent_scheduler.engine.state.podinfo import PodInfo
 from agent_scheduler.fastpath.scheduler import FastPath, Receivers
 from agent_scheduler.fastpath.settings import settings_of
-from agent_scheduler.kube.bind import AlreadySent, BindOutcome, BindResult, Binds, UnknownOutcome
-from agent_scheduler.kube.errors import Failure, FailureClass
-from agent_scheduler.kube.retry import Timing
 from agent_scheduler.objects import wire
+from kube_client.bind import AlreadySent, BindOutcome, BindResult, Binds, UnknownOutcome
+from kube_client.errors import Failure, FailureClass
+from kube_client.retry import Timing
 from tests.support.engine import read_pod
 from tests.support.ledger_model import PODS, TAKES, Json, Picture, Placed, node_json
 from tests.support.running import AGENT, Reports

@@ -16,10 +16,10 @@ from agent_scheduler.engine.decide.trial import Trial
 from agent_scheduler.engine.framework.plugin import Profile
 from agent_scheduler.engine.state.podclasses import PodClasses
 from agent_scheduler.engine.state.podinfo import PodInfo
-from agent_scheduler.kube.bind import AlreadySent, BindOutcome, BindResult, UnknownOutcome
-from agent_scheduler.kube.errors import Failure, FailureClass
-from agent_scheduler.kube.retry import Timing
-from agent_scheduler.kube.transport import Headers, Response
+from kube_client.bind import AlreadySent, BindOutcome, BindResult, UnknownOutcome
+from kube_client.errors import Failure, FailureClass
+from kube_client.retry import Timing
+from kube_client.transport import Headers, Response
 from tests.support.engine import node, pod_json, read_pod
 from tests.support.running import Reports
 

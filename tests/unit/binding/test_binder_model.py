@@ -17,7 +17,7 @@ from agent_scheduler.engine.decide.decide import ConflictPolicy
 from agent_scheduler.engine.queueing.places import Place
 from agent_scheduler.engine.queueing.views import page
 from agent_scheduler.engine.state.recount import contradictions
-from agent_scheduler.kube.bind import DEFAULT_POLICY, BindOutcome, BindResult, UnknownOutcome
+from kube_client.bind import DEFAULT_POLICY, BindOutcome, BindResult, UnknownOutcome
 from tests.support.stateful import model_test
 
 from .binder_world import Sent, ServerPod, World
@@ -226,7 +226,7 @@ class BinderMachine(RuleBasedStateMachine):
         sent.answer.set_result(self.result(sent, fate, heard))
 
     def result(self, sent: Sent, fate: str, heard: str) -> BindResult:
-        """What `kube.bind.bind` would have made of what the server did."""
+        """What `kube_client.bind.bind` would have made of what the server did."""
         bind = sent.pod.name, sent.pod.uid, sent.node
         known = self.server.state(*bind) if sent.unknown else None
         if sent.unknown and sent.unknown.then and known is None:

@@ -20,8 +20,8 @@ from agent_scheduler.engine.dra.records import FINALIZER, ResourceClaimInfo
 from agent_scheduler.engine.dra.reservation import Due, Lost, ReservedClaim, ReservedClaims, Write, due
 from agent_scheduler.engine.events.events import ActionType, ClusterEvent, Resource
 from agent_scheduler.engine.state.podclaims import PodClaim, PodRef
-from agent_scheduler.kube.errors import Failure, FailureClass, StoreWentBack
-from agent_scheduler.kube.patch import CALLED_OFF, Patched
+from kube_client.errors import Failure, FailureClass, StoreWentBack
+from kube_client.patch import CALLED_OFF, Patched
 from tests.support.devices import allocated_to, claim_of
 
 POD = PodRef("default", "p", "uid-p")

@@ -17,10 +17,10 @@ from agent_scheduler.engine.dra.catalogue import Devices
 from agent_scheduler.engine.dra.records import FINALIZER
 from agent_scheduler.engine.dra.reservation import ReservedClaim, ReservedClaims
 from agent_scheduler.engine.state.podclaims import PodRef
-from agent_scheduler.kube.retry import Timing
+from kube_client.retry import Timing
+from kube_client.testing.virtual import virtual_time
 from tests.support import objects
 from tests.support.devices import claim_of
-from tests.support.virtual import virtual_time
 
 POD = PodRef("default", "p", "uid-p")
 BEGAN = datetime(2026, 1, 1, tzinfo=UTC)

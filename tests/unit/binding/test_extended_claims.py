@@ -18,9 +18,9 @@ from agent_scheduler.engine.dra.extended_claim import InMemoryClaim, manifest, n
 from agent_scheduler.engine.dra.records import read_claim
 from agent_scheduler.engine.dra.reservation import ReservedClaims
 from agent_scheduler.engine.state.podclaims import PodRef
-from agent_scheduler.kube.create import CreateResult
-from agent_scheduler.kube.errors import Failure, FailureClass
-from agent_scheduler.kube.patch import Patched
+from kube_client.create import CreateResult
+from kube_client.errors import Failure, FailureClass
+from kube_client.patch import Patched
 
 POD = PodRef("default", "p", "uid-p")
 CONFLICT = Failure(FailureClass.CONFLICT)

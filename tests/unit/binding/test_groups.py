@@ -12,13 +12,13 @@ from agent_scheduler.engine.decide.decide import CandidateNodes
 from agent_scheduler.engine.profiles.profiles import ProfileSpec, build_profile
 from agent_scheduler.engine.state.podinfo import PodInfo
 from agent_scheduler.engine.state.recount import contradictions
-from agent_scheduler.kube.bind import BindOutcome
-from agent_scheduler.kube.pace import TICK
 from agent_scheduler.plugin import PluginArgs
+from kube_client.bind import BindOutcome
+from kube_client.pace import TICK
+from kube_client.testing.virtual import virtual_time
 from tests.features.fastpath.test_own_reserve import Licenses, with_licenses
 from tests.features.fastpath.test_permit import Together
 from tests.support.running import profile_of
-from tests.support.virtual import virtual_time
 
 from .group_world import World, binding
 

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from agent_scheduler.cli.main import main
+from kube_client.testing.scripted import Action, Answer, serving
 from tests.support.command_line import Command, kubeconfig
 from tests.support.embedded import embedded_cluster
-from tests.support.scripted import Action, Answer, serving
 
 Capture = pytest.CaptureFixture[str]
 

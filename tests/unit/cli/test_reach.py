@@ -12,8 +12,8 @@ import pytest
 from agent_scheduler.cli.main import main
 from agent_scheduler.cli.reach import Unreachable, Ways, ask
 from embedded_kubernetes.certificates import make_certificates, server_context
+from kube_client.testing.scripted import Action, Answer, Hang, Request, Script, serving, status
 from tests.support.command_line import kubeconfig
-from tests.support.scripted import Action, Answer, Hang, Request, Script, serving, status
 
 PAGE = {"pod": "ns/p", "place": "active"}
 TOKEN = "page-token"

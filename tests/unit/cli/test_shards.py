@@ -14,8 +14,8 @@ import yaml
 from agent_scheduler.cli.main import main
 from agent_scheduler.cli.tables import age, table
 from agent_scheduler.controllers.sharding import writes
-from agent_scheduler.kube.transport import Response
 from agent_scheduler.objects.shard import NODE_SHARDS
+from kube_client.transport import Response
 from tests.support.command_line import Command, kubeconfig
 from tests.support.sharded import CRDS, NAME, NAMESPACE, limits
 from tests.support.sharding import World, world

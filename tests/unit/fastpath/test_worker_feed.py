@@ -9,10 +9,10 @@ from agent_scheduler.engine.queueing.queue import SchedulingQueue
 from agent_scheduler.engine.state.podclasses import PodClasses
 from agent_scheduler.engine.state.podinfo import PodInfo
 from agent_scheduler.fastpath.worker import Feed
+from kube_client.testing.virtual import virtual_time
 from tests.support.engine import pod_json, read_pod
 from tests.support.queues import scheduling_queue
 from tests.support.running import AGENT
-from tests.support.virtual import virtual_time
 
 
 class World:

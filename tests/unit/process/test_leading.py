@@ -12,14 +12,14 @@ from unittest.mock import AsyncMock, Mock
 import pytest
 
 from agent_scheduler.config.load import load_text
-from agent_scheduler.kube.errors import StoreWentBack
-from agent_scheduler.kube.lease import LeadershipOverrun
-from agent_scheduler.kube.leases import LeaseLost, Leases
-from agent_scheduler.kube.retry import REAL
-from agent_scheduler.kube.transport import Transport
 from agent_scheduler.process.base import run_to_end
 from agent_scheduler.process.leading import CannotLead, after_lease_duration, elector_of, lead, leases_of
 from agent_scheduler.serving.sources import ServingError
+from kube_client.errors import StoreWentBack
+from kube_client.lease import LeadershipOverrun
+from kube_client.leases import LeaseLost, Leases
+from kube_client.retry import REAL
+from kube_client.transport import Transport
 
 HEAD = "apiVersion: agent-scheduler/v1\nkind: SchedulerConfiguration\n"
 

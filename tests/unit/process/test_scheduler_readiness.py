@@ -1,19 +1,13 @@
-"""What the health pages say of a process that ends, that hears nothing, or that holds a lease that is over."""
+"""What the health pages say of a process that ends, or that hears nothing."""
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 
-import pytest
-
-from agent_scheduler.kube.leases import Leases
 from agent_scheduler.serving.health import Check, examine
 from tests.features.fastpath.test_runtime import ELECT, running
 from tests.support.embedded import NODES, embedded_cluster, forbids, until
 from tests.support.sharding import world as controllers
-from tests.unit.kube.test_lease import Leases as LeaseServer
-from tests.unit.kube.test_lease import leading
 
 
 def failing(checks: Sequence[Check]) -> list[str]:
@@ -63,19 +57,3 @@ async def test_a_kind_that_nothing_is_heard_of_is_named_until_something_is() -> 
         assert failing(ready) == ["informer-watch failed: the API server is silent about: Node, Pod"]
         await cluster.add_node("n1")
         await until(lambda: failing(ready) == ["informer-watch failed: the API server is silent about: Pod"])
-
-
-@pytest.mark.parametrize(("late", "fails"), [(34.9, False), (35.1, True)])
-async def test_who_holds_a_lease_that_ended_long_ago_is_to_be_restarted(late: float, fails: bool) -> None:
-    """15 seconds of the lease, and 20 more, as kube-scheduler's watchdog has it."""
-    async with leading(LeaseServer()) as led:
-        leases = Leases({"one": led.elector}, identity="me")
-        assert leases.problem() is None
-        led.time.now = led.elector._renewed_at + late
-        problem = leases.problem()
-        assert problem == ("failed election to renew leadership on lease one" if fails else None)
-        await asyncio.sleep(0)
-
-
-async def test_who_waits_for_a_lease_is_well() -> None:
-    assert Leases({}, identity="me").problem() is None

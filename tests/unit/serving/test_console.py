@@ -13,10 +13,10 @@ import pytest
 from structlog.testing import capture_logs
 
 from agent_scheduler.serving import console, pages
-from agent_scheduler.serving.authorization import Access
 from agent_scheduler.serving.sources import TOKEN_HEADER, Sources
+from kube_client.authorization import Access
+from kube_client.testing.scripted import eventually
 from tests.support.http_servers import http_server
-from tests.support.scripted import eventually
 
 pytestmark = pytest.mark.real_time
 

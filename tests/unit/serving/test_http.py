@@ -18,7 +18,6 @@ from structlog.testing import capture_logs
 
 from agent_scheduler.config.schema import Serving
 from agent_scheduler.serving import given_certificates
-from agent_scheduler.serving.authorization import Access
 from agent_scheduler.serving.health import Check
 from agent_scheduler.serving.http import HttpServer, server_of
 from agent_scheduler.serving.sources import (
@@ -32,10 +31,11 @@ from agent_scheduler.serving.sources import (
     Sources,
 )
 from agent_scheduler.telemetry.metrics import Metrics
+from kube_client.authorization import Access
+from kube_client.testing.scripted import Hang, answering
 from tests.support.embedded import until
 from tests.support.http_servers import http_server
 from tests.support.needed import ipv6_loopback
-from tests.support.scripted import Hang, answering
 from tests.unit.webhook.test_authority import made
 
 pytestmark = pytest.mark.real_time

@@ -9,16 +9,16 @@ from typing import Any
 
 import pytest
 
-from agent_scheduler.kube.reflector import WatchTimes
-from agent_scheduler.kube.transport import Response
 from agent_scheduler.objects.shard import NODE_SHARDS
 from agent_scheduler.shards import coordinator
 from agent_scheduler.shards.coordinator import Coordinator
 from agent_scheduler.shards.holders import Holders
+from kube_client.reflector import WatchTimes
+from kube_client.testing.virtual import timing
+from kube_client.transport import Response
 from tests.support.embedded import until
 from tests.support.shared import SharedCluster, shared_cluster
 from tests.support.transports import Through
-from tests.support.virtual import timing
 
 Names = frozenset[str]
 

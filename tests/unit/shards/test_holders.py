@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from agent_scheduler.engine.shards.claims import Liveness
-from agent_scheduler.kube.retry import Timing
 from agent_scheduler.shards.holders import Holders, lease_name
 from embedded_kubernetes.fault_plan import plan_of
 from embedded_kubernetes.faults import Injector
+from kube_client.retry import Timing
 from tests.support.embedded import EmbeddedCluster, embedded_cluster
 
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/default/leases"

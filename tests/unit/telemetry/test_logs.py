@@ -31,14 +31,18 @@ def test_a_line_is_one_json_object_with_utc_time_level_and_logger() -> None:
 
 CHANGES = """
 import logging
+import structlog
 from agent_scheduler.telemetry import logs
 
 logs.setup(level="warning")
 log = logs.get_logger("x")
+plugin = structlog.get_logger("plugin").bind(a=1)
 log.warning("one")
 log.info("two")
+plugin.info("two")
 logs.set_level("debug")
 log.debug("three")
+plugin.debug("three of a plugin")
 logging.getLogger("aiohttp.access").info("four")
 logs.set_level("error")
 log.warning("five")
@@ -47,11 +51,11 @@ logging.getLogger("aiohttp.access").warning("seven")
 """
 
 
-def test_the_level_can_be_changed_for_loggers_in_use() -> None:
+def test_the_level_can_be_changed_for_loggers_in_use_of_every_package() -> None:
     # In a process of its own: in this one loggers keep nothing from their first line on.
     run = subprocess.run([sys.executable, "-c", CHANGES], capture_output=True, check=True)
     told = [orjson.loads(line) for line in run.stderr.splitlines()]
-    assert [line["event"] for line in told] == ["one", "three", "four", "six"]
+    assert [line["event"] for line in told] == ["one", "three", "three of a plugin", "four", "six"]
     assert told[-1]["logger"] == "x"
 
 
@@ -112,36 +116,3 @@ def test_values_that_json_does_not_know_are_written_as_text() -> None:
     line = orjson.loads(out.getvalue().replace(b"\\ud800", b"?").replace(b"1180591620717411303424", b"0"))
     assert (line["what"], line["broken"]) == ({"1": "a"}, "?")
     assert "module" in line["where"]
-
-
-def test_a_repeated_line_is_let_through_once_a_period_and_counted() -> None:
-    now = 0.0
-    once = logs.OncePer(10, clock=lambda: now)
-    assert [once.admit("a") for _ in range(3)] == [0, None, None]
-    assert once.admit("b") == 0
-    now = 10.0
-    assert once.admit("a") == 2
-    now = 20.0
-    assert once.admit("a") == 0
-    # A line that repeats without a pause passes once in each period.
-    told = []
-    for second in range(25):
-        now = 100.0 + second
-        if once.admit("a") is not None:
-            told.append(second)
-    assert told == [0, 10, 20]
-
-
-def test_what_is_remembered_of_repeated_lines_is_bounded() -> None:
-    once = logs.OncePer(10, clock=lambda: 0.0, keys=2)
-    for key in ("a", "b", "a", "c"):
-        once.admit(key)
-    # "b" was seen least recently and is forgotten; "a" is still held back.
-    assert once.admit("a") is None
-    assert once.admit("b") == 0
-
-
-@pytest.mark.parametrize(("seconds", "keys"), [(0, 1), (1, 0)])
-def test_a_period_or_a_memory_of_nothing_is_refused(seconds: float, keys: int) -> None:
-    with pytest.raises(ValueError, match="OncePer needs"):
-        logs.OncePer(seconds, clock=lambda: 0.0, keys=keys)

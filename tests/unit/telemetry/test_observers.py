@@ -12,8 +12,6 @@ from agent_scheduler.config.reload import ReloadObserver
 from agent_scheduler.engine.queueing.entry import QueuedPodInfo
 from agent_scheduler.engine.queueing.record import QueueRecorder as Recorder
 from agent_scheduler.engine.state.nodeinfo import node_info
-from agent_scheduler.kube.bind import BindOutcome
-from agent_scheduler.kube.watch_events import Change, ChangeType
 from agent_scheduler.objects import wire
 from agent_scheduler.telemetry import logs
 from agent_scheduler.telemetry.metrics import Metrics
@@ -23,8 +21,10 @@ from agent_scheduler.telemetry.observers import (
     ReloadReports,
     ShardReports,
 )
+from kube_client.bind import BindOutcome
+from kube_client.testing.scripted import FakeTime
+from kube_client.watch_events import Change, ChangeType
 from tests.support.engine import World
-from tests.support.scripted import FakeTime
 
 from .test_metrics import scrape
 

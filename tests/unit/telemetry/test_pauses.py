@@ -11,8 +11,8 @@ import pytest
 
 from agent_scheduler.telemetry.metrics import Metrics
 from agent_scheduler.telemetry.pauses import THRESHOLDS, GcPolicy, LoopLag
-from tests.support.loop import SimLoop
-from tests.support.virtual import virtual_time
+from kube_client.testing.loop import SimLoop
+from kube_client.testing.virtual import virtual_time
 
 
 @pytest.fixture

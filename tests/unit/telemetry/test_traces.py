@@ -11,11 +11,11 @@ import pytest
 
 from agent_scheduler.engine.queueing.entry import QueuedPodInfo
 from agent_scheduler.engine.state.podinfo import PodInfo
-from agent_scheduler.kube.bind import BindOutcome
 from agent_scheduler.telemetry import traces
 from agent_scheduler.telemetry.metrics import Metrics
 from agent_scheduler.telemetry.spans import TraceCounts, trace_id
 from agent_scheduler.telemetry.traces import LINGERS, PodTraces, TracedObserver
+from kube_client.bind import BindOutcome
 from tests.support.engine import World
 
 from .test_metrics import scrape

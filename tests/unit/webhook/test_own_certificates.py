@@ -13,14 +13,14 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from agent_scheduler.kube.retry import Timing
-from agent_scheduler.kube.transport import Transport
 from agent_scheduler.webhook.authority import CERTIFICATE_LIFE, CertificateBundle
 from agent_scheduler.webhook.configurations import MUTATING, Configurations, configuration_paths
 from agent_scheduler.webhook.own_certificates import OwnCertificates
+from kube_client.retry import Timing
+from kube_client.testing.virtual import timing, virtual_time
+from kube_client.transport import Transport
 from tests.support.embedded import until
 from tests.support.transports import Through
-from tests.support.virtual import timing, virtual_time
 from tests.support.webhooks import NAME, OWN, SECRET, World, ignored, manifest, webhooks
 
 

@@ -8,8 +8,8 @@ from agent_scheduler.objects.batch import QUEUE_NAME, Queue
 from agent_scheduler.objects.wire import Metadata, Namespace
 from agent_scheduler.telemetry.webhook import WebhookMetrics
 from agent_scheduler.webhook.picture import Picture
+from kube_client.testing.scripted import FakeTime, Hang, answering
 from tests.support import objects
-from tests.support.scripted import FakeTime, Hang, answering
 
 
 def picture() -> Picture:

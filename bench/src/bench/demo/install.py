@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 import orjson
 import yaml
 
-from agent_scheduler.kube.transport import Transport
 from bench.harness.manifest_files import manifest_file
 from bench.harness.requests import ask, retry
+from kube_client.transport import Transport
 
 NAMESPACE = "agent-scheduler"
 

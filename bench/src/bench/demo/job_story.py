@@ -15,7 +15,6 @@ from typing import Any, Final, NamedTuple
 import orjson
 import yaml
 
-from agent_scheduler.kube.transport import Transport
 from agent_scheduler.objects.batch import QUEUES, TASK_SPEC
 from agent_scheduler.objects.job import JOBS, job_path, jobs
 from bench.harness.embedded import cluster, scheduler
@@ -24,6 +23,7 @@ from bench.harness.model import Nodes
 from bench.harness.processes import ProcessError
 from bench.harness.requests import ask, retry
 from bench.harness.site import BATCH_KINDS, CRDS, until_served
+from kube_client.transport import Transport
 
 from .install import CONTROLLERS, kubeconfig_of
 from .story import CONFIGURATION, controllers

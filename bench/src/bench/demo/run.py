@@ -20,8 +20,6 @@ import orjson
 import uvloop
 from rich.console import Console
 
-from agent_scheduler.kube.errors import RequestFailed
-from agent_scheduler.kube.transport import Transport
 from bench.harness.embedded import embedded
 from bench.harness.measure import machine
 from bench.harness.model import Case, Tuning
@@ -30,6 +28,8 @@ from bench.harness.result import Run, percentiles, waits
 from bench.harness.run import Play, run_once
 from bench.harness.specs import Refusals, Workload
 from bench.harness.traces import TraceError
+from kube_client.errors import RequestFailed
+from kube_client.transport import Transport
 
 from . import job_story, story
 from .install import kubeconfig_of

@@ -17,7 +17,6 @@ from typing import Any, Final, NamedTuple
 import orjson
 import yaml
 
-from agent_scheduler.kube.transport import Transport
 from agent_scheduler.objects.batch import QUEUE_ALLOCATION_GATE, QUEUES
 from bench.harness.embedded import cluster, component, scheduler
 from bench.harness.manifest_files import manifest_file
@@ -25,6 +24,7 @@ from bench.harness.model import Nodes
 from bench.harness.processes import ProcessError
 from bench.harness.requests import NOW, ask, retry
 from bench.harness.site import BATCH_KINDS, NODES, until_served
+from kube_client.transport import Transport
 
 from .install import CONTROLLERS, NAMESPACE, kubeconfig_of
 from .telling import LOOK, Teller

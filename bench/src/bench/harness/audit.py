@@ -27,9 +27,9 @@ import msgspec
 import orjson
 
 from agent_scheduler.engine.state.gpus import ANNOTATION as GPU_INDEX
-from agent_scheduler.kube.transport import Transport
 from agent_scheduler.objects.batch import GROUP_NAME
 from apimachinery.quantity import resource_value
+from kube_client.transport import Transport
 
 from .requests import ask
 from .specs import GPU_MILLI

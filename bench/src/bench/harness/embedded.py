@@ -14,9 +14,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from agent_scheduler.kube.auth import load_endpoint
-from agent_scheduler.kube.http1 import Http1Transport
-from agent_scheduler.kube.transport import Endpoint, Transport
+from kube_client.auth import load_endpoint
+from kube_client.http1 import Http1Transport
+from kube_client.transport import Endpoint, Transport
 
 from . import manifests
 from .measure import Meter

@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 import orjson
 
-from agent_scheduler.kube.transport import Transport
+from kube_client.transport import Transport
 
 from .audit import Audit, fetch, judge, raw_items
 from .model import Case, Fate, Gang, Spread

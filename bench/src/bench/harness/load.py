@@ -14,9 +14,9 @@ import itertools
 import time
 from collections.abc import Callable, Sequence
 
-from agent_scheduler.kube.errors import RequestFailed
-from agent_scheduler.kube.transport import Transport
 from agent_scheduler.objects.batch import pod_groups
+from kube_client.errors import RequestFailed
+from kube_client.transport import Transport
 
 from .manifests import BATCH_SCHEDULER, encode, in_group, pod_group, pod_maker
 from .model import Batch, Template

@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 
-from agent_scheduler.kube.errors import RequestFailed
-from agent_scheduler.kube.transport import Transport
+from kube_client.errors import RequestFailed
+from kube_client.transport import Transport
 
 from .requests import ask
 

@@ -1,6 +1,6 @@
 """Requests of a load generator: one timeout for all responses, and one error for everything that is no success.
 
-They use the product's own transport, `kube.http1`; what a response means here is decided here.
+They use the product's own transport, `kube_client.http1`; what a response means here is decided here.
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 from typing import TypeVar
 
-from agent_scheduler.kube.errors import Failure, FailureClass, RequestFailed, classify, classify_error
-from agent_scheduler.kube.transport import Transport, TransportError
+from kube_client.errors import Failure, FailureClass, RequestFailed, classify, classify_error
+from kube_client.transport import Transport, TransportError
 
 T = TypeVar("T")
 

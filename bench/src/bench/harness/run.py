@@ -13,8 +13,8 @@ import time
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, suppress
 
-from agent_scheduler.kube.errors import RequestFailed
 from agent_scheduler.telemetry.pauses import LoopLag
+from kube_client.errors import RequestFailed
 
 from . import measure
 from .arrivals import Backlog

@@ -16,10 +16,10 @@ from urllib.parse import quote
 
 import yaml
 
-from agent_scheduler.kube.errors import RequestFailed
-from agent_scheduler.kube.transport import Transport, TransportError
 from agent_scheduler.objects.batch import DEFAULT_QUEUE, QUEUES, ROOT_QUEUE, pod_groups, queue_path
 from apimachinery.quantity import resource_value
+from kube_client.errors import RequestFailed
+from kube_client.transport import Transport, TransportError
 
 from . import manifests
 from .audit import fetch, pod_amounts

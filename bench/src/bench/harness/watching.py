@@ -15,8 +15,8 @@ from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
-from agent_scheduler.kube.errors import RequestFailed
-from agent_scheduler.kube.transport import StreamRefused, Transport, TransportError
+from kube_client.errors import RequestFailed
+from kube_client.transport import StreamRefused, Transport, TransportError
 
 from .manifests import amounts
 from .model import Batch

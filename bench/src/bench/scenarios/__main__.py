@@ -19,15 +19,15 @@ from pathlib import Path
 
 import uvloop
 
-from agent_scheduler.kube.auth import load_endpoint
-from agent_scheduler.kube.credentials import KubeConfigError
-from agent_scheduler.kube.http1 import Http1Transport
 from bench.harness.embedded import embedded
 from bench.harness.model import Case, Scenario
 from bench.harness.result import Run, write_runs
 from bench.harness.run import run_once
 from bench.harness.site import Site, clean
 from bench.harness.traces import TraceError
+from kube_client.auth import load_endpoint
+from kube_client.credentials import KubeConfigError
+from kube_client.http1 import Http1Transport
 
 from .catalogue import SCENARIOS, TRACE, cases, find, names
 from .existing import NotHereError, existing

@@ -13,15 +13,15 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 
-from agent_scheduler.kube.auth import load_endpoint
-from agent_scheduler.kube.http1 import Http1Transport
-from agent_scheduler.kube.transport import Endpoint, Transport
 from bench.harness import manifests
 from bench.harness.arrivals import Backlog
 from bench.harness.measure import Meter
 from bench.harness.model import Case, Tuning
 from bench.harness.requests import create_all
 from bench.harness.site import NODES, nodes_of, remove_all, shielded
+from kube_client.auth import load_endpoint
+from kube_client.http1 import Http1Transport
+from kube_client.transport import Endpoint, Transport
 
 from .options import AS_THE_CASE_WANTS, Options
 

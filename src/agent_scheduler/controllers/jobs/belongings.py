@@ -12,18 +12,19 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from agent_scheduler.cluster.kinds import Kind
 from agent_scheduler.controllers.reconciling import CreationReceiver, KeyQueue
-from agent_scheduler.kube.answers import Verb, asked_at
-from agent_scheduler.kube.driver import Send, send_once
-from agent_scheduler.kube.errors import FailureClass
-from agent_scheduler.kube.patch import is_about_another_pod, patch_once
-from agent_scheduler.kube.retry import Timing
-from agent_scheduler.kube.transport import Transport, segment
 from agent_scheduler.objects.job import Job
 from agent_scheduler.objects.job_pod import JOB_NAME
-from agent_scheduler.objects.merging import replacement
-from agent_scheduler.objects.wire import Metadata, Wire
+from agent_scheduler.objects.wire import Metadata
+from apimachinery.wire import Wire
+from kube_client.answers import Verb, asked_at
+from kube_client.driver import Send, send_once
+from kube_client.errors import FailureClass
+from kube_client.informers import Kind
+from kube_client.merging import replacement
+from kube_client.patch import is_about_another_pod, patch_once
+from kube_client.retry import Timing
+from kube_client.transport import Transport, segment
 
 from .identity import is_known, job_key, key_of
 from .plugins.registry import objects_of

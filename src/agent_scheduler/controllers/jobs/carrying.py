@@ -12,14 +12,14 @@ from typing import Any, Final
 
 import msgspec
 
-from agent_scheduler.kube.errors import FailureClass
-from agent_scheduler.kube.recorder import NORMAL, WARNING, EventRecorder, ObjectReference
-from agent_scheduler.kube.retry import Timing
 from agent_scheduler.objects.batch import NOT_LET_IN, TASK_SPEC, PodGroup
 from agent_scheduler.objects.job import JOB_VERSION, Job, JobStatus, TaskSpec, excess
 from agent_scheduler.objects.job_pod import OUT_OF_SYNC, JobPod
 from apimachinery.quantity import QuantityError
 from apimachinery.times import time_text
+from kube_client.errors import FailureClass
+from kube_client.recorder import NORMAL, WARNING, EventRecorder, ObjectReference
+from kube_client.retry import Timing
 
 from .belongings import Belongings
 from .cluster import NEWS, JobsCluster

@@ -15,11 +15,11 @@ import msgspec
 
 from agent_scheduler.cluster.groups import POD_GROUP
 from agent_scheduler.controllers.reconciling import CreationReceiver, KeyQueue
-from agent_scheduler.kube.watch_events import is_older
 from agent_scheduler.objects.batch import NOT_LET_IN, TASK_SPEC, Command, PodGroup, PriorityClass, Queue
 from agent_scheduler.objects.job import JOB_VERSION, Job, TaskSpec
 from agent_scheduler.objects.job_pod import JOB_NAME, VERSION, JobPod
 from agent_scheduler.objects.wire import Metadata
+from kube_client.watch_events import is_older
 
 from .identity import is_known, job_key, key_of, owner_key, owner_of
 from .pods import group_name_of, place_of, places_of

@@ -15,11 +15,7 @@ from typing import Any, Final
 import msgspec
 
 from agent_scheduler.cluster.groups import pod_groups, queues
-from agent_scheduler.cluster.kinds import Kind
 from agent_scheduler.controllers.reconciling import CreationReceiver, KeyQueue
-from agent_scheduler.kube.recorder import EventRecorder
-from agent_scheduler.kube.retry import Timing
-from agent_scheduler.kube.transport import Transport, segment
 from agent_scheduler.objects.batch import (
     COMMANDS,
     PRIORITY_CLASSES,
@@ -31,6 +27,10 @@ from agent_scheduler.objects.batch import (
 from agent_scheduler.objects.job import JOBS, Job
 from agent_scheduler.objects.job_pod import JOB_NAME, JobPod
 from apimachinery.durations import format_duration
+from kube_client.informers import Kind
+from kube_client.recorder import EventRecorder
+from kube_client.retry import Timing
+from kube_client.transport import Transport, segment
 
 from .belongings import Belongings
 from .carrying import Carrying, has_partitions

@@ -27,10 +27,11 @@ from agent_scheduler.objects.batch import (
 )
 from agent_scheduler.objects.job import Job, TaskSpec
 from agent_scheduler.objects.job_pod import PARTITION_ID
-from agent_scheduler.objects.merging import replacement
-from agent_scheduler.objects.wire import Metadata, Wire
+from agent_scheduler.objects.wire import Metadata
 from agent_scheduler.objects.workload import TemplateSpec
 from apimachinery.quantity import canonical
+from apimachinery.wire import Wire
+from kube_client.merging import replacement
 
 from .pods import group_name_of, owner_of
 from .states import tasks_of

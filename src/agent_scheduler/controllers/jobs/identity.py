@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from agent_scheduler.kube.watch_events import is_older
 from agent_scheduler.objects.job import JOB_VERSION, Job
 from agent_scheduler.objects.wire import Metadata, OwnerReference
+from kube_client.watch_events import is_older
 
 
 def job_key(namespace: str, name: str) -> str:

@@ -21,7 +21,7 @@ from agent_scheduler.objects.job_pod import (
     VERSION,
     JobPod,
 )
-from agent_scheduler.objects.wire import Wire
+from apimachinery.wire import Wire
 
 from .states import tasks_of
 

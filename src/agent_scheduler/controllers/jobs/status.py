@@ -10,7 +10,7 @@ import msgspec
 from agent_scheduler.objects.batch import TASK_SPEC
 from agent_scheduler.objects.job import Job, JobCondition, JobState, JobStatus, TaskState
 from agent_scheduler.objects.job_pod import JobPod
-from agent_scheduler.objects.merging import replacement
+from kube_client.merging import replacement
 
 from .depends import REASON, WaitingTask
 from .volumes import controlled

@@ -11,18 +11,18 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from agent_scheduler.kube.answers import Verb, asked_at
-from agent_scheduler.kube.create import CreateResult, create_once, delete_once, is_gone
-from agent_scheduler.kube.driver import Send, send_once
-from agent_scheduler.kube.errors import Failure, FailureClass
-from agent_scheduler.kube.patch import called_off, is_about_another_pod, patch_once
-from agent_scheduler.kube.retry import Timing
-from agent_scheduler.kube.transport import Transport, segment
 from agent_scheduler.objects.batch import STAGE_GATE, PodGroup, pod_group_path, pod_groups
 from agent_scheduler.objects.job import Job, JobStatus, job_path
 from agent_scheduler.objects.job_pod import OUT_OF_SYNC, JobPod
 from agent_scheduler.objects.wire import Metadata
 from agent_scheduler.telemetry.logs import OncePer, get_logger
+from kube_client.answers import Verb, asked_at
+from kube_client.create import CreateResult, create_once, delete_once, is_gone
+from kube_client.driver import Send, send_once
+from kube_client.errors import Failure, FailureClass
+from kube_client.patch import called_off, is_about_another_pod, patch_once
+from kube_client.retry import Timing
+from kube_client.transport import Transport, segment
 
 from .cluster import JobsCluster
 from .status import status_patch

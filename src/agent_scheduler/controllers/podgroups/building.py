@@ -23,9 +23,9 @@ from agent_scheduler.objects.batch import (
     PodGroup,
     PodGroupSpec,
 )
-from agent_scheduler.objects.merging import replacement
 from agent_scheduler.objects.wire import OwnerReference
 from agent_scheduler.objects.workload import MemberPod
+from kube_client.merging import replacement
 
 #: The form of UIDs.
 _UID: Final = re.compile(r"[0-9a-f]{8}-([0-9a-f]{4}-){3}[0-9a-f]{12}")

@@ -16,23 +16,24 @@ import msgspec
 from msgspec import Raw
 
 from agent_scheduler.cluster.groups import POD_GROUP, namespaces, pod_groups
-from agent_scheduler.cluster.kinds import Kind
 from agent_scheduler.controllers.reconciling import CreationReceiver, KeyQueue
 from agent_scheduler.engine.state.podinfo import FINISHED
-from agent_scheduler.kube.answers import Verb, asked_at
-from agent_scheduler.kube.create import create_once, delete_once
-from agent_scheduler.kube.driver import Send, send_once
-from agent_scheduler.kube.errors import Failure, FailureClass
-from agent_scheduler.kube.patch import is_about_another_pod, patch_once
-from agent_scheduler.kube.retry import Timing
-from agent_scheduler.kube.transport import Transport, segment
 from agent_scheduler.objects.batch import GROUP_NAME, GROUP_OF_PODS, PodGroup, pod_group_path
 from agent_scheduler.objects.batch import pod_groups as groups_path
 from agent_scheduler.objects.job_pod import JOB_NAME
-from agent_scheduler.objects.wire import Metadata, Namespace, OwnerReference, Wire
+from agent_scheduler.objects.wire import Metadata, Namespace, OwnerReference
 from agent_scheduler.objects.workload import MemberPod, Replicated
 from agent_scheduler.telemetry.logs import OncePer, get_logger
 from apimachinery.quantity import QuantityError
+from apimachinery.wire import Wire
+from kube_client.answers import Verb, asked_at
+from kube_client.create import create_once, delete_once
+from kube_client.driver import Send, send_once
+from kube_client.errors import Failure, FailureClass
+from kube_client.informers import Kind
+from kube_client.patch import is_about_another_pod, patch_once
+from kube_client.retry import Timing
+from kube_client.transport import Transport, segment
 
 from .building import controller_of, group_for, group_name, may_be_made, named_group, renewal
 

@@ -12,16 +12,8 @@ from typing import Any, Final
 import msgspec
 
 from agent_scheduler.cluster.groups import pod_groups, queues
-from agent_scheduler.cluster.kinds import Kind
 from agent_scheduler.controllers.reconciling import CreationReceiver
 from agent_scheduler.engine.quotas.queues import OWN_ANCESTOR
-from agent_scheduler.kube.create import create_once, delete_once
-from agent_scheduler.kube.errors import Failure, FailureClass
-from agent_scheduler.kube.patch import patch_once
-from agent_scheduler.kube.recorder import NORMAL, WARNING, EventRecorder, ObjectReference
-from agent_scheduler.kube.retry import Timing
-from agent_scheduler.kube.transport import Transport, segment
-from agent_scheduler.kube.watch_events import is_older
 from agent_scheduler.objects.batch import (
     API_VERSION,
     CLOSE_QUEUE,
@@ -38,6 +30,14 @@ from agent_scheduler.objects.batch import (
     queue_path,
 )
 from agent_scheduler.telemetry.logs import OncePer, get_logger
+from kube_client.create import create_once, delete_once
+from kube_client.errors import Failure, FailureClass
+from kube_client.informers import Kind
+from kube_client.patch import patch_once
+from kube_client.recorder import NORMAL, WARNING, EventRecorder, ObjectReference
+from kube_client.retry import Timing
+from kube_client.transport import Transport, segment
+from kube_client.watch_events import is_older
 
 from .states import (
     COUNTED,

@@ -14,9 +14,9 @@ import msgspec
 
 from agent_scheduler.config.sharding import FILE, ShardingConfiguration, load_sharding
 from agent_scheduler.engine.shards.settings import NOBODY, PlanSettings
-from agent_scheduler.kube.recorder import ObjectReference
 from agent_scheduler.objects.config_map import ConfigMap
 from apimachinery.errors import ConfigurationError
+from kube_client.recorder import ObjectReference
 
 
 class ShardingSettings(NamedTuple):

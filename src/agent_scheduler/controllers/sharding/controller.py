@@ -14,18 +14,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from agent_scheduler.cluster.informers import Informers
-from agent_scheduler.cluster.kinds import Kind
 from agent_scheduler.engine.shards.plan import ShardPlan
 from agent_scheduler.engine.shards.planning import Planner
 from agent_scheduler.engine.shards.settings import PlanSettings
-from agent_scheduler.kube.reflector import WatchTimes
-from agent_scheduler.kube.retry import REAL, Timing
-from agent_scheduler.kube.transport import Transport
-from agent_scheduler.kube.watch_events import Change
 from agent_scheduler.objects.config_map import ConfigMap, config_maps
 from agent_scheduler.objects.shard import NODE_SHARDS
 from agent_scheduler.shards.holders import Holders
+from kube_client.informers import Informers, Kind
+from kube_client.reflector import WatchTimes
+from kube_client.retry import REAL, Timing
+from kube_client.transport import Transport
+from kube_client.watch_events import Change
 
 from .configuration import EffectiveSettings, ShardingSettings, without
 from .reports import ShardingReports, shard_reference

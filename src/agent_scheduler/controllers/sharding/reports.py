@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from agent_scheduler.kube.recorder import NORMAL, WARNING, EventRecorder, ObjectReference
-from agent_scheduler.kube.watch_events import Change
 from agent_scheduler.objects.shard import API_VERSION, KIND
 from agent_scheduler.telemetry.controllers import ControllersMetrics
 from agent_scheduler.telemetry.logs import OncePer, get_logger
+from kube_client.recorder import NORMAL, WARNING, EventRecorder, ObjectReference
+from kube_client.watch_events import Change
 
 from .configuration import EffectiveSettings
 from .writes import WriteOutcome, WriteResult

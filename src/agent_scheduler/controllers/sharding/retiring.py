@@ -18,8 +18,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from agent_scheduler.engine.shards.claims import Liveness
-from agent_scheduler.kube.retry import Clock
 from agent_scheduler.shards.holders import Holders
+from kube_client.retry import Clock
 
 from .store import ShardInfo
 

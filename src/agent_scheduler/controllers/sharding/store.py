@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 import msgspec
 
-from agent_scheduler.kube.watch_events import is_older
 from agent_scheduler.objects.shard import NodeShard
+from kube_client.watch_events import is_older
 
 #: The label of shards that this controller creates.
 OWNER_LABEL = "app.kubernetes.io/managed-by"

@@ -20,14 +20,14 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from agent_scheduler.kube.answers import Verb, asked_at
-from agent_scheduler.kube.create import create_once, deletion
-from agent_scheduler.kube.driver import Send, send_once
-from agent_scheduler.kube.errors import Failure, FailureClass
-from agent_scheduler.kube.patch import patch_once
-from agent_scheduler.kube.retry import Timing
-from agent_scheduler.kube.transport import Transport, segment
 from agent_scheduler.objects.shard import API_VERSION, KIND, NODE_SHARDS, NodeShard
+from kube_client.answers import Verb, asked_at
+from kube_client.create import create_once, deletion
+from kube_client.driver import Send, send_once
+from kube_client.errors import Failure, FailureClass
+from kube_client.patch import patch_once
+from kube_client.retry import Timing
+from kube_client.transport import Transport, segment
 
 from .store import OWNER, OWNER_LABEL, ShardInfo, ShardStore, shard_of
 

@@ -14,8 +14,8 @@ from typing import Annotated, Literal
 from msgspec import Meta, Struct
 
 from agent_scheduler.objects.wire import NodeAffinity
-from agent_scheduler.objects.wire import Quantity as QuantityOfPods
 from apimachinery.quantity import QuantityError, resource_value
+from apimachinery.wire import Quantity as QuantityOfPods
 
 from ..state.gpus import RESOURCE as GPU
 from ..state.gpus import problem_with

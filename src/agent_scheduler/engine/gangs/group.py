@@ -13,7 +13,8 @@ from typing import Final
 
 import msgspec
 
-from agent_scheduler.objects import batch, wire
+from agent_scheduler.objects import batch
+from apimachinery.wire import Resources
 
 from ..quotas.vector import Vector, of_resources
 from ..state.batchinfo import GroupKey
@@ -64,7 +65,7 @@ class PodGroupInfo(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     #: The resources that must be available before the group is admitted to its queue; None requires nothing.
     min_resources: Vector | None = None
     #: The same resources as listed in the object, including those that count only in quotas of its namespace.
-    listed_resources: wire.Resources | None = None
+    listed_resources: Resources | None = None
     #: The parts of the resources, if its pods differ in scopes of quotas.
     quota_parts: tuple[QuotaUse, ...] = ()
     annotations: Mapping[str, str] = {}

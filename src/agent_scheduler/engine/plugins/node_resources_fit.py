@@ -16,6 +16,7 @@ from operator import attrgetter
 import numpy as np
 
 from apimachinery.quantity import text_of
+from apimachinery.validation.names import is_extended_resource
 
 from ..dra.catalogue import Devices
 from ..events.hints import ClusterEventWithHint
@@ -87,11 +88,6 @@ def insufficient(resource: str) -> str:
     return "Too many pods" if resource == PODS else f"Insufficient {resource}"
 
 
-def is_extended(resource: str) -> bool:
-    """Return whether the resource is neither Kubernetes' own nor a quota's name."""
-    return "/" in resource and "kubernetes.io/" not in resource and not resource.startswith("requests.")
-
-
 class NodeResourcesFit(Filter):
     name = "NodeResourcesFit"
     depends = Depends.ROOM
@@ -132,7 +128,7 @@ class NodeResourcesFit(Filter):
         return {name: amount for name, amount in pod.requests.items() if not self._ignores(name)}
 
     def _ignores(self, resource: str) -> bool:
-        return is_extended(resource) and (
+        return is_extended_resource(resource) and (
             resource in self._ignored or resource.partition("/")[0] in self._ignored_groups
         )
 

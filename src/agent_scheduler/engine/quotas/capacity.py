@@ -45,7 +45,6 @@ from .vector import (
     take_from,
 )
 
-
 #: The number of faults of a tree that are told.
 _FAULTS: Final = 5
 

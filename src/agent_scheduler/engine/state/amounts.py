@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from agent_scheduler.objects.wire import Quantity
 from apimachinery.quantity import BINARY, DECIMAL, UNIT, parse
+from apimachinery.wire import Quantity
 
 _DECIMAL = sorted(((power, suffix) for suffix, power in DECIMAL.items()), reverse=True)
 _BINARY = sorted(((power, suffix) for suffix, power in BINARY.items()), reverse=True)

@@ -12,7 +12,7 @@ import msgspec
 
 from agent_scheduler.objects import wire
 from agent_scheduler.objects.batch import STAGE_GATE
-from agent_scheduler.objects.salvage import salvage
+from apimachinery.salvage import salvage
 
 from .batchinfo import BATCH_LABELS, BatchInfo, GroupKey, batch_info
 from .extended import ExtendedNeeds, needs_of

@@ -15,7 +15,7 @@ import msgspec
 from msgspec import Raw
 
 from agent_scheduler.objects import wire
-from agent_scheduler.objects.salvage import salvage_part
+from apimachinery.salvage import salvage_part
 
 _TOLERATION_OPERATORS = ("Exists", "Equal", "Lt", "Gt")
 _NODE_OPERATORS = ("In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt")

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
-from agent_scheduler.objects.wire import Resources
 from agent_scheduler.objects.workload import Requirements, TemplateContainer, TemplateSpec
 from apimachinery.quantity import Quantity, QuantityError, canonical, parse
+from apimachinery.wire import Resources
 
 from .extended import is_extended
 from .requests import pod_level_resource

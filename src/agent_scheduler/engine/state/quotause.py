@@ -16,6 +16,7 @@ from agent_scheduler.objects import wire
 from agent_scheduler.objects.batch import QuotaPart, ResourceQuotaSpec, ScopeRequirement
 from agent_scheduler.objects.workload import Requirements, TemplateContainer, TemplateSpec
 from apimachinery.quantity import QuantityError, parse
+from apimachinery.wire import Resources
 
 from .podusage import quota_usage
 
@@ -35,7 +36,7 @@ _TOLD: Final = ("Terminating", "BestEffort", "CrossNamespacePodAffinity")
 
 _parts = msgspec.json.Decoder(tuple[QuotaPart, ...])
 _requirements = msgspec.json.Decoder(Requirements | None)
-_resources = msgspec.json.Decoder(wire.Resources | None)
+_resources = msgspec.json.Decoder(Resources | None)
 _affinity = msgspec.json.Decoder(wire.Affinity | None)
 
 
@@ -142,7 +143,7 @@ def crosses_namespaces(affinity: wire.Affinity | None) -> bool:
     )
 
 
-def nanos(resources: wire.Resources | None) -> dict[str, int]:
+def nanos(resources: Resources | None) -> dict[str, int]:
     """Convert quantities to billionths; invalid ones, which the API server never stores, are left out."""
     found = {}
     for resource, quantity in (resources or {}).items():

@@ -11,7 +11,8 @@ from typing import Any, TypeVar
 import msgspec
 
 from agent_scheduler.objects import wire
-from agent_scheduler.objects.salvage import salvage
+from apimachinery.salvage import salvage
+from apimachinery.wire import Wire
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True):
@@ -28,7 +29,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
         return self
 
 
-W = TypeVar("W", bound=wire.Wire)
+W = TypeVar("W", bound=Wire)
 R = TypeVar("R", bound=Record)
 
 

@@ -14,15 +14,9 @@ from typing import Final, NamedTuple
 import msgspec
 from msgspec import Raw
 
-from agent_scheduler.objects.wire import (
-    Container,
-    ContainerStatus,
-    PodSpec,
-    PodStatus,
-    ResourceRequirements,
-    Resources,
-)
+from agent_scheduler.objects.wire import Container, ContainerStatus, PodSpec, PodStatus, ResourceRequirements
 from apimachinery.quantity import QuantityError, resource_value
+from apimachinery.wire import Resources
 
 from .podspec import readable_part
 

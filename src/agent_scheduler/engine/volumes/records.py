@@ -12,6 +12,7 @@ from typing import Final, NamedTuple
 
 from agent_scheduler.objects import storage, wire
 from apimachinery.quantity import MAX_INT64, QuantityError, value
+from apimachinery.wire import Quantity
 
 from ..state.labelselector import LabelSelector, Requirement, label_selector
 from ..state.migration import driver_affinity, in_tree_volume
@@ -254,7 +255,7 @@ read_capacity = reader(storage.CSIStorageCapacity, capacity_info)
 read_attachment = reader(storage.VolumeAttachment, attachment_info)
 
 
-def _bytes(quantity: wire.Quantity, unreadable: int) -> int:
+def _bytes(quantity: Quantity, unreadable: int) -> int:
     try:
         return value(quantity)
     except QuantityError:

@@ -10,9 +10,9 @@ import pytest
 from agent_scheduler.controllers.sharding.store import OWNER_LABEL, ShardInfo, ShardStore, shard_of
 from agent_scheduler.controllers.sharding.watching import read_shard
 from agent_scheduler.controllers.sharding.writes import ShardWrite, ShardWriter, WriteOutcome, next_step
-from agent_scheduler.kube.retry import Timing
-from agent_scheduler.kube.transport import Headers, OutcomeUnknown, Response
 from agent_scheduler.objects.shard import NODE_SHARDS
+from kube_client.retry import Timing
+from kube_client.transport import Headers, OutcomeUnknown, Response
 from tests.support.embedded import EmbeddedCluster, embedded_cluster
 from tests.support.sharded import CRDS, ShardedCluster, shard_manifest
 from tests.support.transports import Through

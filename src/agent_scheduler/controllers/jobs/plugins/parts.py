@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from agent_scheduler.objects.job import Job, TaskSpec
-from agent_scheduler.objects.wire import Wire
+from apimachinery.wire import Wire
 
 from ..pods import pod_name
 

@@ -18,13 +18,14 @@ from ...quotas.vector import EMPTY, Total, Vector, add_to, at_least, in_order
 from ...state.asks import Ask, needed, turn_in_gang, turn_of_group
 from ...state.promises import Promises
 from ..demand import admitted_minimum, record_refusal
-from ..model import READY, JobInfo, TaskStatus
+from ..model import READY, JobInfo, TaskInfo, TaskStatus
 from ..worklist import Worklist
 
 if TYPE_CHECKING:
     from ..session import Session
 
 _EVICTING: Final = frozenset(("preempt", "reclaim"))
+_WAITING: Final = (TaskStatus.PENDING, TaskStatus.PIPELINED)
 
 
 def enqueue(session: Session) -> Iterator[None]:
@@ -117,12 +118,16 @@ def _ask(session: Session, job: JobInfo) -> Ask:
 
 def _may_have_minimum(job: JobInfo) -> bool:
     """Return whether enough members for the minimum have room, or have no gate that other components remove."""
-    pending = job.by_status[TaskStatus.PENDING].values()
-    free = [task for task in pending if task.gets_free]
+    free = [task for task in _waiting(job) if task.gets_free]
     roles = Counter(task.role for task in free)
     return job.in_statuses(READY) + len(free) >= job.minimum and all(
         job.in_role(role, READY) + roles[role] >= least for role, least in job.role_minimums.items()
     )
+
+
+def _waiting(job: JobInfo) -> list[TaskInfo]:
+    """Return the tasks without room on a node at present; a pipelined one has room once others have left its node."""
+    return [task for status in _WAITING for task in job.by_status[status].values()]
 
 
 def _wanted(job: JobInfo, *, complete: bool) -> Vector:
@@ -136,9 +141,7 @@ def _wanted(job: JobInfo, *, complete: bool) -> Vector:
     said = admitted_minimum(job)
     if said is None and not (complete and any(task.gate_managed for task in job.tasks.values())):
         return EMPTY
-    waiting = [
-        task for task in job.by_status[TaskStatus.PENDING].values() if not task.gated or task.only_queue_gate
-    ]
+    waiting = [task for task in _waiting(job) if not task.gated or task.only_queue_gate]
     if len({id(task.request) for task in waiting}) > 1:
         # The requests of the first tasks must not depend on the order in which the pods were observed.
         waiting.sort(key=lambda task: turn_in_gang(task.pod))

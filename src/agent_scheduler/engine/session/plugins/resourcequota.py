@@ -11,8 +11,8 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from agent_scheduler.objects.batch import ResourceQuota
-from agent_scheduler.objects.wire import Resources
 from apimachinery.quantity import Quantity, canonical
+from apimachinery.wire import Resources
 
 from ...state.podusage import has_two_names
 from ...state.quotause import Nanos, ScopeFacts, asks_for_quality, nanos

@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 
 from agent_scheduler.engine.session.actions.enqueue import enqueue
+from agent_scheduler.engine.session.model import TaskStatus
+from agent_scheduler.engine.session.session import Session
 from agent_scheduler.engine.state.asks import Ask
 
 from ..scene import opened, sized
@@ -31,6 +33,13 @@ class Asked:
         pass
 
 
+def asks_of(session: Session) -> list[Ask]:
+    session.promises = asked = Asked()  # type: ignore[assignment]
+    for _ in enqueue(session):
+        pass
+    return asked.asks
+
+
 @pytest.mark.promise("L24")
 @pytest.mark.parametrize("seen", [("g-1", "g-2"), ("g-2", "g-1")])
 def test_a_group_asks_for_its_first_members_in_whichever_order_they_were_seen(seen: tuple[str, ...]) -> None:
@@ -38,9 +47,15 @@ def test_a_group_asks_for_its_first_members_in_whichever_order_they_were_seen(se
     scene.group("g", uid="of-g", minResources={"cpu": "1"})
     for name in seen:
         scene.member("g", name, cpu=name[-1], created="2026-01-01T00:00:00Z")
+    assert [ask.wanted["cpu"] for ask in asks_of(opened(scene.session()))] == [1000]
+
+
+def test_a_member_that_waits_for_others_to_leave_its_node_is_one_that_the_group_has() -> None:
+    scene = sized(8)
+    scene.group("g", uid="of-g", minResources={"cpu": "1"})
+    scene.member("g", "g-0", cpu="1")
     session = opened(scene.session())
-    asked = Asked()
-    session.promises = asked  # type: ignore[assignment]
-    for _ in enqueue(session):
-        pass
-    assert [ask.wanted["cpu"] for ask in asked.asks] == [1000]
+    (job,) = session.jobs.values()
+    (task,) = job.tasks.values()
+    job.set_status(task, TaskStatus.PIPELINED)
+    assert [(ask.complete, ask.wanted["cpu"]) for ask in asks_of(session)] == [(True, 1000)]
