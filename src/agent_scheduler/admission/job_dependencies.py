@@ -10,7 +10,7 @@ from typing import Final
 
 from agent_scheduler.objects.job import ALL, ANY, TaskSpec
 
-from .field_problems import listed
+from .answers import listed
 
 _NO_DAG: Final = "job has dependencies between tasks, but doesn't form a directed acyclic graph(DAG)"
 #: Empty means `all`.

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from agent_scheduler.objects.job import JobSpec, TaskSpec
 
-from .field_problems import listed
+from .answers import listed
 
 
 def minimum_of(spec: JobSpec, task: TaskSpec) -> int:

@@ -24,7 +24,7 @@ from agent_scheduler.objects.job import (
     excess,
 )
 
-from .field_problems import first
+from .answers import first
 from .job_changes import changes
 from .job_checks import problems
 from .job_dependencies import is_dependent

@@ -20,7 +20,7 @@ from apimachinery.quantity import UNIT, QuantityError, canonical, parse
 from apimachinery.validation.names import is_extended_resource
 from apimachinery.wire import Resources, Wire
 
-from .field_problems import first, listed
+from .answers import first, listed
 from .queue_tree import QueueTreeRules, allocated_pods
 from .review import (
     ALLOWED,
