@@ -9,11 +9,12 @@ before this process leads; then every key is, since the previous leader may have
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
 from agent_scheduler.telemetry.controllers import ControllersMetrics
+from agent_scheduler.telemetry.steps import Stepwise
 from kube_client.informers import Informers, Kind, merged
 from kube_client.reflector import WatchTimes
 from kube_client.retry import REAL, Timing
@@ -55,7 +56,7 @@ class Reconciler(Protocol):
     def all_keys(self) -> Iterable[str]:
         """Return the keys of all objects that the watches have delivered."""
 
-    async def reconcile(self, key: str, wanted: Callable[[], bool]) -> bool:
+    def reconcile(self, key: str, wanted: Callable[[], bool]) -> Coroutine[Any, Any, bool]:
         """Reconcile the object. Returns whether it is in its desired state, as far as is known; if not, it is retried.
 
         `wanted` returns whether the next request may still be sent.
@@ -100,11 +101,12 @@ class Reconciling:
         )
 
     def _started(self, reconciler: Reconciler) -> _Running:
-        counts = self._metrics.reconciles_total
+        counts, took = self._metrics.reconciles_total, self._metrics.steps.of("reconcile")
 
         async def work(key: str) -> bool:
             ends = self._timing.clock() + PATIENCE
-            done = await reconciler.reconcile(key, lambda: not self._stopping and self._timing.clock() < ends)
+            work = reconciler.reconcile(key, lambda: not self._stopping and self._timing.clock() < ends)
+            done = await Stepwise(work, took, clock=self._timing.clock)
             counts.labels(reconciler.name, "done" if done else "again").inc()
             return done
 

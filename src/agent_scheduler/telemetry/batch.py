@@ -318,6 +318,7 @@ class BatchReports:
         self._metrics = metrics
         self._now = now
         self._attempted = observer.attempted
+        self._step = observer.session_step
         self.malformed = observer.malformed
         self.bind_failed = observer.bind_failed
         self.eviction_failed = observer.eviction_failed
@@ -334,6 +335,7 @@ class BatchReports:
     def sliced(self, seconds: float) -> None:
         self._metrics.busy.inc(seconds)
         self._metrics.slices.observe(seconds)
+        self._step(seconds)
 
     def session_broken(self, result: str) -> None:
         """Count a session without a regular end: `given_up` or `failed`."""
