@@ -205,8 +205,9 @@ def _keep_what_ended(kill: Any, _job: Any, action: str) -> Any:
 
 
 def _one_pod_more(pods: Any, job: Any) -> Any:
-    task, index = next(reversed(pods.values()))
-    return pods | {f"{job.metadata.name}-{task.name}-{index + 1}": (task, index + 1)}
+    for name, task, index in pods:
+        yield name, task, index
+    yield f"{job.metadata.name}-{task.name}-{index + 1}", task, index + 1
 
 
 def _set_once(set_node: Any, cluster: Cluster, node: Any) -> None:
@@ -328,7 +329,7 @@ _QUICK: dict[str, dict[str, Make]] = {
         "controllers.jobs.carrying.waiting_tasks": gives({})
     },
     "S36 jobs: a job has one pod too many => is one of": {
-        "controllers.jobs.carrying.wanted_pods": with_after(_one_pod_more)
+        "controllers.jobs.carrying.desired": with_after(_one_pod_more)
     },
     "S37 jobs: a phase goes where it does not lead => from Completed to Running": {
         "controllers.jobs.carrying.next_phase": with_after(

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from functools import partial
 
 from agent_scheduler.telemetry.families import Families
-from agent_scheduler.telemetry.steps import Steps
+from agent_scheduler.telemetry.steps import LoopSteps
 
 #: The type of the text exposition format. Scrapers that prefer another one (OpenMetrics) accept it, too.
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -87,7 +87,7 @@ class ProcessMetrics:
             "generation",
             bounds=_PAUSE_SECONDS,
         )
-        self.steps = Steps(make)
+        self.steps = LoopSteps(make)
         self.config_reloads_total = make.counter(
             "agent_scheduler_config_reloads_total",
             "Changes of the configuration file that were applied or refused.",

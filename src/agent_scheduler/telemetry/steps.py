@@ -20,7 +20,7 @@ StepKind = Literal["decision", "watch", "session", "reconcile", "review"]
 LONG: Final = 0.05
 
 
-class Steps:
+class LoopSteps:
     """The longest step of each kind, and the numbers of long ones. Owned by the metrics of its process."""
 
     def __init__(self, families: Families) -> None:

@@ -45,7 +45,7 @@ from .vector import (
     take_from,
 )
 
-#: The number of faults of a tree that are told.
+#: The maximum number of a tree's faults in a message.
 _FAULTS: Final = 5
 
 
