@@ -287,6 +287,13 @@ _QUICK: dict[str, dict[str, Make]] = {
     "L23 gates from 2: nodes come for pods that wait for members => unused: its gang has": {
         "embedded_kubernetes.autoscaler.is_unschedulable": around(_waits_for_anything)
     },
+    "S40 mixed from 20: a decision costs too much => calls, the last of": {
+        "fastpath.worker.decide": around(
+            lambda was, view, columns, **more: (
+                [columns.usage for _ in range(60_000)] and was(view, columns, **more)
+            )
+        )
+    },
     "L24 gates from 4: what was promised is forgotten at a restart => counts as": {
         "engine.state.gatedpods.GatedPods.set": forgetful(native_alone=False),
         "tests.sim.gate_safety.GateSafety.look_inside": gives(None),

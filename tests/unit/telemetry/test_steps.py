@@ -18,7 +18,7 @@ def test_the_longest_step_of_each_kind_and_the_number_of_long_ones_are_told() ->
         took(seconds)
     told = metrics.families.text()
     assert 'agent_scheduler_longest_step_seconds{kind="decision"} 0.3\n' in told
-    assert 'agent_scheduler_long_steps_total{kind="decision"} 2\n' in told
+    assert 'agent_scheduler_long_steps_total{kind="decision"} 2.0\n' in told
     for kind in ("watch", "session", "reconcile", "review"):
         assert f'agent_scheduler_longest_step_seconds{{kind="{kind}"}} 0' in told
 
