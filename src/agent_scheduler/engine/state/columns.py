@@ -13,7 +13,9 @@ A row is reused after its node was deleted; in between, `nodes[row]` is None and
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, MutableMapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Final, TypeVar
+from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import NDArray
@@ -51,8 +53,41 @@ COLUMNS_KEPT: Final = 256
 #: no reader waits long.
 _BEHIND_AT_MOST: Final = 4096
 
+#: The maximum number of rows of a sum that are computed again one by one.
+_SUMMED_AT_MOST: Final = 16
+
 NO_PORTS: Final[frozenset[HostPort]] = frozenset()
 NOBODY: Final[frozenset[str]] = frozenset()
+
+
+class ColumnGroup:
+    """Columns of counts that are only read as their weighted sum: of kinds of pods, or of existing terms.
+
+    Equal only to itself: the sum is kept while it is referenced.
+    """
+
+    __slots__ = ("__weakref__", "factor", "members")
+
+    def __init__(self, members: Sequence[tuple[int, PodsMatching | ExistingTerm]]) -> None:
+        """Create the group of these members with their weights."""
+        self.members = members
+        #: The weight of `counts`: that of a member that is alone, whose column is read as it is.
+        self.factor = members[0][0] if len(members) == 1 else 1
+
+    def counts(self, nodes: Columns) -> Ints:
+        """Return [row] the counts. Read-only, and valid until the next change of a count."""
+        return self.column(nodes, self.members[0][1]) if len(self.members) == 1 else nodes.sum_of(self)
+
+    @staticmethod
+    def column(nodes: Columns, member: PodsMatching | ExistingTerm) -> Ints:
+        return nodes.matching[member] if isinstance(member, PodsMatching) else nodes.terms[member]
+
+
+@dataclass(slots=True)
+class _GroupSum:
+    total: Ints
+    #: The position up to which the log of counts has been read.
+    position: int
 
 
 class Columns:
@@ -106,6 +141,8 @@ class Columns:
         self.hypothetical_pods: dict[int, dict[str, PodVolumes]] = {}
         self.hypothetical_ports: dict[int, dict[str, tuple[HostPort, ...]]] = {}
         self.hypothetical_gpus: dict[int, dict[str, Indices]] = {}
+        #: The sums of groups of columns of counts, each while its group is referenced; see `sum_of`.
+        self._sums: WeakKeyDictionary[ColumnGroup, _GroupSum] = WeakKeyDictionary()
         #: The values computed from the specs of all nodes, by key; emptied when a spec changes. At most `COLUMNS_KEPT`,
         #: see `derive`.
         self.derived: dict[Hashable, Any] = {}
@@ -276,6 +313,31 @@ class Columns:
                 self.derived.clear()
             found = self.derived[key] = work_out()
         return found
+
+    def sum_of(self, group: ColumnGroup) -> Ints:
+        """Return [row] the weighted sum of a group's counts. Read-only, and valid until the next change of a count."""
+        kept, end = self._sums.get(group), self.counted.end
+        if kept is not None and kept.total.shape[0] == self.capacity:
+            if kept.position == end:
+                return kept.total
+            if end - kept.position <= _SUMMED_AT_MOST:
+                rows = self.counted.since(kept.position)
+                if rows is not None:
+                    columns = [(weight, group.column(self, each)) for weight, each in group.members]
+                    for row in rows:
+                        kept.total[row] = sum([weight * column.item(row) for weight, column in columns])
+                    kept.position = end
+                    return kept.total
+        total: Ints = np.zeros(self.capacity, dtype=np.int64)
+        for weight, each in group.members:
+            total += weight * group.column(self, each)
+        if kept is not None and kept.total.shape == total.shape:
+            # Sums over domains are kept by the identity of this array.
+            kept.total[:] = total
+            kept.position = end
+            return kept.total
+        self._sums[group] = _GroupSum(total, end)
+        return total
 
     def relabel(self, row: int, node: NodeInfo | None) -> None:
         """Update the columns of taints, labels and images for the node that `row` has now."""

@@ -9,6 +9,7 @@ import pytest
 from agent_scheduler.engine.decide import budget
 from agent_scheduler.engine.preemption import dry_run
 from agent_scheduler.engine.preemption.dry_run import TOO_COSTLY, DryRun
+from agent_scheduler.engine.rules.topology import Domains
 from agent_scheduler.engine.state.podconstraints import MOST
 from agent_scheduler.engine.state.podcounts import PodsMatching
 from tests.support.engine import SPREAD, World, node
@@ -178,3 +179,41 @@ def test_dry_runs_of_preemption_end_with_their_budget(monkeypatch: pytest.Monkey
     tried.clear()
     world.preempt(world.pod(priority=5, affinity=apart(2)))
     assert len(tried) == 20
+
+
+@pytest.mark.parametrize("kind", ["podAntiAffinity", "podAffinity"])
+def test_terms_of_many_pods_cost_others_one_sum_for_each_key(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = World(
+        *(node(f"n{number}", labels={HOSTNAME: str(number)}) for number in range(9)), profile=SPREAD
+    )
+    for number in range(4):
+        selector = {"matchExpressions": [{"key": "none", "operator": "NotIn", "values": [str(number)]}]}
+        terms = [
+            {"topologyKey": key, "namespaceSelector": {}, "labelSelector": {**selector, "matchLabels": {}}}
+            for key in (HOSTNAME, "gone")
+        ]
+        terms += [{**terms[0], "namespaces": [str(each)]} for each in range(200)]
+        world.place(f"n{number}", affinity=beside(kind, *terms))
+    summed: list[Any] = []
+    sums = Domains.sums
+
+    def counted(domains: Domains, *more: Any) -> Any:
+        summed.append(domains)
+        return sums(domains, *more)
+
+    monkeypatch.setattr(Domains, "sums", counted)
+    pod = world.pod()
+    assert len(world.handle.class_of(pod).matching_terms) > 800
+    free = {f"n{number}" for number in range(4, 9)}
+    for taken in ("n8", "n4", "n8"):
+        summed.clear()
+        assert world.feasible(pod) == (
+            free if kind == "podAntiAffinity" else {f"n{number}" for number in range(9)}
+        )
+        assert len(summed) <= 12
+        world.place(taken)
+    if kind == "podAntiAffinity":
+        world.place("n8", affinity=beside(kind, terms[0]))
+        assert world.feasible(world.pod()) == free - {"n8"}
