@@ -7,7 +7,7 @@ STAMP  := $(VENV)/.installed
 # Tests start hundreds of processes; without its bytecode each would take twice as long to start.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test verify test-busy check types lint pins audit sbom bench mutants catalogue soak soak-examples chart promises lock clean
+.PHONY: demo test verify test-busy check types lint pins audit sbom bench mutants catalogue soak soak-examples chart promises rights lock clean
 
 demo: $(STAMP)
 	$(BIN)/agent-scheduler demo $(DEMO_ARGS)
@@ -105,6 +105,10 @@ COMPILE := build/lock/bin/uv pip compile --universal --python-version 3.11 --gen
 # The page that lists the tests of each promise.
 promises: $(STAMP)
 	$(BIN)/python -m tests.project.promises
+
+# The tables of rights in SECURITY.md and docs/operations.md, of the roles and policies in config.
+rights: $(STAMP)
+	$(BIN)/python -m tests.project.rights
 
 lock:
 	$(PYTHON) -m venv build/lock && build/lock/bin/pip install --quiet uv

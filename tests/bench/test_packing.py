@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from agent_scheduler.cli.main import main
-from agent_scheduler.engine.state.recount import contradictions
+from agent_scheduler.engine.recount import contradictions
 from apimachinery.quantity import resource_value
 from bench.harness.specs import GPU_MILLI, NodeSpec, PodSpec, Workload
 from bench.packing.decisions import Decisions, Pods

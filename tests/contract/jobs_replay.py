@@ -15,6 +15,7 @@ from typing import Any, Final, NamedTuple
 import yaml
 
 from agent_scheduler.controllers.jobs.controller import JobSettings
+from agent_scheduler.controllers.queues.controller import ANY_NAMESPACE, QueueCommandSettings
 from agent_scheduler.process.controller_flags import JOB, PODGROUP, QUEUE
 from agent_scheduler.process.controllers import ControllersProcess
 from embedded_kubernetes.builtin import BUILTIN
@@ -107,7 +108,9 @@ class _Replay:
         return found
 
     def _process(self) -> ControllersProcess:
-        its = replace(settings(JOB, PODGROUP, QUEUE), job=JobSettings(ssh=True))
+        # Volcano's controllers execute Commands of every namespace.
+        commands = QueueCommandSettings(command_namespace=ANY_NAMESPACE)
+        its = replace(settings(JOB, PODGROUP, QUEUE), job=JobSettings(ssh=True), queue=commands)
         by = replace(timing(), rng=lambda: 0.5)
         transport = InProcessTransport(self._door, latency=_BETWEEN / 2)
         return ControllersProcess(its, transport=transport, timing=by, identity="replay")

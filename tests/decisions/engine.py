@@ -12,8 +12,8 @@ from agent_scheduler.engine.decide.decide import ClassViews, decide
 from agent_scheduler.engine.decide.refusals import Refusal
 from agent_scheduler.engine.decide.snapshot import Snapshot
 from agent_scheduler.engine.framework.plugin import PodUnrankable, Profile
+from agent_scheduler.engine.ledger import Ledger
 from agent_scheduler.engine.profiles.profiles import ProfileSpec, build_profile
-from agent_scheduler.engine.state.ledger import Ledger
 from agent_scheduler.engine.state.namespaces import Namespaces
 from agent_scheduler.engine.state.nodeinfo import node_info
 from agent_scheduler.engine.state.podclasses import PodClasses

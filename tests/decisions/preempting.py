@@ -18,7 +18,6 @@ from agent_scheduler.engine.preemption.evaluator import Evaluator, with_preempti
 from agent_scheduler.engine.preemption.nominated import Nominations
 from agent_scheduler.engine.preemption.pdbs import PDBs, read_pdb
 from agent_scheduler.engine.queueing.nominator import Nominator
-from agent_scheduler.engine.state.podinfo import PodInfo
 from agent_scheduler.objects.selecting import PodDisruptionBudget
 from tests.decisions.engine import DEFAULT, Engine
 from tests.decisions.plain import Obj
@@ -47,7 +46,7 @@ def attempts(engine: Engine, pending: Obj, budgets: Sequence[Obj] = ()) -> Itera
         return
     if isinstance(decision, CandidateNodes):
         return
-    nobody: Nominator[PodInfo] = Nominator(is_pending=lambda _uid: True)
+    nobody: Nominator = Nominator(is_pending=lambda _uid: True)
     nominations = Nominations(nobody, engine.ledger, engine.snapshot, lambda _name: DEFAULT)
     selection = Evaluator(engine.ledger, columns, pdbs_of(budgets), nominations)
     wanted = DefaultPreemption(DefaultPreemptionArgs()).wanted

@@ -19,7 +19,7 @@ def nobody_is_rescued_by_the_flush(monkeypatch: pytest.MonkeyPatch) -> Iterator[
     rescued: list[str] = []
     scheduled = SchedulingQueue.scheduled
 
-    def noticing(queue: SchedulingQueue[Any], entry: QueuedPodInfo[Any]) -> None:
+    def noticing(queue: SchedulingQueue, entry: QueuedPodInfo) -> None:
         if entry.was_flushed:
             rescued.append(entry.pod.name)
         scheduled(queue, entry)

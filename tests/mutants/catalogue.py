@@ -4,7 +4,7 @@
    name = 'ledger-gone-pod-keeps-its-room'
    breaks = 'The room of a pod that is gone is free again.'
    promises = ['S1']
-   caught_by = ['tests/unit/engine/state/test_ledger.py']
+   caught_by = ['tests/unit/engine/test_ledger.py']
    in = 'Ledger.remove_pod'
    find = 'self._count(row, placement.cls, -1)'
    put = 'pass'
@@ -170,6 +170,4 @@ def _place(mutant: Mutant, tree: Tree) -> tuple[str, int, int]:
         return tree.scopes[names[0]].path, *places[0]
     if places:
         raise MutantError(f"{mutant.name}: {find!r} fits {len(places)} places in {where}")
-    raise MutantError(
-        f"{mutant.name}: {find!r} does not fit {where}{'' if names else ', which is not there'}"
-    )
+    raise MutantError(f"{mutant.name}: {find!r} does not fit {where}{'' if names else ', which is not there'}")

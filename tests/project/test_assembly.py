@@ -12,37 +12,9 @@ import pytest
 
 from tests.project.assembly import Fault, faults, house, late, optional, unbound, wide
 
-#: What the rules find and is no wiring: a table of functions, and the state of work in progress.
+#: What the rules find and is no wiring: the state of work in progress.
 NO_WIRING: Final[Mapping[str, frozenset[str]]] = {
-    "wide": frozenset({"Hooks"}),
-    "unbound": frozenset({"Connection._answer", "Connection._inflow", "RowAnswers.deferred"}),
-}
-
-#: The places that are not done yet. An entry goes when its place is mended; none is added.
-ALLOWED: Final[Mapping[str, frozenset[str]]] = {
-    "wide": frozenset(
-        {
-            "Session",
-        }
-    ),
-    "optional": frozenset(),
-    "late": frozenset(
-        {
-            "places.before_unschedulable",
-        }
-    ),
-    "unbound": frozenset(
-        {
-            "BatchWaitingPods._cluster",
-            "BatchWaitingPods._group_gone",
-            "BatchWaitingPods._queue",
-            "BatchWaitingPods._queue_seen",
-            "BatchWaitingPods._seen",
-            "BatchWaitingPods._settled",
-            "Groups._usage",
-            "QueueController._put",
-        }
-    ),
+    "unbound": frozenset({"Connection._answer", "Connection._inflow", "RowAnswers.deferred"})
 }
 
 
@@ -50,15 +22,10 @@ def names(kind: str) -> frozenset[str]:
     return frozenset(each.name for each in faults() if each.kind == kind) - NO_WIRING.get(kind, frozenset())
 
 
-@pytest.mark.parametrize("kind", sorted(ALLOWED))
+@pytest.mark.parametrize("kind", ["late", "optional", "unbound", "wide"])
 def test_a_process_is_assembled_from_complete_parts(kind: str) -> None:
-    new = names(kind) - ALLOWED[kind]
+    new = names(kind)
     assert not new, "\n".join(str(each) for each in faults() if each.kind == kind and each.name in new)
-
-
-@pytest.mark.parametrize("kind", sorted(ALLOWED))
-def test_the_allowance_for_places_that_are_not_done_falls(kind: str) -> None:
-    assert sorted(ALLOWED[kind] - names(kind)) == [], "these are done: remove them from ALLOWED"
 
 
 # ---- the rules

@@ -12,8 +12,8 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from agent_scheduler.binding.result import ScheduleResult
+from agent_scheduler.engine.ledger import Ledger
 from agent_scheduler.engine.preemption.evaluator import NO_CLAIMS
-from agent_scheduler.engine.state.ledger import Ledger
 from agent_scheduler.engine.state.podinfo import PodInfo
 from agent_scheduler.fastpath.scheduler import FastPath
 from embedded_kubernetes.requests import Disturb
@@ -30,10 +30,7 @@ async def scheduled(
 
     `disturb`: of the cluster's server.
     """
-    async with (
-        embedded_cluster(disturb=disturb) as cluster,
-        scheduling(cluster.transport, **settings) as running,
-    ):
+    async with embedded_cluster(disturb=disturb) as cluster, scheduling(cluster.transport, **settings) as running:
         yield cluster, running
 
 

@@ -19,8 +19,8 @@ from typing import Any
 
 import orjson
 
+from agent_scheduler.engine.ledger import Placement
 from agent_scheduler.engine.preemption.dry_run import Candidate
-from agent_scheduler.engine.state.ledger import Placement
 from agent_scheduler.engine.state.podinfo import PodInfo
 from agent_scheduler.fastpath.scheduler import FastPath
 from embedded_kubernetes.store import Event, Record

@@ -6,6 +6,9 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 
+import msgspec
+
+from agent_scheduler.objects.wire import Metadata
 from apimachinery.quantity import resource_value
 from embedded_kubernetes.device_driver import DRIVER
 from tests.decisions.plain.gpu_share import asked
@@ -122,10 +125,7 @@ class Standing:
         """Return the remaining amounts of these resources on a node, and the remaining number of pods."""
         name, allocatable = name_of(node), node["status"]["allocatable"]
         left = Counter(
-            {
-                each: resource_value(each, allocatable.get(each, "0")) - self._used[name][each]
-                for each in resources
-            }
+            {each: resource_value(each, allocatable.get(each, "0")) - self._used[name][each] for each in resources}
         )
         return Counter({**left, "pods": int(allocatable["pods"]) - self._on[name]})
 
@@ -146,10 +146,7 @@ class Standing:
             if not self._takes(node, *pending):
                 continue
             free = self.left_on(node, largest)
-            left = [
-                free["pods"],
-                *(free[resource] // amount for resource, amount in largest.items() if amount),
-            ]
+            left = [free["pods"], *(free[resource] // amount for resource, amount in largest.items() if amount)]
             left += places_by_claims(self._world, pending, node, self.placed)
             by_gpus = places_by_gpus(pending, node, self.placed)
             if by_gpus is not None:
@@ -257,13 +254,7 @@ class Standing:
         return all(held[name] + needed * amount <= total[name] for name, amount in asked if amount)
 
     def declares_room(
-        self,
-        queue: str,
-        pending: list[Json],
-        needed: int,
-        *,
-        without: Iterable[Json] = (),
-        beside: Iterable[Json] = (),
+        self, queue: str, pending: list[Json], needed: int, *, without: Iterable[Json] = (), beside: Iterable[Json] = ()
     ) -> bool:
         """Return whether the queue has declared room for `needed` of the pods.
 
@@ -435,16 +426,16 @@ def check_gangs(world: World, by: Rules) -> None:
     for problem in (*standing.untrue(), *standing.silent()):
         world.safety.violated("L16", problem)
     there = {uid_of(pod) for pod in standing.pods if not read.is_leaving(pod)}
-    versions = {name: group["metadata"]["resourceVersion"] for name, group in standing.groups.items()}
+    metadata = {name: msgspec.convert(group["metadata"], Metadata) for name, group in standing.groups.items()}
     for process in world.processes:
         batch = process.runtime.batch if process.runtime is not None else None
         if batch is None or not process.is_up or not process.leads():
             continue
-        decided = batch._messages.statuses._decided.items()
+        unseen = batch._messages.statuses._unseen.items()
         # The others are forgotten when the next session begins.
         left = {
             "victims": batch._evictions._leaving & there,
-            "statuses": [key.name for key, each in decided if versions.get(key.name) == each.version],
+            "statuses": [key.name for key, each in unseen if each.is_missing_in(metadata.get(key.name))],
             "in flight": batch.waiting._in_flight,
         }
         for what, those in left.items():

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Any
 
-from agent_scheduler.engine.quotas.entries import Standing
+from agent_scheduler.engine.queues.entries import Standing
 from agent_scheduler.fastpath.scheduler import FastPath
 from agent_scheduler.process.leading import GATES_LEASE
 from embedded_kubernetes.store import Event
@@ -175,7 +175,7 @@ class GateSafety(Judge):
             if read.is_native(read.gang_of(pod)):
                 self._reached("gang of Kubernetes' own let past")
             name = name_of(pod)
-            asks_queues = fast_path.ledger.usage.gated.asks_queues
+            asks_queues = fast_path.ledger.usage.room.asks_queues
             if not asks_queues and asks(pod) and GATE in gates(pod):
                 continue
             if not asks(pod) or gates(pod) != [GATE]:
@@ -191,7 +191,7 @@ class GateSafety(Judge):
         gated = ledger.usage.gated
         if uid in ledger.placements or not read.waits(pod) or not asks(pod):
             return False
-        if uid in gated.given_back or not gated.asks_queues:
+        if uid in gated.given_back or not ledger.usage.room.asks_queues:
             return False
         if not (seen.can_place(pod) or self._is_kept_until_its_group_comes(seen, pod)):
             return False
@@ -305,7 +305,7 @@ class GateSafety(Judge):
         It counts if it can be placed, or if the watch has not delivered the group that it names, and no other pod does.
         """
         usage, placements = fast_path.ledger.usage, fast_path.ledger.placements
-        if not usage.gated.asks_queues:
+        if not usage.room.asks_queues:
             return
         self._look("S34")
         seen = self._seen(process, fast_path)
@@ -322,7 +322,7 @@ class GateSafety(Judge):
                 if counts:
                     self._wrong("S34", process, f"counts {name} as reserved, which has given its room back")
             elif is_reserved(pod) and not placed:
-                queue = seen.queue_of(pod) if usage.active else ""
+                queue = seen.queue_of(pod) if usage.room.active else ""
                 can_be_placed = seen.can_place(pod)
                 if counts and not (can_be_placed or self._is_kept_until_its_group_comes(seen, pod)):
                     self._wrong("S34", process, f"keeps room for {name}, which cannot be placed")
@@ -470,9 +470,7 @@ class SharedGates(Judge):
     def session_begins(self, process: Process) -> None:
         self._found_by_session.get(process.identity, {}).clear()
 
-    def _judge_answer(
-        self, process: Process, fast_path: FastPath, pods: Sequence[Any], *, others_do: bool
-    ) -> None:
+    def _judge_answer(self, process: Process, fast_path: FastPath, pods: Sequence[Any], *, others_do: bool) -> None:
         if self._is_unaware(process) or fast_path.shard is None:
             return
         self._look("S33")

@@ -10,7 +10,7 @@ from collections import Counter
 from functools import cached_property
 from typing import Any, NamedTuple
 
-from agent_scheduler.engine.quotas.entries import Standing as Stands
+from agent_scheduler.engine.queues.entries import Standing as Stands
 
 from . import gang_reading as read
 from .api import NODES, Json, condition_of, name_of, objects, reason_of, uid_of
@@ -150,16 +150,13 @@ class Waiting(Standing):
         asked |= Counter({each: needed * largest[each] for each in largest} if more else {})
         if not asked or not read.is_open(self.queues.get(queue)):
             return False
-        return not self._lacks_beside(
-            queue, members, asked, name, is_complete=not least.lacks([*waiting, *ready])
-        )
+        return not self._lacks_beside(queue, members, asked, name, is_complete=not least.lacks([*waiting, *ready]))
 
     def _rests(self, waiting: list[Json], needed: int, name: str) -> bool:
         queue = self.queue_of(waiting[0])
         said = [condition_of(pod).get("message", "") for pod in self.pods if self.queue_of(pod) == queue]
         said += [
-            each.get("message", "")
-            for each in (self.groups.get(name, {}).get("status") or {}).get("conditions") or ()
+            each.get("message", "") for each in (self.groups.get(name, {}).get("status") or {}).get("conditions") or ()
         ]
         says_kept = any(_KEPT in each for each in said) or self._is_crowded(queue, waiting)
         is_kept = self.divides == "proportion" and says_kept
@@ -211,9 +208,7 @@ class Waiting(Standing):
         if least.lacks([*waiting, *ready]):
             return []
         number = read.needed(least, len(ready), waiting)
-        return sorted(waiting, key=lambda pod: sum(read.requests(pod).values()), reverse=True)[
-            : max(number, 1)
-        ]
+        return sorted(waiting, key=lambda pod: sum(read.requests(pod).values()), reverse=True)[: max(number, 1)]
 
     def misled(self) -> list[str]:
         """Return pods that report missing nodes, and wait for something else."""
@@ -239,9 +234,7 @@ def _asks_for_room(pod: Json) -> bool:
     ports = any(each.get("ports") for each in spec["containers"])
     # GPUs and other devices, which `read.requests` does not include.
     devices = any(
-        "/" in name
-        for each in spec["containers"]
-        for name in (each.get("resources") or {}).get("requests") or ()
+        "/" in name for each in spec["containers"] for name in (each.get("resources") or {}).get("requests") or ()
     )
     return not (ports or devices or any(map(spec.get, (*_MORE, *_OF_PODS))))
 

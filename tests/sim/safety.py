@@ -13,7 +13,7 @@ from itertools import combinations
 from typing import Any
 
 from agent_scheduler.engine.queueing.places import Place
-from agent_scheduler.engine.state.recount import contradictions
+from agent_scheduler.engine.recount import contradictions
 from agent_scheduler.fastpath.scheduler import FastPath
 from apimachinery.quantity import resource_value
 from embedded_kubernetes.store import Event, Record

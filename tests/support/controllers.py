@@ -15,12 +15,12 @@ from agent_scheduler.config.schema import LeaderElection, Logging, Serving
 from agent_scheduler.config.sharding import DEFAULT_SCHEDULER_CONFIGS, parse_scheduler_configs
 from agent_scheduler.controllers.jobs.controller import JobSettings
 from agent_scheduler.controllers.podgroups.controller import PodGroupSettings
+from agent_scheduler.controllers.queues.controller import QueueCommandSettings
 from agent_scheduler.controllers.sharding.configuration import ShardingSettings
 from agent_scheduler.controllers.sharding.controller import ControllerSettings
 from agent_scheduler.objects.batch import QUEUES, pod_groups, queue_path
 from agent_scheduler.process.controller_flags import PODGROUP, QUEUE, ControllersSettings
 from agent_scheduler.process.controllers import ControllersProcess
-from kube_client.reflector import WatchTimes
 from kube_client.testing.virtual import is_virtual
 from kube_client.transport import Response, Transport
 from tests.support.batched import COMMANDS, DEFINITIONS, command, definition, install
@@ -64,8 +64,8 @@ def settings(
             fence=fence,
             debounce=0.02,
             retry=retry,
-            watch_times=WatchTimes(),
         ),
+        queue=QueueCommandSettings(command_namespace="default"),
         podgroup=PodGroupSettings(schedulers=schedulers),
     )
 
@@ -83,12 +83,7 @@ class BatchWorld(EmbeddedCluster):
         return self
 
     def start(
-        self,
-        *enabled: str,
-        transport: Any = None,
-        identity: str = "",
-        job: JobSettings | None = None,
-        **more: Any,
+        self, *enabled: str, transport: Any = None, identity: str = "", job: JobSettings | None = None, **more: Any
     ) -> ControllersProcess:
         found = settings(*enabled, **more)
         process = ControllersProcess(

@@ -43,6 +43,11 @@ NODES = "/api/v1/nodes"
 #: The namespace of the installed components.
 NAMESPACE = "agent-scheduler"
 _RBAC = ("Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding")
+#: Kinds that limit the rights of roles -> their plurals.
+_POLICIES = {
+    "ValidatingAdmissionPolicy": "validatingadmissionpolicies",
+    "ValidatingAdmissionPolicyBinding": "validatingadmissionpolicybindings",
+}
 
 
 class EmbeddedCluster(Client):
@@ -84,9 +89,7 @@ class EmbeddedCluster(Client):
             return {"transport": transport or self.transport, "timing": timing()}
         return {"endpoint": Endpoint(self._server.url)} if transport is None else {"transport": transport}
 
-    async def add_node(
-        self, name: str, *, cpu: str = "4", memory: str = "8Gi", pods: str = "110", **spec: Any
-    ) -> Any:
+    async def add_node(self, name: str, *, cpu: str = "4", memory: str = "8Gi", pods: str = "110", **spec: Any) -> Any:
         labels = spec.pop("labels", {})
         allocatable = {"cpu": cpu, "memory": memory, "pods": pods}
         status = {"allocatable": allocatable, "capacity": allocatable}
@@ -112,9 +115,7 @@ class EmbeddedCluster(Client):
     async def placed(self) -> dict[str, str]:
         """Return the node of each pod that has one, by the pod's name."""
         return {
-            name: pod["spec"]["nodeName"]
-            for name, pod in (await self.pods()).items()
-            if pod["spec"].get("nodeName")
+            name: pod["spec"]["nodeName"] for name, pod in (await self.pods()).items() if pod["spec"].get("nodeName")
         }
 
     async def bind(self, pod: str, node: str) -> None:
@@ -187,6 +188,12 @@ def roles(component: str) -> list[Any]:
     return [each for each in render(CONFIG / component) if each["kind"] in _RBAC]
 
 
+@functools.cache
+def policies(component: str) -> list[Any]:
+    """Return the policies of admission that it installs, with their bindings; callers must not modify them."""
+    return [each for each in render(CONFIG / component) if each["kind"] in _POLICIES]
+
+
 def _options(components: Collection[str]) -> Options | None:
     """Return options with authorization by roles, where a component's token is the name of its account.
 
@@ -214,7 +221,7 @@ async def embedded_cluster(
     """Start a cluster; `server` are options of `Server`, in virtual time only `disturb`.
 
     With `kubelets`, bound pods run and end as in `agent-scheduler cluster`. `autoscaler` has the rules of its node
-    groups. With `components`, the server enforces their installed roles, in virtual time.
+    groups. With `components`, the server enforces their installed roles and policies, in virtual time.
     """
     numbers = itertools.count(1)
     clock = time_of_day if is_virtual() else time.time
@@ -225,6 +232,8 @@ async def embedded_cluster(
         api.create(("", "namespaces"), {"metadata": {"name": NAMESPACE}})
     for each in (role for component in components for role in roles(component)):
         api.create(("rbac.authorization.k8s.io", f"{each['kind'].lower()}s"), each)
+    for each in (policy for component in components for policy in policies(component)):
+        api.create(("admissionregistration.k8s.io", _POLICIES[each["kind"]]), each)
     played: list[Controller] = [kubelet.Kubelets(store)] if kubelets else []
     if autoscaler:
         asks_as = f"Bearer {ADMIN.name}" if components else None

@@ -22,6 +22,7 @@ from agent_scheduler.engine.events.hints import HintMap
 from agent_scheduler.engine.framework.args import DefaultPreemptionArgs
 from agent_scheduler.engine.framework.handle import Handle
 from agent_scheduler.engine.framework.plugin import Profile
+from agent_scheduler.engine.ledger import Ledger
 from agent_scheduler.engine.plugins.default_preemption import DefaultPreemption
 from agent_scheduler.engine.preemption.evaluator import Evaluator, PostFilterResult
 from agent_scheduler.engine.preemption.nominated import Nominations
@@ -33,7 +34,6 @@ from agent_scheduler.engine.queueing.record import NullRecorder
 from agent_scheduler.engine.quotas.queues import QueueInfo
 from agent_scheduler.engine.rules.topology import Domains
 from agent_scheduler.engine.state.columns import Columns, Rows
-from agent_scheduler.engine.state.ledger import Ledger
 from agent_scheduler.engine.state.namespaces import Namespaces
 from agent_scheduler.engine.state.nodeinfo import NodeInfo, node_info
 from agent_scheduler.engine.state.owners import Owners
@@ -60,11 +60,7 @@ _uids = itertools.count()
 
 
 def node(
-    name: str,
-    *,
-    declared: Sequence[str] | None = None,
-    images: Sequence[objects.Object] | None = None,
-    **more: Any,
+    name: str, *, declared: Sequence[str] | None = None, images: Sequence[objects.Object] | None = None, **more: Any
 ) -> NodeInfo:
     """Return a node; `declared` are its features, `images` its status' images, which are read only if given."""
     status = {"declaredFeatures": declared, "images": images}
@@ -124,7 +120,7 @@ class World:
         self.catalogue = Catalogue()
         self.devices = Devices(self.ledger.touch)
         self.workload = TargetWorkload()
-        self.nominator: Nominator[PodInfo] = Nominator(is_pending=lambda _uid: True)
+        self.nominator: Nominator = Nominator(is_pending=lambda _uid: True)
         self.pdbs = PDBs()
         for each in nodes:
             self.ledger.set_node(each)
@@ -315,7 +311,7 @@ def wakes(plugin: Any, pod: PodInfo, event: ClusterEvent, old: object | None, ne
     """Return whether the event wakes a pod that `plugin` refused: with pre-hints as without, and without errors."""
     woken, raised = [], _Raised()
     for pre_hints in (True, False):
-        queue: SchedulingQueue[PodInfo] = scheduling_queue(
+        queue: SchedulingQueue = scheduling_queue(
             {pod.scheduler_name: HintMap({plugin.name: plugin.events_to_register()})},
             pre_queueing_hints=pre_hints,
             recorder=raised,
@@ -349,9 +345,7 @@ def contents(columns: Columns) -> dict[str, Any]:
         "usage": columns.usage[:, :, :size].tolist(),
         "requested": columns.requested[:, :size].tolist(),
         "allocatable": columns.allocatable[:, :size].tolist(),
-        "of nodes": [
-            each[:size].tolist() for each in (columns.present, columns.unschedulable, columns.taints)
-        ],
+        "of nodes": [each[:size].tolist() for each in (columns.present, columns.unschedulable, columns.taints)],
         "version": columns.version[:size],
         "spec_version": columns.spec_version[:size],
         "ports": dict(columns.ports),

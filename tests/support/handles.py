@@ -6,7 +6,7 @@ from typing import Any
 
 from agent_scheduler.engine.dra.catalogue import Devices
 from agent_scheduler.engine.framework.handle import Handle
-from agent_scheduler.engine.state.ledger import Ledger
+from agent_scheduler.engine.ledger import Ledger
 from agent_scheduler.engine.state.namespaces import Namespaces
 from agent_scheduler.engine.state.owners import Owners
 from agent_scheduler.engine.state.targetworkload import TargetWorkload

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from agent_scheduler.engine.events.hints import HintMap
-from agent_scheduler.engine.queueing.places import PreEnqueuePlugin
+from agent_scheduler.engine.framework.plugin import PreEnqueue
 from agent_scheduler.engine.queueing.queue import QueueSignals, SchedulingQueue
 from agent_scheduler.engine.queueing.record import NullRecorder, QueueRecorder
 from agent_scheduler.engine.queueing.subqueues import QueueSettings
@@ -19,13 +19,13 @@ def scheduling_queue(
     hint_maps: Mapping[str, HintMap],
     *,
     clock: Callable[[], float] = lambda: 0.0,
-    pre_enqueue: Mapping[str, Sequence[PreEnqueuePlugin]] | None = None,
+    pre_enqueue: Mapping[str, Sequence[PreEnqueue]] | None = None,
     settings: QueueSettings | None = None,
     signals: QueueSignals = NO_SIGNALS,
     recorder: QueueRecorder | None = None,
     is_pending: Callable[[str], bool] = lambda uid: True,
     **changes: Any,
-) -> SchedulingQueue[Any]:
+) -> SchedulingQueue:
     """Return a queue; `changes` are settings that differ from the defaults."""
     return SchedulingQueue(
         clock=clock,

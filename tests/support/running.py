@@ -16,7 +16,7 @@ from agent_scheduler.config.load import load, load_text
 from agent_scheduler.engine.framework.plugin import Depends, Filter, Profile
 from agent_scheduler.engine.framework.points import MULTI_POINT, Enabled, PluginSet
 from agent_scheduler.engine.profiles.profiles import REGISTRY, ProfileSpec, build_profile
-from agent_scheduler.engine.state.recount import contradictions
+from agent_scheduler.engine.recount import contradictions
 from agent_scheduler.fastpath.scheduler import FastPath, Receivers
 from agent_scheduler.fastpath.settings import FastPathSettings, settings_of
 from agent_scheduler.plugin import Registration

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -23,9 +23,9 @@ class Rounds:
         self.begun = 0
         original = ShardingController._sync
 
-        async def counted(controller: ShardingController) -> float:
+        async def counted(controller: ShardingController, wanted: Callable[[], bool]) -> float:
             self.begun += 1
-            return await original(controller)
+            return await original(controller, wanted)
 
         monkeypatch.setattr(ShardingController, "_sync", counted)
 

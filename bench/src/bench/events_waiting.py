@@ -25,11 +25,11 @@ from agent_scheduler.engine.dra.catalogue import Devices
 from agent_scheduler.engine.events import events as ev
 from agent_scheduler.engine.events.events import ActionType, ClusterEvent, Resource
 from agent_scheduler.engine.gangs.native import NativeGroups
+from agent_scheduler.engine.ledger import Ledger
 from agent_scheduler.engine.profiles.profiles import ProfileSpec, build_profile
 from agent_scheduler.engine.queueing.queue import QueueSignals, SchedulingQueue
 from agent_scheduler.engine.queueing.record import NullRecorder
 from agent_scheduler.engine.queueing.subqueues import QueueSettings
-from agent_scheduler.engine.state.ledger import Ledger
 from agent_scheduler.engine.state.nodeinfo import NodeInfo, node_info
 from agent_scheduler.engine.state.podclasses import PodClasses
 from agent_scheduler.engine.state.podinfo import PodInfo, PodReader
@@ -41,7 +41,7 @@ from bench.tables import short, table
 _LONG, _LONG_SCANS = 20_000, 3
 
 Json = dict[str, Any]
-Queue = SchedulingQueue[PodInfo]
+Queue = SchedulingQueue
 
 PROFILE = "agent-scheduler"
 #: Kinds whose cost must not grow.
@@ -82,12 +82,7 @@ def _pod(number: int, *, namespace: str = "bench", labels: Json | None = None, *
     requests = spec.pop("requests", {"cpu": "100m"})
     container = {"name": "c", "resources": {"requests": requests}, "ports": spec.pop("ports", [])}
     return {
-        "metadata": {
-            "namespace": namespace,
-            "name": f"pod-{number}",
-            "uid": f"pod-{number}",
-            "labels": labels or {},
-        },
+        "metadata": {"namespace": namespace, "name": f"pod-{number}", "uid": f"pod-{number}", "labels": labels or {}},
         "spec": {"schedulerName": PROFILE, "containers": [container], **spec},
     }
 
@@ -96,9 +91,7 @@ def _on_node(number: int, **more: Any) -> PodInfo:
     return _read_pod(_encode(_pod(-1 - number, nodeName="n", **more)))
 
 
-def _node(
-    name: str, *, cpu: str = "1", labels: Json | None = None, taints: list[Json] | None = None
-) -> NodeInfo:
+def _node(name: str, *, cpu: str = "1", labels: Json | None = None, taints: list[Json] | None = None) -> NodeInfo:
     body = {
         "metadata": {"name": name, "uid": name, "labels": labels or {}},
         "spec": {"taints": taints},
@@ -195,11 +188,7 @@ KINDS = (
         "volume provisioned for a claim",
         "VolumeBinding",
         _with_claim,
-        lambda number: (
-            ClusterEvent(Resource.PERSISTENT_VOLUME, ActionType.ADD),
-            None,
-            _volume(number),
-        ),
+        lambda number: (ClusterEvent(Resource.PERSISTENT_VOLUME, ActionType.ADD), None, _volume(number)),
     ),
     Kind(
         "less storage than before",

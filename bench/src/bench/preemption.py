@@ -40,7 +40,7 @@ class Full(Scene):
                     scene.ledger.set_pod(low, name)
 
         super().__init__(fill)
-        self.nominator: Nominator[PodInfo] = Nominator(is_pending=lambda _uid: True)
+        self.nominator: Nominator = Nominator(is_pending=lambda _uid: True)
         self.nominations = Nominations(self.nominator, self.ledger, self.snapshot, lambda _: self.profile)
         self.selection = Evaluator(self.ledger, self.snapshot.columns, PDBs(), self.nominations)
         self.chance = random.Random(1)
@@ -95,9 +95,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     args = parser.parse_args(argv)
     figures = {int(nodes): measure(int(nodes), args.preemptors) for nodes in args.nodes.split(",")}
     last = max(1, args.preemptors // 10)
-    rows = [
-        (f"{nodes:,} nodes", short(mean(took)), short(mean(took[-last:]))) for nodes, took in figures.items()
-    ]
+    rows = [(f"{nodes:,} nodes", short(mean(took)), short(mean(took[-last:]))) for nodes, took in figures.items()]
     print(table(("choice of victims", "CPU us per preemptor", "of the last tenth"), rows))
 
 

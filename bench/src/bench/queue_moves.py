@@ -28,7 +28,7 @@ PROFILE = "agent-scheduler"
 PLUGINS = 20
 
 
-def _queue(hint: QueueingHint) -> SchedulingQueue[PodInfo]:
+def _queue(hint: QueueingHint) -> SchedulingQueue:
     """Return a queue with 20 plugins, all registered for nodes, each with a hint that returns `hint`."""
 
     def hint_fn(pod: PodInfo, old: object | None, new: object | None) -> QueueingHint:
@@ -117,7 +117,7 @@ def fail(count: int) -> float:
     return _timed(run) / count * 1e6
 
 
-def _refused(count: int, hint: QueueingHint) -> SchedulingQueue[PodInfo]:
+def _refused(count: int, hint: QueueingHint) -> SchedulingQueue:
     """Return a queue with `count` pods in the pool, each rejected by one of the plugins."""
     queue = _queue(hint)
     for pod in _pods(count):

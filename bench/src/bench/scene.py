@@ -14,7 +14,7 @@ from agent_scheduler.engine.decide.decide import ClassViews
 from agent_scheduler.engine.decide.snapshot import Snapshot
 from agent_scheduler.engine.dra.catalogue import Devices
 from agent_scheduler.engine.framework.handle import Handle
-from agent_scheduler.engine.state.ledger import Ledger
+from agent_scheduler.engine.ledger import Ledger
 from agent_scheduler.engine.state.namespaces import Namespaces
 from agent_scheduler.engine.state.nodeinfo import node_info
 from agent_scheduler.engine.state.owners import Owners

@@ -15,9 +15,7 @@ _LONGEST: Final = 1_000
 def first(problems: Iterable[str]) -> list[str]:
     """Return the first problems, shortened. The others are not computed, so a response is short and is soon made."""
     rest = iter(problems)
-    found = [
-        each if len(each) <= _LONGEST else f"{each[:_LONGEST]}..." for each in islice(rest, _MOST_PROBLEMS)
-    ]
+    found = [each if len(each) <= _LONGEST else f"{each[:_LONGEST]}..." for each in islice(rest, _MOST_PROBLEMS)]
     if next(rest, None) is not None:
         found.append("there are more problems")
     return found

@@ -11,12 +11,80 @@ from typing import Final
 import msgspec
 
 from agent_scheduler.objects.batch import NetworkTopology
-from agent_scheduler.objects.job import Job, TaskSpec, VolumeSpec
-from apimachinery.validation import names
+from agent_scheduler.objects.job import Job, LifecyclePolicy, TaskSpec, VolumeSpec
+from apimachinery.validation import names, pod_templates
 from apimachinery.validation.field_problems import formatted
+from apimachinery.validation.pod_resources import whole_cpus
 
-from . import job_dependencies, job_policies
-from .job_templates import template_problems
+from . import job_dependencies
+from .review import object_of
+
+
+def template_problems(task: TaskSpec, index: int) -> Iterator[str]:
+    """Check the template of a task as the API server would check each pod of it. Raises UnreadableObject."""
+    template = object_of(task.template, pod_templates.read_template)
+    field = f"spec.tasks[{index}].template"
+    yield from pod_templates.template_problems(template, field)
+    if task.topology_policy in ("", "none"):
+        return
+    # A task with a topology policy must request whole CPUs.
+    for number, container in enumerate(template.spec.containers):
+        if not whole_cpus(container.resources):
+            yield (
+                f"{field}.spec.containers[{number}].resources.requests[cpu]: the cpu request "
+                f"isn't an integer in spec.task[{index}] container[{number}]"
+            )
+
+
+#: Matches all events.
+_EVERY: Final = "*"
+_EVENTS: Final = (
+    *(_EVERY, "JobUpdated", "PodEvicted", "PodFailed", "PodPending", "TaskCompleted", "TaskFailed"),
+    "Unknown",
+)
+_ACTIONS: Final = (
+    *("AbortJob", "CompleteJob", "RestartJob", "RestartPartition", "RestartPod", "RestartTask"),
+    *("ResumeJob", "TerminateJob"),
+)
+_VALID_EVENTS: Final = f"valid events are [{' '.join(_EVENTS)}]"
+_VALID_ACTIONS: Final = f"valid actions are [{' '.join(_ACTIONS)}]"
+
+
+def _policy_problems(policies: Sequence[LifecyclePolicy], field: str) -> Iterator[str]:
+    """Yield the problems of the policies at `field`. Exit codes depend on the platform; only 0 is never a failure."""
+    events: set[str] = set()
+    codes: set[int] = set()
+    for index, policy in enumerate(policies):
+        at = f"{field}[{index}]"
+        named = {*(policy.events or ()), *((policy.event,) if policy.event else ())}
+        if named and policy.exit_code is not None:
+            yield f"{at}: must not specify event and exitCode simultaneously"
+            continue
+        if not named and policy.exit_code is None:
+            yield f"{at}: either event and exitCode should be specified"
+            continue
+        yield from _policy_values(policy, sorted(named), at)
+        for event in sorted(named & events):
+            yield f"{at}.event: duplicate event {event}  across different policy"
+        events |= named
+        if policy.exit_code is None:
+            continue
+        if policy.exit_code == 0:
+            yield f"{at}.exitCode: 0 is not a valid error code"
+        elif policy.exit_code in codes:
+            yield f"{at}.exitCode: duplicate exitCode {policy.exit_code}"
+        codes.add(policy.exit_code)
+    if _EVERY in events and len(events) > 1:
+        yield f"{field}: if there's * here, no other policy should be here"
+
+
+def _policy_values(policy: LifecyclePolicy, events: Sequence[str], at: str) -> Iterator[str]:
+    for event in events:
+        if event not in _EVENTS:
+            yield f'{at}.event: Invalid value: "{event}": invalid policy event, {_VALID_EVENTS}'
+    if policy.action not in _ACTIONS:
+        yield f'{at}.action: Invalid value: "{policy.action}": invalid policy action, {_VALID_ACTIONS}'
+
 
 _NONE: Final = msgspec.Raw(b"null")
 _CLAIM_AND_NAME: Final = (
@@ -49,7 +117,7 @@ def problems(job: Job) -> Iterator[str]:
             "spec.minAvailable: job 'minAvailable' should not be greater than total replicas in tasks; "
             f"allowed: 0 to {total}"
         )
-    yield from job_policies.problems(spec.policies or (), "spec.policies")
+    yield from _policy_problems(spec.policies or (), "spec.policies")
     yield from _of_plugins(job, tasks)
     yield from _of_volumes(spec.volumes or ())
     yield from topology_problems(spec.network_topology, "spec.networkTopology")
@@ -64,7 +132,7 @@ def _of_task(job: Job, index: int, task: TaskSpec) -> Iterator[str]:
             f"{job.metadata.name}; allowed: 0 to {task.replicas}"
         )
     yield from partition_problems(job, index, task)
-    yield from job_policies.problems(task.policies or (), f"{field}.policies")
+    yield from _policy_problems(task.policies or (), f"{field}.policies")
     # The pod with the highest index has the longest name.
     pod = f"{job.metadata.name}-{task.name}-{max(task.replicas - 1, 0)}"
     if problems := names.qualified(pod):
@@ -88,9 +156,7 @@ def partition_problems(job: Job, index: int, task: TaskSpec) -> Iterator[str]:
         return
     whole = parts.total_partitions * parts.partition_size
     if task.replicas != whole:
-        yield (
-            f"{field}.replicas: 'Replicas' are not equal to TotalPartitions*PartitionSize {named}; allowed: {whole}"
-        )
+        yield (f"{field}.replicas: 'Replicas' are not equal to TotalPartitions*PartitionSize {named}; allowed: {whole}")
     least = parts.min_partitions * parts.partition_size
     if least and task.min_available is not None and task.min_available != least:
         yield (

@@ -30,9 +30,7 @@ def problems(tasks: Sequence[TaskSpec]) -> Iterator[str]:
         field = f"spec.tasks[{index}].dependsOn"
         for name in dict.fromkeys(_named(task)):
             if name not in numbers:
-                others = (
-                    listed([other for other in numbers if other != task.name]) or "none, as there is no other"
-                )
+                others = listed([other for other in numbers if other != task.name]) or "none, as there is no other"
                 yield f"{field}.name: {_NO_DAG}: there is no task {name!r}; allowed: names of other tasks: {others}"
         if task.depends_on is not None and task.depends_on.iteration not in _ITERATIONS:
             yield f"{field}.iteration: found {task.depends_on.iteration!r}; allowed: {ANY}, {ALL}"

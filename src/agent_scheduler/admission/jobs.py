@@ -14,21 +14,14 @@ from typing import Any, Final
 import msgspec
 
 from agent_scheduler.objects.batch import DEFAULT_QUEUE, ROOT_QUEUE, Queue
-from agent_scheduler.objects.job import (
-    DEPENDENT_JOB,
-    DEPENDS_ON_GANG,
-    RESERVE,
-    Job,
-    JobSpec,
-    TaskSpec,
-    excess,
-)
+from agent_scheduler.objects.job import DEPENDENT_JOB, DEPENDS_ON_GANG, RESERVE, Job, JobSpec, TaskSpec, excess
 
 from .answers import first
 from .job_changes import changes
 from .job_checks import problems
 from .job_dependencies import is_dependent
 from .job_minimums import minimum_of, strict_problem
+from .queue_access import NO_LABELS, LabelsByName, not_allowed
 from .review import (
     ALLOWED,
     CREATE,
@@ -139,12 +132,16 @@ def _dependent(job: Job) -> JsonPatchOperation:
 # ---- what is allowed
 
 
-def validate(request: AdmissionRequest, queues: Mapping[str, Queue], rules: JobRules) -> AdmissionResponse:
-    """Check the job. `queues` are the existing queues by name."""
+def validate(
+    request: AdmissionRequest, queues: Mapping[str, Queue], rules: JobRules, labels: LabelsByName = NO_LABELS
+) -> AdmissionResponse:
+    """Check the job. `queues` are the existing queues by name, `labels` those of namespaces."""
     job = object_of(request.object, _read)
     too_large = excess(job.spec)
     if request.operation == CREATE:
         found = [too_large] if too_large else first(chain(problems(job), _of_queue(job.spec.queue, queues)))
+        namespace = job.metadata.namespace or request.namespace
+        found += [f"spec.queue: {each}" for each in not_allowed(job.spec.queue, namespace, queues, labels)]
         # Without a minimum its defaults are not set yet.
         strict = strict_problem(job.spec) if job.spec.min_available and job.spec.tasks else ""
     elif request.operation == UPDATE:

@@ -9,6 +9,7 @@ import msgspec
 
 from agent_scheduler.objects.batch import DEFAULT_QUEUE, QUEUE_NAME, NetworkTopology, PodGroup, Queue
 
+from .queue_access import NO_LABELS, LabelsByName, not_allowed
 from .review import (
     ALLOWED,
     CREATE,
@@ -23,9 +24,7 @@ from .review import (
 _read = msgspec.json.Decoder(PodGroup).decode
 
 _OPEN: Final = "Open"
-_TWO_TIERS: Final = (
-    "must not specify 'highestTierAllowed' and 'highestTierName' in networkTopology simultaneously."
-)
+_TWO_TIERS: Final = "must not specify 'highestTierAllowed' and 'highestTierName' in networkTopology simultaneously."
 
 
 def mutate(request: AdmissionRequest, namespaces: Mapping[str, Mapping[str, str]]) -> AdmissionResponse:
@@ -42,11 +41,19 @@ def mutate(request: AdmissionRequest, namespaces: Mapping[str, Mapping[str, str]
     return allowed_with([JsonPatchOperation("add", "/spec/queue", queue)]) if queue else ALLOWED
 
 
-def validate(request: AdmissionRequest, queues: Mapping[str, Queue]) -> AdmissionResponse:
+def validate(
+    request: AdmissionRequest, queues: Mapping[str, Queue], labels: LabelsByName = NO_LABELS
+) -> AdmissionResponse:
+    """Check the group. `queues` are the existing queues by name, `labels` those of namespaces."""
     group = object_of(request.object, _read)
     if request.operation != CREATE:
         return refused(f"unsupported operation {request.operation}")
-    problems = [*_of_queue(group.spec.queue, queues), *_of_topology(group)]
+    namespace = group.metadata.namespace or request.namespace
+    problems = [
+        *_of_queue(group.spec.queue, queues),
+        *not_allowed(group.spec.queue, namespace, queues, labels),
+        *_of_topology(group),
+    ]
     return refused("; ".join(problems)) if problems else ALLOWED
 
 
@@ -58,8 +65,7 @@ def _of_queue(name: str, queues: Mapping[str, Queue]) -> Iterator[str]:
         yield f'unable to find queue: queue.scheduling.volcano.sh "{name}" not found'
     elif queue.status.state != _OPEN:
         yield (
-            f"can only submit PodGroup to queue with state `{_OPEN}`, queue `{name}` status is "
-            f"`{queue.status.state}`."
+            f"can only submit PodGroup to queue with state `{_OPEN}`, queue `{name}` status is `{queue.status.state}`."
         )
 
 
@@ -75,8 +81,4 @@ def _of_topology(group: PodGroup) -> Iterator[str]:
 
 
 def _has_two_tiers(topology: NetworkTopology | None) -> bool:
-    return (
-        topology is not None
-        and topology.highest_tier_allowed is not None
-        and topology.highest_tier_name != ""
-    )
+    return topology is not None and topology.highest_tier_allowed is not None and topology.highest_tier_name != ""

@@ -14,6 +14,7 @@ from typing import Final
 
 import msgspec
 
+from agent_scheduler.engine.quotas.access import namespace_list
 from agent_scheduler.objects.batch import DEFAULT_QUEUE, ROOT_QUEUE, Queue, QueueSpec
 from agent_scheduler.objects.wire import Metadata
 from apimachinery.quantity import UNIT, QuantityError, canonical, parse
@@ -48,9 +49,7 @@ _OBJECT_COUNTS: Final = frozenset(
     }
 )
 #: The numbers of Go's ParseFloat, except for hexadecimal ones.
-_NUMBER: Final = re.compile(
-    r"[+-]?((\d+(\.\d*)?|\.\d+)(e[+-]?\d+)?|inf|infinity|nan)", re.IGNORECASE | re.ASCII
-)
+_NUMBER: Final = re.compile(r"[+-]?((\d+(\.\d*)?|\.\d+)(e[+-]?\d+)?|inf|infinity|nan)", re.IGNORECASE | re.ASCII)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -169,7 +168,9 @@ def _amounts(queue: Queue) -> tuple[Mapping[str, int], ...]:
 
 def _saying(queue: Queue, old: Queue | None, queues: Mapping[str, Queue]) -> str:
     """Check the queue by itself. Raises QuantityError."""
-    found = chain(_of_amounts(queue.spec), _of_state(queue, old), _of_hierarchy(queue, queues))
+    lists: list[str] = []
+    namespace_list(queue.metadata.annotations, lists)
+    found = chain(_of_amounts(queue.spec), _of_state(queue, old), _of_hierarchy(queue, queues), lists)
     problems = first(_once(found))
     return problems[0] if len(problems) == 1 else f"[{', '.join(problems)}]" if problems else ""
 
@@ -263,7 +264,5 @@ def _of_hierarchy(queue: Queue, queues: Mapping[str, Queue]) -> Iterable[str]:
         theirs = (other.metadata.annotations or {}).get(HIERARCHY, "")
         if other.name != queue.name and theirs.startswith(f"{hierarchy}/"):
             yield _invalid(
-                field,
-                hierarchy,
-                f"{hierarchy} is not allowed to be in the sub path of {theirs} of queue {other.name}",
+                field, hierarchy, f"{hierarchy} is not allowed to be in the sub path of {theirs} of queue {other.name}"
             )

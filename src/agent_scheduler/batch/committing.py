@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
+from functools import partial
 from typing import Protocol
 
-from agent_scheduler.binding.failure import SCHEDULER_ERROR, FailureMessenger
+from agent_scheduler.binding.background import Background
+from agent_scheduler.binding.failure import SCHEDULER_ERROR
 from agent_scheduler.binding.groups import Admission, Member
+from agent_scheduler.binding.messenger import KubeMessenger
 from agent_scheduler.binding.preemption import EvictCall
 from agent_scheduler.binding.result import AttemptOwner, ScheduleResult
 from agent_scheduler.cluster.cluster import Cluster, Entry
@@ -16,12 +18,11 @@ from agent_scheduler.engine.decide.refusals import Refusal
 from agent_scheduler.engine.decide.snapshot import Snapshot
 from agent_scheduler.engine.decide.trial import Trial
 from agent_scheduler.engine.framework.plugin import Profile
-from agent_scheduler.engine.quotas.shortfall import Shortfall
-from agent_scheduler.engine.session.close import SessionResult
+from agent_scheduler.engine.queues.shortfall import Shortfall
 from agent_scheduler.engine.session.model import JobInfo, TaskInfo
-from agent_scheduler.engine.session.session import Session, Stage
 from agent_scheduler.engine.state.podinfo import PodInfo
 from agent_scheduler.engine.verdicts import HAS_GATES, by_nodes
+from agent_scheduler.telemetry.batch import BatchReports
 from kube_client.eviction import Evicted
 
 
@@ -31,45 +32,10 @@ class CommitGroup(Protocol):
     def __call__(self, members: Sequence[Member], minimum: int, admission: Admission) -> Collection[str]: ...
 
 
-class BatchObserver(Protocol):
-    """Receives reports of the batch scheduler. Durations are in seconds."""
-
-    def malformed(self, kind: str, key: str, problem: str) -> None: ...
-
-    def attempted(
-        self, pod: PodInfo, result: str, started: float, plugins: Collection[str], message: str
-    ) -> None:
-        """Record the end of an attempt that began at clock `started`.
-
-        `result` is `unschedulable`, then `plugins` rejected the pod, or `error`.
-        """
-
-    def bind_failed(self, pod: PodInfo, node_name: str, problem: str) -> None: ...
-    def eviction_failed(self, victim: str, problem: str) -> None: ...
-    def status_write(self, what: str) -> None: ...
-    def event_write(self, what: str) -> None: ...
-
-    def sliced(self, seconds: float) -> None:
-        """Record the time for which a slice of a session has blocked the event loop."""
-
-    def session_broken(self, result: str) -> None:
-        """Record an incomplete session: `given_up` because the process stops, or `failed` because it raised."""
-
-    def session_ended(
-        self, session: Session, result: SessionResult, *, seconds: float, spent: Mapping[Stage, float]
-    ) -> None:
-        """Record a complete session.
-
-        `seconds` is the time from start to end, `spent` the time of each stage; the rest was spent by other tasks.
-        """
-
-
 class Outcomes:
     """Handles the outcomes of members that were passed to the binder: both callbacks of a result's `AttemptOwner`."""
 
-    def __init__(
-        self, messenger: FailureMessenger, observer: BatchObserver, *, try_again: Callable[[], None]
-    ) -> None:
+    def __init__(self, messenger: KubeMessenger, observer: BatchReports, *, try_again: Callable[[], None]) -> None:
         """Report by `messenger` and `observer`; `try_again` makes a session due."""
         self._messenger = messenger
         self._observer = observer
@@ -118,7 +84,7 @@ class GroupCommitter:
         commit: CommitGroup,
         outcomes: Outcomes,
         *,
-        messenger: FailureMessenger,
+        messenger: KubeMessenger,
         profile: Profile,
         clock: Callable[[], float],
         try_again: Callable[[], None],
@@ -198,18 +164,13 @@ class Evictions:
     """
 
     def __init__(
-        self,
-        cluster: Cluster,
-        evict: EvictCall,
-        observer: BatchObserver,
-        *,
-        try_again: Callable[[], None],
+        self, cluster: Cluster, evict: EvictCall, observer: BatchReports, *, try_again: Callable[[], None]
     ) -> None:
         self._cluster = cluster
         self._evict = evict
         self._observer = observer
         self._try_again = try_again
-        self._jobs: asyncio.Queue[tuple[PodInfo, str]] = asyncio.Queue()
+        self._background = Background()
         self._leaving: set[str] = set()
 
     def evict(self, task: TaskInfo, reason: str) -> bool:
@@ -218,7 +179,7 @@ class Evictions:
             return False
         if pod.uid not in self._leaving:
             self._leaving.add(pod.uid)
-            self._jobs.put_nowait((pod, reason))
+            self._background.start(partial(self._one, pod, reason), lambda: None)
         return True
 
     def is_leaving(self, uid: str) -> bool:
@@ -227,19 +188,12 @@ class Evictions:
     async def run(self) -> None:
         """Send evictions until cancelled; those that are not sent by then are dropped."""
         try:
-            async with asyncio.TaskGroup() as tasks:
-                while True:
-                    pod, reason = await self._jobs.get()
-                    tasks.create_task(self._one(pod, reason))
+            await self._background.run()
         finally:
-            while not self._jobs.empty():
-                self._jobs.get_nowait()
             self._leaving.clear()
 
     async def _one(self, pod: PodInfo, reason: str) -> None:
-        evicted, failure = await self._evict(
-            pod, message=reason, wanted=lambda: pod.uid in self._cluster.pods
-        )
+        evicted, failure = await self._evict(pod, message=reason, wanted=lambda: pod.uid in self._cluster.pods)
         if evicted is Evicted.FAILED:
             self._observer.eviction_failed(pod.key, str(failure))
             self._leaving.discard(pod.uid)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Generator, Iterable
 from typing import Final
 
-from agent_scheduler.engine.session.close import GroupResult
 from agent_scheduler.engine.session.model import JobInfo, TaskStatus
+from agent_scheduler.engine.session.results import GroupResult
 from agent_scheduler.engine.session.session import Session
 from agent_scheduler.engine.state.batchinfo import GroupKey
 from agent_scheduler.objects.batch import PENDING

@@ -18,7 +18,7 @@ from agent_scheduler.engine.decide.classview import ClassView
 from agent_scheduler.engine.decide.explain import explain, plain
 from agent_scheduler.engine.decide.snapshot import Snapshot
 from agent_scheduler.engine.framework.plugin import Profile
-from agent_scheduler.engine.quotas.shortfall import Shortfall
+from agent_scheduler.engine.queues.shortfall import Shortfall
 from agent_scheduler.engine.session.explain import explain_gang
 from agent_scheduler.engine.session.messages import scheduling_reason
 from agent_scheduler.engine.session.model import JobInfo, TaskInfo
@@ -174,9 +174,9 @@ class BatchExplainer:
         usage = self._cluster.ledger.usage
         if known is not None and known.object is None:
             return without_group(key.text)
-        queue = usage.queue_of(pod) if pod is not None else usage.default_queue
+        queue = usage.queue_of(pod) if pod is not None else usage.members.default_queue
         if known is not None and isinstance(known.object, PodGroup):
-            queue = known.object.spec.queue or queue
+            queue = usage.members.usable(known.object.spec.queue or usage.members.default_queue, key.namespace)
         missing = (known or pod) is not None and queue not in self._groups.queues
         return by_queue(Shortfall(queue, {})) if missing else None
 

@@ -6,9 +6,9 @@ from collections.abc import Callable, Generator
 from datetime import datetime
 from typing import NamedTuple
 
+from agent_scheduler.engine.queues.usage import QueueUsage
 from agent_scheduler.engine.session.close import SessionResult, close
 from agent_scheduler.engine.session.session import Session, Stage
-from agent_scheduler.engine.state.queueusage import QueueUsage
 
 
 class EndedSession(NamedTuple):

@@ -9,15 +9,16 @@ from agent_scheduler.binding.messages import Messages, MessageSettings, budget_o
 from agent_scheduler.cluster.cluster import Cluster
 from agent_scheduler.engine.gangs.native import PREEMPTING, NativeGroup
 from agent_scheduler.engine.gangs.native import UNSCHEDULABLE as NOT_SCHEDULED
-from agent_scheduler.engine.session.close import GroupResult, SessionResult
+from agent_scheduler.engine.queues.usage import QueueUsage
+from agent_scheduler.engine.session.close import SessionResult
+from agent_scheduler.engine.session.results import GroupResult
 from agent_scheduler.engine.session.settled import STRIDE
-from agent_scheduler.engine.state.queueusage import QueueUsage
 from agent_scheduler.engine.verdicts import SCHEDULING_GATED, WaitReason
+from agent_scheduler.telemetry.batch import BatchReports
 from kube_client.pace import Pace
 from kube_client.retry import Timing
 from kube_client.transport import Transport
 
-from .committing import BatchObserver
 from .settings import BatchSettings
 from .waiting import BatchWaitingPods
 from .writing import GroupStatuses, QueueStatuses, tell
@@ -40,7 +41,7 @@ class BatchMessages:
         usage: QueueUsage,
         *,
         transport: Transport,
-        observer: BatchObserver,
+        observer: BatchReports,
         timing: Timing,
         pace: Pace,
     ) -> None:
@@ -83,11 +84,7 @@ class BatchMessages:
             pace=pace,
         )
         #: The writers, in the order in which to drain them.
-        self.writers: tuple[BackgroundWriter, ...] = (
-            self.statuses.writes,
-            self.queues,
-            *said.writers,
-        )
+        self.writers: tuple[BackgroundWriter, ...] = (self.statuses.writes, self.queues, *said.writers)
 
     def set_rates(self, settings: BatchSettings) -> None:
         """Set the rates of conditions and events from now on."""

@@ -22,18 +22,12 @@ from agent_scheduler.engine.state.batchinfo import GroupKey
 from agent_scheduler.engine.state.podinfo import Condition, PodInfo
 from agent_scheduler.engine.state.podspec import SpecError
 from agent_scheduler.engine.verdicts import without_group
-from agent_scheduler.objects.batch import (
-    NativePodGroup,
-    PodGroup,
-    PodGroupStatus,
-    Queue,
-    ResourceQuota,
-)
+from agent_scheduler.objects.batch import NativePodGroup, PodGroup, PodGroupStatus, Queue, ResourceQuota
 from apimachinery.quantity import QuantityError
 
 from .waiting import EquivalentPods, kind_of
 
-#: The signature of `ClusterObserver.malformed`.
+#: The signature of `MetricsObserver.malformed`.
 Malformed = Callable[[str, str, str], None]
 StatusOf = Callable[[PodGroup], PodGroupStatus]
 ConditionOf = Callable[[PodInfo], Condition | None]
@@ -46,7 +40,8 @@ _UNNAMED_SECONDS: Final = 5.0
 class _WatchedGroup(NamedTuple):
     """A group as the watch has delivered it."""
 
-    #: None for a pod that names no group. Its queue is not read from an object, so `queue` has it.
+    #: None for a pod that names no group. Its queue is not read from an object, so `queue` has it, as for a group whose
+    #: namespace may not use the queue that it names.
     object: PodGroup | NativePodGroup | None
     queue: str
     pods: Sequence[PodInfo]
@@ -59,9 +54,7 @@ def _same(pods: Collection[PodInfo], others: Sequence[PodInfo]) -> bool:
 class _ViewBuilder:
     """Collects the groups of one view."""
 
-    def __init__(
-        self, earlier: Mapping[GroupKey, _WatchedGroup], settled: Mapping[GroupKey, SettledJob]
-    ) -> None:
+    def __init__(self, earlier: Mapping[GroupKey, _WatchedGroup], settled: Mapping[GroupKey, SettledJob]) -> None:
         """Compare groups with `earlier`, those of the last view; jobs in `settled` may be reused for equal groups."""
         self._earlier = earlier
         self._may_stand = settled
@@ -74,11 +67,7 @@ class _ViewBuilder:
         self.shown: dict[GroupKey, _WatchedGroup] = {}
 
     def stands(
-        self,
-        key: GroupKey,
-        pods: Collection[PodInfo],
-        found: PodGroup | NativePodGroup | None,
-        queue: str = "",
+        self, key: GroupKey, pods: Collection[PodInfo], found: PodGroup | NativePodGroup | None, queue: str = ""
     ) -> bool:
         """Add the group with its settled job if its objects are those of the last view. Returns whether it was added.
 
@@ -98,9 +87,7 @@ class _ViewBuilder:
         if waiting:
             self.lost[key] = (why, waiting)
 
-    def take(
-        self, group: PodGroupInfo, pods: Sequence[PodInfo], shown: _WatchedGroup, *, as_shown: bool
-    ) -> None:
+    def take(self, group: PodGroupInfo, pods: Sequence[PodInfo], shown: _WatchedGroup, *, as_shown: bool) -> None:
         """Add a group with the pods of the view; `as_shown` if the group itself is as the watch has delivered it."""
         self._add(group, pods, shown if as_shown and _same(pods, shown.pods) else None)
 
@@ -155,7 +142,7 @@ class Pictures:
         self._is_leaving = sources.is_leaving
         self._malformed = sources.malformed
         self._pdbs = pdbs
-        self._read_groups: dict[GroupKey, tuple[object, PodGroupInfo | str]] = {}
+        self._read_groups: dict[GroupKey, tuple[object, PodGroupInfo | str, str]] = {}
         self._read_queues: dict[str, tuple[Queue, QueueInfo]] = {}
         self._shown: Mapping[GroupKey, _WatchedGroup] = {}
         #: UID -> time until which a pod waits for the podgroup controller, in seconds of the epoch.
@@ -175,12 +162,13 @@ class Pictures:
                 made.lose(key, without_group(key.text).message, self._waiting(known.members.values()))
                 continue
             objects += 1
-            stands = made.stands(key, known.members.values(), known.object)
+            queue = self._closed(key, known.object)
+            stands = made.stands(key, known.members.values(), known.object, queue)
             group = None if stands else self._group(key, known.object)
             if isinstance(group, str):
                 made.lose(key, group, self._waiting(known.members.values()))
             elif group is not None:
-                shown = _WatchedGroup(known.object, "", tuple(known.members.values()))
+                shown = _WatchedGroup(known.object, queue, tuple(known.members.values()))
                 pods = [self._as_it_will_be(pod) for pod in shown.pods if self._is_ours(pod)]
                 if pods or not (shown.pods and key.native):
                     # A Kubernetes PodGroup whose pods all belong to another scheduler belongs to that scheduler.
@@ -260,14 +248,24 @@ class Pictures:
 
     def _group(self, key: GroupKey, found: PodGroup | NativePodGroup) -> PodGroupInfo | str:
         """Return the parsed group, or the reason why it is invalid, which is reported once per object version."""
-        kept = self._read_groups.get(key)
-        if kept is None or kept[0] is not found:
-            kept = self._read_groups[key] = (found, self._read(key, found))
+        kept, closed = self._read_groups.get(key), self._closed(key, found)
+        if kept is None or kept[0] is not found or kept[2] != closed:
+            group = self._read(key, found)
+            if closed and not isinstance(group, str):
+                group = replace(group, queue=closed)
+            kept = self._read_groups[key] = (found, group, closed)
         group = kept[1]
         if isinstance(group, str) or isinstance(found, NativePodGroup):
             return group
         status = self._status_of(found)
         return group if status is group.status else replace(group, status=status)
+
+    def _closed(self, key: GroupKey, found: PodGroup | NativePodGroup) -> str:
+        """Return the queue of a group whose namespace may not use the one that it names; empty if it may."""
+        named = "" if isinstance(found, NativePodGroup) else found.spec.queue
+        queue = named or self._default_queue
+        usable = self._cluster.ledger.usage.members.usable(queue, key.namespace)
+        return usable if usable != queue else ""
 
     def _read(self, key: GroupKey, found: PodGroup | NativePodGroup) -> PodGroupInfo | str:
         if isinstance(found, NativePodGroup):

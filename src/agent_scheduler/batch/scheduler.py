@@ -15,6 +15,7 @@ import uuid
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Final, TypeVar
 
 from msgspec.structs import replace
@@ -23,6 +24,7 @@ from agent_scheduler.binding.binder import Binder
 from agent_scheduler.binding.plugin_writes import PluginWrites
 from agent_scheduler.binding.preemption import EvictCall
 from agent_scheduler.cluster.cluster import Cluster
+from agent_scheduler.cluster.groups import Groups
 from agent_scheduler.engine.decide.decide import ClassViews
 from agent_scheduler.engine.decide.snapshot import Snapshot
 from agent_scheduler.engine.decide.trial import Trial
@@ -33,25 +35,21 @@ from agent_scheduler.engine.preemption.pdbs import PDBs
 from agent_scheduler.engine.queueing.queue import QueueSignals, SchedulingQueue
 from agent_scheduler.engine.queueing.record import NullRecorder
 from agent_scheduler.engine.session.nodes import SessionNodes
-from agent_scheduler.engine.session.session import Session, Stage
+from agent_scheduler.engine.session.ports import QueueAccount, SessionPorts
+from agent_scheduler.engine.session.registry import REGISTRY
+from agent_scheduler.engine.session.session import Session, Stage, Stamp
 from agent_scheduler.engine.session.settled import SettledJob
 from agent_scheduler.engine.shards.claims import Shared
 from agent_scheduler.engine.state.batchinfo import GroupKey
 from agent_scheduler.engine.state.podinfo import PodInfo
+from agent_scheduler.telemetry.batch import BatchReports
 from agent_scheduler.telemetry.logs import get_logger
 from apimachinery.times import time_text
 from kube_client.retry import Timing
 from kube_client.transport import Transport
 
-from .committing import BatchObserver, Evictions, GroupCommitter, Outcomes
-from .conclusions import (
-    claimed_room,
-    is_followed,
-    kept_out_by_cluster,
-    kept_out_by_quotas,
-    left_alone,
-    refusals_of,
-)
+from .committing import Evictions, GroupCommitter, Outcomes
+from .conclusions import claimed_room, is_followed, kept_out_by_cluster, kept_out_by_quotas, left_alone, refusals_of
 from .explaining import BatchExplainer
 from .measuring import EndedSession, hold
 from .messages import BatchMessages
@@ -82,16 +80,20 @@ class _Stopped(Exception):
     """Raised in a session that must end because the scheduler stops."""
 
 
+def _uid(rng: Callable[[], float]) -> str:
+    return str(uuid.UUID(int=int(rng() * 2**64) << 64 | int(rng() * 2**64), version=4))
+
+
 def _queue(
-    settings: BatchSettings, profile: Profile, waiting: BatchWaitingPods, cluster: Cluster, timing: Timing
-) -> SchedulingQueue[PodInfo]:
+    settings: BatchSettings, profile: Profile, cluster: Cluster, timing: Timing, signals: QueueSignals
+) -> SchedulingQueue:
     """Return the scheduling queue for the representatives of waiting pods."""
     return SchedulingQueue(
         clock=timing.clock,
         hint_maps={profile.scheduler_name: profile.hint_map()},
         pre_enqueue={},
         settings=settings.queue,
-        signals=QueueSignals(ready=waiting.ready, deadline_moved=waiting.deadline_moved.set),
+        signals=signals,
         recorder=NullRecorder(),
         is_pending=cluster.waits,
     )
@@ -120,15 +122,15 @@ class BatchScheduler:
         settings: BatchSettings,
         *,
         profile: Profile,
-        waiting: BatchWaitingPods,
+        groups: Groups,
         parts: FastPathParts,
         transport: Transport,
-        observer: BatchObserver,
+        observer: BatchReports,
         timing: Timing,
     ) -> None:
         """Assemble the scheduler; nothing runs before `schedule`.
 
-        `profile` is that of the settings, adapted to this cluster.
+        `profile` is that of the settings, adapted to this cluster; `groups` are from the watches of the fast path.
         """
         cluster, binder = parts.cluster, parts.binder
         self._shared = parts.shard
@@ -139,8 +141,9 @@ class BatchScheduler:
         self._writes = parts.writes
         self._timing = timing
         self._observer = observer
-        self.waiting = waiting
-        waiting.attach(cluster, _queue(settings, profile, waiting, cluster, timing))
+        waiting = self.waiting = BatchWaitingPods(
+            profile.scheduler_name, groups, cluster, partial(_queue, settings, profile, cluster, timing)
+        )
         try_again = waiting.due.set
         self._messages = BatchMessages(
             settings,
@@ -153,7 +156,10 @@ class BatchScheduler:
         )
         messenger = self._messages.messenger
         queues_due = self._messages.queues.due.set
-        waiting.tell(messenger.settled, messenger.group_gone, messenger.seen, queues_due)
+        waiting.seen.connect(messenger.seen)
+        waiting.settled.connect(messenger.settled)
+        waiting.group_gone.connect(messenger.group_gone)
+        groups.signals.queue_changed.connect(lambda _name: queues_due())
         cluster.group_seen.connect(messenger.group_seen)
         cluster.ledger.usage.events.usage_changed.connect(queues_due)
         self._wanting = WantingGroups(cluster.ledger.usage, waiting.pods, waiting.activate)
@@ -211,7 +217,8 @@ class BatchScheduler:
     def _let_in(self, settings: BatchSettings) -> None:
         """Set whether sessions admit groups; without the action enqueue, all groups are admitted at once."""
         self._lets_in = "enqueue" in settings.sessions.actions
-        self.waiting.groups.let_in_by_sessions(self._lets_in)
+        promises, groups = self._cluster.ledger.usage.promises, self.waiting.groups
+        promises.ask_for_groups(self._lets_in, groups.of_volcano())
 
     def _begin_anew(self) -> None:
         """Replace the snapshot, the views, the nominations and the trial by new ones."""
@@ -246,7 +253,7 @@ class BatchScheduler:
     async def schedule(self) -> None:
         """Run sessions until `stop` is called, or until cancelled. Requires a running binder."""
         # This must happen before any pod or group requests room of a queue.
-        self.waiting.groups.read_promises()
+        self._cluster.ledger.usage.promises.read_anew(self.waiting.groups.of_volcano())
         async with asyncio.TaskGroup() as tasks:
             running = [tasks.create_task(each.run()) for each in self._messages.writers]
             running.append(tasks.create_task(self._evictions.run()))
@@ -292,7 +299,7 @@ class BatchScheduler:
         if self._next is not None:
             self._adopt(*self._next)
             self._next = None
-        timing, trial = self._timing, self._trial
+        timing, trial, usage = self._timing, self._trial, self._cluster.ledger.usage
         began = timing.clock()
         self._evictions.see()
         self._messages.statuses.see()
@@ -319,33 +326,27 @@ class BatchScheduler:
                     nominations=self._nominations,
                     scheduler_name=self._profile.scheduler_name,
                 ),
-                committer=self._committer.on(self._snapshot, trial),
-                evictor=self._evictions,
-                uid=str(
-                    uuid.UUID(int=int(timing.rng() * 2**64) << 64 | int(timing.rng() * 2**64), version=4)
-                ),
-                now=trial.at,
-                book=self._cluster.ledger.usage.book,
-                promises=self._cluster.ledger.usage.promises if self._lets_in else None,
+                registry=REGISTRY,
+                ports=SessionPorts(self._committer.on(self._snapshot, trial), self._evictions),
+                account=QueueAccount(usage.book, usage.promises if self._lets_in else None),
+                stamp=Stamp(_uid(timing.rng), trial.at),
             )
             spent: dict[Stage, float] = {}
-            steps = hold(session, self._cluster.ledger.usage, clock=timing.clock, spent=spent)
+            steps = hold(session, usage, clock=timing.clock, spent=spent)
             result = await self._worked_off(steps)
             trial.reset()
             claims = self._keep_claims(session)
             refused_by = await self._worked_off(refusals_of(session))
             await self._worked_off(
                 self.waiting.end(
-                    refused_by,
-                    kept_out_by_quotas(session),
-                    waits_for_cluster=kept_out_by_cluster(session),
+                    refused_by, kept_out_by_quotas(session), waits_for_cluster=kept_out_by_cluster(session)
                 )
             )
             self._settled = result.settled
             self.waiting.wait_until(min(result.turns_at, self._pictures.changes_at))
             await self._worked_off(self.waiting.decided(result.groups, result.held))
             await self._worked_off(self._wanting.see(session, result))
-            self._cluster.ledger.usage.promises.wanted = result.wanted
+            usage.promises.outside.wanted = result.wanted
             self._deallocate(session)
             self._cluster.standing_by.left_alone(await self._worked_off(left_alone(session)))
             self.sessions += 1

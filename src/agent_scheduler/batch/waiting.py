@@ -27,9 +27,12 @@ from agent_scheduler.engine.events.events import (
     ClusterEvent,
     Resource,
 )
+from agent_scheduler.engine.events.signals import Signal
 from agent_scheduler.engine.queueing.entry import pod_change_events
-from agent_scheduler.engine.queueing.queue import SchedulingQueue
-from agent_scheduler.engine.session.close import GroupResult, differ
+from agent_scheduler.engine.queueing.queue import QueueSignals, SchedulingQueue
+from agent_scheduler.engine.quotas.access import namespace_list
+from agent_scheduler.engine.session.close import differ
+from agent_scheduler.engine.session.results import GroupResult
 from agent_scheduler.engine.session.settled import STRIDE, SettledJob
 from agent_scheduler.engine.state.batchinfo import GroupKey
 from agent_scheduler.engine.state.podclaims import PodClaim
@@ -71,21 +74,33 @@ class BatchWaitingPods:
     state. So no event that arrives during the session is lost.
     """
 
-    def __init__(self, scheduler_name: str) -> None:
+    def __init__(
+        self,
+        scheduler_name: str,
+        groups: Groups,
+        cluster: Cluster,
+        make_queue: Callable[[QueueSignals], SchedulingQueue],
+    ) -> None:
+        """Connect to the cluster and the groups, before anything is watched; `make_queue` creates the queue."""
         self._name = scheduler_name
-        self._settled: Callable[[PodInfo], None] = lambda _: None
-        self._seen: Callable[[PodInfo], None] = lambda _: None
-        self._group_gone: Callable[[GroupKey, str], None] = lambda _, __: None
-        self._queue_seen: Callable[[], None] = lambda: None
+        self.groups = groups
+        self._cluster = cluster
+        #: A waiting pod was added or changed.
+        self.seen: Signal[[PodInfo]] = Signal()
+        #: A waiting pod got a node or was deleted without one.
+        self.settled: Signal[[PodInfo]] = Signal()
+        #: A pod, as UID, does not wait any longer; the node is empty if it was deleted.
+        self.left: Signal[[str, str]] = Signal()
+        #: The group with this key and UID was deleted.
+        self.group_gone: Signal[[GroupKey, str]] = Signal()
         #: Set while there is a reason for a session.
         self.due = asyncio.Event()
         #: Set when the next deadline becomes earlier.
         self.deadline_moved = asyncio.Event()
         #: The time at which a session becomes due without an event, in seconds of the epoch.
         self.due_at = inf
-        self.groups = Groups(schedulers=(scheduler_name,), observer=self)
-        self._cluster: Cluster | None = None
-        self._queue: SchedulingQueue[PodInfo] | None = None
+        #: The queue of the representatives, which no other scheduler uses.
+        self.queue = make_queue(QueueSignals(ready=self._ready, deadline_moved=self.deadline_moved.set))
         #: The batch scheduler's pods without a node, by UID, as last seen.
         self.pods: dict[str, PodInfo] = {}
         #: The UIDs of those whose status nominates a node, in the order of observation.
@@ -110,51 +125,30 @@ class BatchWaitingPods:
         self._quotas_heard: set[str] = set()
         #: Whether something that affects all jobs has changed, so that the next session must evaluate settled jobs too.
         self._all_anew = False
-
-    def attach(self, cluster: Cluster, queue: SchedulingQueue[PodInfo]) -> None:
-        """Connect to the cluster, before anything is watched.
-
-        `queue` is used by this scheduler only, and has `ready` as its `on_ready`.
-        """
-        self._cluster, self._queue = cluster, queue
-        cluster.subscribe(self, (self._name,))
+        cluster.subscribe(self, (scheduler_name,))
         cluster.queue.given_up.connect(self.given_up)
         cluster.ledger.usage.events.unreserved.connect(self.unreserved)
         cluster.ledger.usage.events.let_in.connect(self.let_in)
+        signals = groups.signals
+        signals.changed.connect(self.group_changed)
+        signals.ended_members_changed.connect(self.ended_members_changed)
+        signals.queue_changed.connect(self.queue_changed)
+        signals.priority_classes_changed.connect(self.priority_classes_changed)
+        signals.quotas_changed.connect(self.quotas_changed)
 
-    def tell(
-        self,
-        settled: Callable[[PodInfo], None],
-        group_gone: Callable[[GroupKey, str], None],
-        seen: Callable[[PodInfo], None],
-        queue_seen: Callable[[], None],
-    ) -> None:
-        """Set the callbacks.
-
-        `settled` is called with a pod that got a node or was deleted without one, `group_gone` with the key and UID of
-        a deleted group, `seen` with each change of a waiting pod, `queue_seen` after each change of a queue.
-        """
-        self._settled, self._group_gone, self._seen = settled, group_gone, seen
-        self._queue_seen = queue_seen
-
-    def ready(self) -> None:
+    def _ready(self) -> None:
         if not self._beginning:
             self.due.set()
-
-    @property
-    def queue(self) -> SchedulingQueue[PodInfo]:
-        assert self._queue is not None, "attached before anything is watched"
-        return self._queue
 
     # ---- pods, from the cluster
 
     def add(self, pod: PodInfo) -> None:
         old = self.pods.get(pod.uid)
         self.pods[pod.uid] = pod
-        self._seen(pod)
+        self.seen(pod)
         if pod.nominated_node_name:
             self.nominated[pod.uid] = None
-            if old is None and pod.stands_by and self._cluster is not None:
+            if old is None and pod.stands_by:
                 # An earlier process kept room for the pod. It stays unavailable to others until a session has run.
                 self._cluster.queue.nominate(pod, pod.nominated_node_name)
                 self._cluster.ledger.usage.stand_by(pod)
@@ -169,13 +163,13 @@ class BatchWaitingPods:
         pod = self.pods.pop(uid, None)
         self.nominated.pop(uid, None)
         self.queue.delete(uid, node_name=node_name)
-        assert self._cluster is not None
         # The fast path's queue has the nomination, since the fast path leaves room for it.
         self._cluster.queue.delete(uid, node_name=node_name)
         if pod is not None:
-            self._settled(pod)
+            self.settled(pod)
             if not node_name:
                 self.due.set()
+        self.left(uid, node_name)
 
     def activate(self, uids: Iterable[str] = ()) -> None:
         """Make a session due that evaluates all jobs."""
@@ -242,19 +236,16 @@ class BatchWaitingPods:
         read = None if found is None else _read_of_group(found)
         known = self._group_objects.get(key)
         if known is not None and (read is None or read.uid != known.uid):
-            self._group_gone(key, known.uid)
+            self.group_gone(key, known.uid)
         if self._changed(self._group_objects, key, read):
             self.due.set()
 
-    def decided(
-        self, groups: Iterable[GroupResult], held: Mapping[str, Verdict]
-    ) -> Generator[None, None, None]:
+    def decided(self, groups: Iterable[GroupResult], held: Mapping[str, Verdict]) -> Generator[None, None, None]:
         """Apply the results of a session, in steps.
 
         `held` maps the UIDs of pods that no node would help to the reasons why they wait.
         """
         decided = {}
-        assert self._cluster is not None
         promises = self._cluster.ledger.usage.promises
         # What groups in line lack is known in full. A shortfall names only the first queue that lacks room.
         others = [
@@ -270,9 +261,7 @@ class BatchWaitingPods:
             asks = promises.asks_for(key) or key in promises.ceded
             if each.verdict is not None and each.verdict.queue is not None and not asks:
                 lacking.append(each.verdict.queue)
-            if promises.is_let_in(key) and (
-                phase not in NOT_LET_IN or each.group.status.phase not in NOT_LET_IN
-            ):
+            if promises.is_let_in(key) and (phase not in NOT_LET_IN or each.group.status.phase not in NOT_LET_IN):
                 promises.settle(key, phase, roles_wait=bool(each.group.waiting_roles))
             if each.write and each.status.phase == PENDING and each.group.status.phase not in (PENDING, ""):
                 # The group has lost its members, and the next session may admit it, perhaps without any other event.
@@ -280,10 +269,9 @@ class BatchWaitingPods:
             if not number % STRIDE:
                 yield
         self._decided = decided
-        promises.set_lacking(lacking)
+        promises.outside.set_lacking(lacking)
 
     def queue_changed(self, name: str) -> None:
-        self._queue_seen()
         queue = self.groups.queues.get(name)
         if self._changed(self._queue_objects, name, None if queue is None else _read_of_queue(queue)):
             self._all_anew = True
@@ -302,9 +290,6 @@ class BatchWaitingPods:
     def ended_members_changed(self, key: GroupKey) -> None:
         """Make a session due, since the group's status counts ended members."""
         self.due.set()
-
-    def bare_pod_changed(self, uid: str) -> None:
-        """Do nothing, since the cluster reports changes of pods."""
 
     def priority_classes_changed(self) -> None:
         self._all_anew = True
@@ -333,9 +318,7 @@ class BatchWaitingPods:
             self.due_at = inf
             self.due.set()
 
-    def open(
-        self, settled: Mapping[GroupKey, SettledJob]
-    ) -> Generator[None, None, Mapping[GroupKey, SettledJob]]:
+    def open(self, settled: Mapping[GroupKey, SettledJob]) -> Generator[None, None, Mapping[GroupKey, SettledJob]]:
         """Begin a session before it reads the cluster, in steps. Returns the settled jobs that it may reuse.
 
         These are the jobs that no event has helped. Representatives of all other jobs are in flight from now on, so
@@ -440,7 +423,6 @@ class BatchWaitingPods:
         return uid in self.pods and not self._is_placed(uid) and self.queue.where(uid) is not None
 
     def _is_placed(self, uid: str) -> bool:
-        assert self._cluster is not None
         return uid in self._cluster.ledger.placements
 
 
@@ -469,4 +451,4 @@ def _read_of_group(found: PodGroup | NativePodGroup) -> _ReadOfGroup:
 
 
 def _read_of_queue(found: Queue) -> object:
-    return found.metadata.uid, found.spec, found.status.state
+    return found.metadata.uid, found.spec, found.status.state, namespace_list(found.metadata.annotations, [])

@@ -8,14 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Generator, Mapping
 
-from agent_scheduler.engine.session.close import GroupResult, SessionResult
+from agent_scheduler.engine.queues.usage import QueueUsage
+from agent_scheduler.engine.queues.wanting import WantingGang
+from agent_scheduler.engine.session.close import SessionResult
 from agent_scheduler.engine.session.model import JobInfo
+from agent_scheduler.engine.session.results import GroupResult
 from agent_scheduler.engine.session.session import Session
 from agent_scheduler.engine.session.written import wanting_nodes
 from agent_scheduler.engine.state.batchinfo import GroupKey
 from agent_scheduler.engine.state.podinfo import PodInfo
-from agent_scheduler.engine.state.queueusage import QueueUsage
-from agent_scheduler.engine.state.wantingpods import WantingGang
 
 
 class WantingGroups:
@@ -55,7 +56,7 @@ class WantingGroups:
             # The capacity that is promised to the group is available to no other.
             return
         standing = []
-        for uid, wanted in wanting_nodes(job, group.verdict, result.held, usage.gated.keeping):
+        for uid, wanted in wanting_nodes(job, group.verdict, result.held, usage.room.keeping):
             pod = self._pods.get(uid)
             if pod is not None and usage.queue_of(pod) == job.queue:
                 if is_late and usage.book.shortfall(job.queue, wanted) is not None:

@@ -6,25 +6,21 @@ Each kind of write has its own budget. At most one write per object is in flight
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
-from typing import Any, Final, NamedTuple
+from collections.abc import Callable, Hashable, Iterable
+from dataclasses import dataclass
+from typing import Any, Final, Generic, TypeVar
 
 import msgspec
 
 from agent_scheduler.cluster.groups import Groups
+from agent_scheduler.engine.queues.usage import QueueUsage
 from agent_scheduler.engine.quotas.vector import Total, Vector, in_ledger_units, of_resources
-from agent_scheduler.engine.session.close import GroupResult, QueueResult, placed_in, queue_results
+from agent_scheduler.engine.session.close import placed_in, queue_results
+from agent_scheduler.engine.session.results import GroupResult, QueueResult
 from agent_scheduler.engine.session.session import GroupEvent
 from agent_scheduler.engine.state.batchinfo import GroupKey
-from agent_scheduler.engine.state.queueusage import QueueUsage
-from agent_scheduler.objects.batch import (
-    API_VERSION,
-    PodGroup,
-    PodGroupStatus,
-    Queue,
-    pod_group_path,
-    queue_path,
-)
+from agent_scheduler.objects.batch import API_VERSION, PodGroup, PodGroupStatus, Queue, pod_group_path, queue_path
+from agent_scheduler.objects.wire import Metadata
 from apimachinery.quantity import QuantityError, text_of
 from kube_client.budget import Budget
 from kube_client.dispatch import Dispatcher
@@ -47,14 +43,50 @@ _SETTLE: Final = 0.2
 
 #: Records the outcome of a write: "written" or "failed".
 Count = Callable[[str], None]
+K = TypeVar("K", bound=Hashable)
+V = TypeVar("V")
 
 
-class _DecidedGroupStatus(NamedTuple):
-    """A status, and the UID and version of the object on which it was decided."""
+@dataclass(slots=True, eq=False)
+class _Unseen(Generic[V]):
+    """A value that is to be written to this version of an object, or that the API server confirmed as this version."""
 
     uid: str
     version: str
-    status: PodGroupStatus
+    value: V
+    #: The time by which the watch should have delivered it; None before it is confirmed.
+    until: float | None = None
+
+    def is_missing_in(self, shown: Metadata | None) -> bool:
+        """Return whether the watch shows the object as it was before this write."""
+        if shown is None or shown.uid != self.uid:
+            return False
+        version = shown.resource_version
+        return version == self.version if self.until is None else is_older(version, self.version)
+
+
+class _UnseenWrites(dict[K, _Unseen[V]]):
+    """Owner of what was written to objects, by key, for as long as the watch shows them without it."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        super().__init__()
+        self._clock = clock
+
+    def confirm(self, key: K, unseen: _Unseen[V], version: str) -> None:
+        unseen.version, unseen.until = version, self._clock() + _SEEN_WITHIN
+        self[key] = unseen
+
+    def is_late(self, unseen: _Unseen[V]) -> bool:
+        """Return whether the watch should have delivered it. Then it is late, or the store was restored without it."""
+        return unseen.until is not None and self._clock() >= unseen.until
+
+    def of(self, key: K, shown: Metadata | None) -> _Unseen[V] | None:
+        """Return what was written after this version of the object; forget it if it is delivered, or late."""
+        unseen = self.get(key)
+        if unseen is not None and (self.is_late(unseen) or not unseen.is_missing_in(shown)):
+            del self[key]
+            return None
+        return unseen
 
 
 class GroupStatuses:
@@ -81,52 +113,40 @@ class GroupStatuses:
         self._timing = timing
         self._count = count
         self._try_again = try_again
-        self._decided: dict[GroupKey, _DecidedGroupStatus] = {}
-        #: The statuses whose write the API server has confirmed, with the time of the confirmation.
-        self._written: dict[GroupKey, tuple[_DecidedGroupStatus, float]] = {}
-        self.writes: Dispatcher[GroupKey, _DecidedGroupStatus] = Dispatcher(
+        self._unseen = _UnseenWrites[GroupKey, PodGroupStatus](timing.clock)
+        self.writes: Dispatcher[GroupKey, _Unseen[PodGroupStatus]] = Dispatcher(
             self._write, concurrency=WRITES_AT_A_TIME, pace=pace
         )
 
     def of(self, group: PodGroup) -> PodGroupStatus:
         """Return the decided status of a group, or that of the watch if none was decided on this version."""
         metadata = group.metadata
-        key = GroupKey(metadata.namespace, metadata.name)
-        decided = self._decided.get(key)
-        if decided is None or (decided.uid, decided.version) != (metadata.uid, metadata.resource_version):
-            # The status was written, or another client has changed the object.
-            return group.status
-        return decided.status
+        unseen = self._unseen.of(GroupKey(metadata.namespace, metadata.name), metadata)
+        return group.status if unseen is None else unseen.value
 
     def see(self) -> None:
-        """Forget the decided statuses of groups that the watch has delivered at another version, or as deleted."""
-        for key, decided in list(self._decided.items()):
-            known = self._groups.groups.get(key)
-            found = None if known is None else known.object
-            if found is None or (decided.uid, decided.version) != (
-                found.metadata.uid,
-                found.metadata.resource_version,
-            ):
-                del self._decided[key]
+        """Forget the statuses of groups that the watch has delivered at another version, or as deleted."""
+        for key in list(self._unseen):
+            self._unseen.of(key, self._shown(key))
+
+    def _shown(self, key: GroupKey) -> Metadata | None:
+        known = self._groups.groups.get(key)
+        return None if known is None or known.object is None else known.object.metadata
 
     def forget(self) -> None:
         """Forget all decided statuses, so that those of the watch are valid."""
-        self._decided.clear()
-        self._written.clear()
+        self._unseen.clear()
 
     def look(self) -> None:
-        """Discard statuses that the watch has not delivered within `_SEEN_WITHIN` seconds; call this periodically.
+        """Make a session due if the watch is late with a status; call this periodically.
 
-        Either the store was restored to an earlier state without them, or the watch is late. The next session decides
-        them again, and finds those that exist.
+        The session decides the status again, and finds it if it exists.
         """
-        before = self._timing.clock() - _SEEN_WITHIN
+        late = (key for key, unseen in self._unseen.items() if self._unseen.is_late(unseen))
+        is_due = any(self._unseen[key].is_missing_in(self._shown(key)) for key in late)
         self.see()
-        for key, (decided, since) in list(self._written.items()):
-            if self._decided.get(key) is not decided:
-                del self._written[key]
-            elif since <= before:
-                self._undecided(key)
+        if is_due:
+            self._try_again()
 
     def put(self, result: GroupResult) -> None:
         """Write a status, unless the group has no Volcano PodGroup, or one that was deleted and created again."""
@@ -135,16 +155,16 @@ class GroupStatuses:
         found = None if known is None else known.object
         if not isinstance(found, PodGroup) or found.metadata.uid != result.group.uid:
             return
-        decided = _DecidedGroupStatus(found.metadata.uid, found.metadata.resource_version, result.status)
-        self._decided[key] = decided
+        decided = _Unseen(found.metadata.uid, found.metadata.resource_version, result.status)
+        self._unseen[key] = decided
         self.writes.put(key, decided)
 
-    async def _write(self, key: GroupKey, decided: _DecidedGroupStatus) -> None:
+    async def _write(self, key: GroupKey, decided: _Unseen[PodGroupStatus]) -> None:
         body = _encode(
             {
                 "metadata": {"uid": decided.uid, "resourceVersion": decided.version},
                 # In a merge patch, None removes a field.
-                "status": _status(decided.status),
+                "status": _status(decided.value),
             }
         )
         path = pod_group_path(key.namespace, key.name)
@@ -157,21 +177,17 @@ class GroupStatuses:
             timing=self._timing,
         )
         self._count("written" if patched.failure is None else "failed")
-        if self._decided.get(key) is not decided:
+        if self._unseen.get(key) is not decided:
             return
         if patched.failure is not None:
-            self._undecided(key)
+            # The next session decides on the object as it is.
+            del self._unseen[key]
+            self._try_again()
         elif patched.resource_version == decided.version:
             # The object had this status already, so the watch delivers no change.
-            del self._decided[key]
+            del self._unseen[key]
         else:
-            self._written[key] = (decided, self._timing.clock())
-
-    def _undecided(self, key: GroupKey) -> None:
-        """Discard a decided status; the next session decides on the object as it is."""
-        del self._decided[key]
-        self._written.pop(key, None)
-        self._try_again()
+            self._unseen.confirm(key, decided, patched.resource_version)
 
 
 def _status(status: PodGroupStatus) -> dict[str, Any]:
@@ -186,15 +202,6 @@ def _status(status: PodGroupStatus) -> dict[str, Any]:
         "succeeded": status.succeeded,
         "failed": status.failed,
     }
-
-
-class _WrittenQueueStatus(NamedTuple):
-    """The amounts written to the queue with this UID, the version that the write returned, and the time."""
-
-    uid: str
-    version: str
-    held: Vector
-    at: float
 
 
 class QueueStatuses:
@@ -221,15 +228,13 @@ class QueueStatuses:
         self._budget = budget
         self._timing = timing
         self._count = count
-        self._written: dict[str, _WrittenQueueStatus] = {}
+        self._written = _UnseenWrites[str, Vector](timing.clock)
         #: The parsed statuses of queues, valid while the queue is the same object.
         self._read: dict[str, tuple[Queue, Vector]] = {}
         self._named: dict[str, dict[str, None]] = {}
         #: Set when the usage or the status of queues may have changed since the last check.
         self.due = asyncio.Event()
-        self._writes: Dispatcher[str, QueueResult] = Dispatcher(
-            self._write, concurrency=WRITES_AT_A_TIME, pace=pace
-        )
+        self._writes: Dispatcher[str, QueueResult] = Dispatcher(self._write, concurrency=WRITES_AT_A_TIME, pace=pace)
 
     async def run(self) -> None:
         """Write the statuses of queues until cancelled."""
@@ -261,29 +266,16 @@ class QueueStatuses:
         """Return the amounts in the statuses of queues, without those of queues whose status is missing or invalid."""
         found = {}
         for name, queue in self._groups.queues.items():
-            written = self._unseen(queue)
+            written = self._written.of(name, queue.metadata)
             kept = self._read.get(name)
             if written is not None:
-                found[name] = written.held
+                found[name] = written.value
             elif kept is not None and kept[0] is queue:
                 found[name] = kept[1]
             elif (held := _readable(queue)) is not None:
                 self._read[name] = queue, held
                 found[name] = held
         return found
-
-    def _unseen(self, queue: Queue) -> _WrittenQueueStatus | None:
-        """Return what was written to a queue, if the watch has not delivered it yet."""
-        written, metadata = self._written.get(queue.name), queue.metadata
-        if written is not None and (
-            written.uid != metadata.uid
-            or not is_older(metadata.resource_version, written.version)
-            or self._timing.clock() >= written.at + _SEEN_WITHIN
-        ):
-            # The watch has delivered it. If it has not after this time, the store was restored to an earlier state.
-            del self._written[queue.name]
-            return None
-        return written
 
     def put(self, results: Iterable[QueueResult]) -> None:
         """Write the statuses that differ from those of the objects."""
@@ -307,8 +299,8 @@ class QueueStatuses:
         )
         self._count("written" if patched.failure is None else "failed")
         if patched.failure is None:
-            now = self._timing.clock()
-            self._written[name] = _WrittenQueueStatus(uid, patched.resource_version, result.allocated, now)
+            written = _Unseen[Vector](uid, patched.resource_version, result.allocated)
+            self._written.confirm(name, written, patched.resource_version)
 
 
 def _readable(queue: Queue) -> Vector | None:
@@ -343,10 +335,5 @@ def tell(recorder: EventRecorder, groups: Groups, event: GroupEvent, *, controll
     metadata = found.metadata
     about = ObjectReference("PodGroup", metadata.namespace, metadata.name, metadata.uid, API_VERSION)
     recorder.event(
-        about,
-        type=event.type,
-        reason=event.reason,
-        action=_ACTION,
-        note=event.message,
-        controller=controller,
+        about, type=event.type, reason=event.reason, action=_ACTION, note=event.message, controller=controller
     )

@@ -25,12 +25,12 @@ from agent_scheduler.engine.decide.compiled import CompiledFilter
 from agent_scheduler.engine.decide.decide import CandidateNode, ConflictPolicy, judge
 from agent_scheduler.engine.decide.refusals import Refusal
 from kube_client.adaptive import AdaptiveConcurrency
-from kube_client.bind import BindOutcome, BindResult
+from kube_client.bind import BindOutcome, BindResult, Binds
 from kube_client.driver import AlreadySent
 from kube_client.pace import Pace
 
 from .groups import Admission, GroupBinds, GroupJudge, Member
-from .open_binds import BindCalls, OpenBinds, UnseenBinds, raising
+from .open_binds import OpenBinds, UnseenBinds, raising
 from .outcomes import OtherOutcomes
 from .prebind import PreBindCalls, PreBinder, Reserved, Unavailable
 from .result import ScheduleResult
@@ -59,7 +59,7 @@ class Binder:
         runtime: Runtime,
         state: SharedState,
         *,
-        binds: BindCalls,
+        binds: Binds,
         prebind: PreBinder,
         wake: Callable[[], None],
     ) -> None:
@@ -164,9 +164,7 @@ class Binder:
 
     # ---- groups
 
-    def commit_group(
-        self, members: Sequence[Member], minimum: int, admission: Admission
-    ) -> Mapping[str, str]:
+    def commit_group(self, members: Sequence[Member], minimum: int, admission: Admission) -> Mapping[str, str]:
         """Assume and bind the members that can still have their nodes, if they are at least `minimum`; else none.
 
         Returns the reasons of the members that are not assumed, by UID; their owners are not notified.
@@ -221,7 +219,7 @@ class Binder:
             and not result.reserves
         )
         stands = is_as_decided or self._others.stands(result)
-        if not stands or (cluster.ledger.usage.active and not self._others.fits_its_queue(result)):
+        if not stands or (cluster.ledger.usage.room.active and not self._others.fits_its_queue(result)):
             return
         try:
             choice = self._choose(result)
@@ -260,9 +258,7 @@ class Binder:
             filters = prebind.filters(result)
             candidates = prebind.fitting(result, candidates, filters) if filters is not None else ()
         while True:
-            verdict = judge(
-                self._cluster.ledger, candidates, filters or (), self._policy, seen=result.placement.seen
-            )
+            verdict = judge(self._cluster.ledger, candidates, filters or (), self._policy, seen=result.placement.seen)
             candidate = verdict.candidate
             reserved = None
             if candidate is not None and filters is not None and prebind is not None:
@@ -270,9 +266,7 @@ class Binder:
             if isinstance(reserved, Unavailable):
                 candidates = candidates[verdict.conflicts + 1 :]
                 continue
-            self._observer.judged(
-                verdict.conflicts, verdict.revalidated, verdict.outdated, candidate is not None
-            )
+            self._observer.judged(verdict.conflicts, verdict.revalidated, verdict.outdated, candidate is not None)
             return None if candidate is None else (candidate, reserved)
 
     def _pre_bound(self, result: ScheduleResult, node_name: str, problem: Refusal | str) -> None:
@@ -322,9 +316,7 @@ class Binder:
             self._observer.bind_failed(result.pod, node_name, f"{type(error).__name__}: {error}")
             return False
 
-    def _ended(
-        self, result: ScheduleResult, node_name: str, began: float, answer: BindResult | AlreadySent
-    ) -> None:
+    def _ended(self, result: ScheduleResult, node_name: str, began: float, answer: BindResult | AlreadySent) -> None:
         """Handle a request's end: a final result, or `AlreadySent` if a task must retry. The event loop calls it."""
         if self._tasks is None:
             # When `run` was cancelled, everything was left in its state.
@@ -354,9 +346,7 @@ class Binder:
                     self._tasks.create_task(raising(error))
         self._over(len(answers), sum([result.in_group for result, _, _ in answers]))
 
-    async def _carry_out(
-        self, result: ScheduleResult, node_name: str, already_sent: AlreadySent | None
-    ) -> None:
+    async def _carry_out(self, result: ScheduleResult, node_name: str, already_sent: AlreadySent | None) -> None:
         try:
             answer = await self._open.bind_while_it_helps(result.pod, node_name, already_sent)
             if self._open.is_open(result.pod, answer) and self._tasks is not None:

@@ -15,36 +15,18 @@ from agent_scheduler.engine.decide.refusals import Refusal
 from agent_scheduler.engine.framework.plugin import GANG_SCHEDULING, NO_NODES, POD_SPEC
 from agent_scheduler.engine.plugins.node_shard import NAME as NODE_SHARD
 from agent_scheduler.engine.queueing.queue import SchedulingQueue
-from agent_scheduler.engine.quotas.shortfall import Shortfall
+from agent_scheduler.engine.queues.shortfall import Shortfall
+from agent_scheduler.engine.queues.usage import QueueUsage
+from agent_scheduler.engine.queues.wanting import WantingGang
 from agent_scheduler.engine.state.podinfo import PodInfo
-from agent_scheduler.engine.state.queueusage import QueueUsage
-from agent_scheduler.engine.state.wantingpods import WantingGang
 from agent_scheduler.engine.verdicts import Verdict, WaitReason, by_nodes, by_queue
+from agent_scheduler.telemetry.observers import MetricsObserver
 
 from .history import History
-from .observer import Observer
+from .messenger import KubeMessenger
 from .queue_gate import NAME as QUEUE_CAPACITY
 
 SCHEDULER_ERROR = "SchedulerError"
-
-
-class FailureMessenger(Protocol):
-    """Reports to the API server. Returns immediately; reports that cannot be sent are counted, not raised."""
-
-    def refused(self, pod: PodInfo, reason: str, message: str, *, nominated: str | None = None) -> None:
-        """Report PodScheduled=False with `reason` (if it differs), and a FailedScheduling event.
-
-        `nominated` is the node that the pod waits for from now on; "" removes the nomination, None keeps it.
-        """
-
-    def gated(self, pod: PodInfo, message: str, *, nominated: str | None = None) -> None:
-        """Report PodScheduled=False for the pod's gates, if it differs. `nominated`: see `refused`."""
-
-    def binding(self, pod: PodInfo) -> None:
-        """Drop pending reports of a refusal, because a bind is about to be sent."""
-
-    def scheduled(self, pod: PodInfo, node_name: str) -> None:
-        """Record a Scheduled event."""
 
 
 class Outside(Protocol):
@@ -63,9 +45,9 @@ class FailureHandler:
     def __init__(
         self,
         *,
-        queue: SchedulingQueue[PodInfo],
-        messenger: FailureMessenger,
-        observer: Observer,
+        queue: SchedulingQueue,
+        messenger: KubeMessenger,
+        observer: MetricsObserver,
         history: History,
         usage: QueueUsage,
         outside: Outside | None,
@@ -92,13 +74,13 @@ class FailureHandler:
     ) -> bool:
         """Requeue a pod that every node refused, or for which there are no nodes. Returns whether it waits for a node.
 
-        `nominated` is as for `FailureMessenger.refused`. If `again`, a backoff suffices for a retry, without an event.
+        `nominated` is as for `KubeMessenger.refused`. If `again`, a backoff suffices for a retry, without an event.
         `shard_full` is the result of `shard_full` for the pod and those that are placed with it; None if it is alone.
         `together` are the pods with which it needs a node.
 
         If its queue has no room by now, the pod waits for its queue and not for nodes.
         """
-        if self._usage.active:
+        if self._usage.room.active:
             self._usage.unplaced(pod.uid)
             short = self._usage.full(pod)
             if short is not None:
@@ -112,7 +94,7 @@ class FailureHandler:
         elif why := self.shard_full((pod,)) if shard_full is None else shard_full:
             verdict = Verdict(WaitReason.SHARD_FULL, f"{refusal.message} {why}.")
         waits = self._waits(entry, pod, verdict, plugins=plugins, started=started, nominated=nominated)
-        if waits and self._usage.active:
+        if waits and self._usage.room.active:
             kept = pod.uid in self._queue.nominator.nominated if nominated is None else bool(nominated)
             self._usage.wants_node(pod, nominated=kept, together=together)
         return waits
@@ -189,7 +171,7 @@ class FailureHandler:
         """
         place = self._queue.add_unschedulable(entry, unschedulable_plugins=plugins)
         self._usage.wanting.drop(pod.uid)
-        if self._usage.active and QUEUE_CAPACITY not in plugins:
+        if self._usage.room.active and QUEUE_CAPACITY not in plugins:
             self._usage.unplaced(pod.uid)
         result = "error" if reason == SCHEDULER_ERROR else "unschedulable"
         self._observer.attempted(pod, result, started, plugins, message)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
 
 from agent_scheduler.objects.batch import NATIVE_API
+from agent_scheduler.telemetry.batch import BatchReports
+from agent_scheduler.telemetry.observers import MetricsObserver
 from kube_client.budget import Budget
 from kube_client.pace import Pace
 from kube_client.recorder import EventRecorder, EventSettings, Reporter
@@ -29,13 +30,6 @@ class MessageSettings:
     event_buffer: int
 
 
-class WriteObserver(Protocol):
-    """Receives the counts of writers."""
-
-    def status_write(self, what: str) -> None: ...
-    def event_write(self, what: str) -> None: ...
-
-
 class Messages:
     """Owner of the writers of conditions and events, and of their budgets."""
 
@@ -44,7 +38,7 @@ class Messages:
         settings: MessageSettings,
         *,
         transport: Transport,
-        observer: WriteObserver,
+        observer: MetricsObserver | BatchReports,
         timing: Timing,
         pace: Pace | None = None,
     ) -> None:

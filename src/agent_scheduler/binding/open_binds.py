@@ -7,45 +7,24 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Awaitable, Callable
-from typing import Final, Protocol
+from typing import Final
 
 from agent_scheduler.cluster.cluster import Cluster
 from agent_scheduler.engine.events.events import ASSIGNED_POD_DELETE
 from agent_scheduler.engine.state.podinfo import PodInfo
+from agent_scheduler.telemetry.observers import MetricsObserver
 from kube_client.bind import DEFAULT_POLICY, BindOutcome, BindResult, UnknownOutcome
 from kube_client.driver import AlreadySent
 from kube_client.retry import Timing
 
-from .observer import Observer
 from .outcomes import TOLD_BY_THE_WATCH
 
 #: Seconds between queries about a bind of unknown outcome, and between checks of the watch's state of it.
 _ASK_AGAIN: Final = 5.0
 #: Seconds within which the watch delivers a bind; otherwise it is sent again.
 _SHOWN_WITHIN: Final = 30.0
-
-
-class BindCalls(Protocol):
-    """Requests that bind."""
-
-    async def bind(
-        self,
-        pod: PodInfo,
-        node_name: str,
-        *,
-        already_sent: AlreadySent | None = None,
-        unknown: UnknownOutcome | None = None,
-    ) -> BindResult:
-        """Send one bind and determine its outcome; never raises for errors of the network or the server.
-
-        `already_sent` is a bind for this pod and node that was sent and failed. `unknown` is what an earlier call for
-        them left open. The result must cover that bind too.
-        """
-
-    def send_bind(
-        self, pod: PodInfo, node_name: str, ended: Callable[[BindResult | AlreadySent], None]
-    ) -> bool:
-        """Send one bind now if possible, and call `ended` with its result later. Returns False if nothing was sent."""
+#: The minimum of seconds between two checks for such binds.
+_CHECKED_EVERY: Final = 1.0
 
 
 class OpenBinds:
@@ -55,12 +34,12 @@ class OpenBinds:
         self,
         cluster: Cluster,
         bind: Callable[..., Awaitable[BindResult]],
-        observer: Observer,
+        observer: MetricsObserver,
         timing: Timing,
         *,
         answered: Callable[[float], None],
     ) -> None:
-        """Use `BindCalls.bind`; `answered` receives the seconds of each bind that succeeded at the first request."""
+        """Use `Binds.bind`; `answered` receives the seconds of each bind that succeeded at the first request."""
         self._cluster = cluster
         self.bind = bind
         self._observer = observer
@@ -68,9 +47,7 @@ class OpenBinds:
         self._sleep = timing.sleep
         self._answered = answered
 
-    async def bind_while_it_helps(
-        self, pod: PodInfo, node_name: str, already_sent: AlreadySent | None
-    ) -> BindResult:
+    async def bind_while_it_helps(self, pod: PodInfo, node_name: str, already_sent: AlreadySent | None) -> BindResult:
         """Send the bind until it has an outcome, or UNKNOWN if only waiting can settle it.
 
         `already_sent` is its first request, which failed.
@@ -140,12 +117,18 @@ class UnseenBinds:
     async def run(self) -> None:
         """Check binds until cancelled."""
         while True:
-            await self._sleep(_SHOWN_WITHIN)
+            await self._sleep(self._until_due())
             before = self._clock() - _SHOWN_WITHIN
             while self.answered and self.answered[0][0] <= before:
                 _, pod, node_name = self.answered.popleft()
                 if self._is_unseen(pod):
                     await self._send_again(pod, node_name)
+
+    def _until_due(self) -> float:
+        """Return the seconds until the oldest answer is due. Binds that are due soon after it are checked with it."""
+        if not self.answered:
+            return _SHOWN_WITHIN
+        return max(self.answered[0][0] + _SHOWN_WITHIN - self._clock(), _CHECKED_EVERY)
 
     def _is_unseen(self, pod: PodInfo) -> bool:
         seen = self._cluster.pods.get(pod.uid)

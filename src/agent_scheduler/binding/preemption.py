@@ -18,6 +18,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Mapping, Set
 from dataclasses import dataclass
+from functools import partial
 from typing import Final, NamedTuple, Protocol
 
 from agent_scheduler.cluster.state import SharedState
@@ -36,6 +37,7 @@ from kube_client.errors import Failure
 from kube_client.eviction import Evicted
 from kube_client.retry import Backoff
 
+from .background import Background
 from .runtime import Runtime
 
 #: Concurrent eviction requests.
@@ -130,7 +132,7 @@ class Preemption:
         self._observer = runtime.observer
         self._timing = runtime.timing
         self._profiles = profiles
-        self._jobs: asyncio.Queue[_EvictionJob] = asyncio.Queue()
+        self._background = Background()
         #: UID of each victim that the watch does not yet report as leaving -> UIDs of the pods that it may leave for.
         self._leaving: dict[str, set[str]] = {}
         #: UID of each pod for which others are being evicted, and their node.
@@ -203,7 +205,8 @@ class Preemption:
         self._under_way[pod.uid] = candidate.node_name
         if nominates:
             self._clear_lower_nominations(pod, candidate.node_name)
-        self._jobs.put_nowait(_EvictionJob(pod, candidate, nominates))
+        job = _EvictionJob(pod, candidate, nominates)
+        self._background.start(partial(self._carry_out, job), lambda: None)
 
     def _unseen(self) -> Set[str]:
         pods, leaving = self._cluster.pods, self._leaving
@@ -243,10 +246,7 @@ class Preemption:
     async def run(self) -> None:
         """Carry out preemptions until cancelled; remaining evictions are not sent."""
         try:
-            async with asyncio.TaskGroup() as tasks:
-                while True:
-                    job = await self._jobs.get()
-                    tasks.create_task(self._carry_out(job))
+            await self._background.run()
         finally:
             self._gate.gated.clear()
             for kept in (self._leaving, self._under_way, self._backing_off, self._failed):

@@ -18,7 +18,7 @@ import msgspec
 
 from agent_scheduler.cluster.cluster import Cluster
 from agent_scheduler.engine.framework.plugin import CleanupReservations
-from agent_scheduler.engine.quotas.standings import QuotaState
+from agent_scheduler.engine.queues.standings import QuotaState
 from agent_scheduler.engine.quotas.vector import shown
 from agent_scheduler.engine.state.podinfo import PodInfo
 from agent_scheduler.objects.batch import QUEUE_ALLOCATION_GATE
@@ -124,12 +124,12 @@ class QueueAdmission:
         self._timing = runtime.timing
         self._due = asyncio.Event()
         self._removals: Dispatcher[str, PodInfo] = Dispatcher(
-            self._remove, concurrency=settings.workers, start=self._remove_at_once
+            self._remove,
+            concurrency=settings.workers,
+            start=self._remove_at_once,
+            backoff=_AFTER_REFUSAL,
+            timing=runtime.timing,
         )
-        #: The number of refused removals by UID.
-        self._refused: dict[str, int] = {}
-        #: The task group that retries refused removals; None while this does not run.
-        self._tasks: asyncio.TaskGroup | None = None
 
     def _call(self) -> None:
         self._due.set()
@@ -152,16 +152,11 @@ class QueueAdmission:
     async def run(self) -> None:
         """Remove gates until cancelled. All caches must be filled: pods of unknown queues are held needlessly."""
         async with asyncio.TaskGroup() as tasks:
-            self._tasks = tasks
-            try:
-                tasks.create_task(self._removals.run())
-                if self._patience:
-                    tasks.create_task(self._give_back())
-                while True:
-                    await self._turn.run(self._admit)
-            finally:
-                # Removals that end from now on are not retried: the group accepts no more tasks.
-                self._tasks = None
+            tasks.create_task(self._removals.run())
+            if self._patience:
+                tasks.create_task(self._give_back())
+            while True:
+                await self._turn.run(self._admit)
 
     async def _admit(self) -> None:
         """Admit pods until cancelled, which happens when the process's turn ends."""
@@ -175,7 +170,6 @@ class QueueAdmission:
                 # The other changes of this portion of the watch belong to the same decision.
                 await asyncio.sleep(0)
         finally:
-            self._refused.clear()
             for uid in gated.reserved:
                 self._removals.discard(uid)
             gated.stop()
@@ -197,16 +191,11 @@ class QueueAdmission:
             ended(None if failed is None else partial(self._remove, uid, pod, failed))
 
         return self._is_due(uid) and start_patch(
-            self._transport,
-            pod_path(pod),
-            _removal(uid),
-            uid=uid,
-            strategic=True,
-            ended=answered,
-            timing=self._timing,
+            self._transport, pod_path(pod), _removal(uid), uid=uid, strategic=True, ended=answered, timing=self._timing
         )
 
-    async def _remove(self, uid: str, pod: PodInfo, already_sent: AlreadySent | None = None) -> None:
+    async def _remove(self, uid: str, pod: PodInfo, already_sent: AlreadySent | None = None) -> bool:
+        """Send the removal. Returns whether it need not be retried."""
         patched = await patch_once(
             self._transport,
             pod_path(pod),
@@ -220,24 +209,11 @@ class QueueAdmission:
             self._removed(uid)
         elif self._is_due(uid):
             self._observer.gate_not_removed(pod.key, str(patched.failure))
-            self._try_again(uid, pod)
+            return False
+        return True
 
     def _removed(self, uid: str) -> None:
-        self._refused.pop(uid, None)
         self._observer.gate_removed()
-
-    def _try_again(self, uid: str, pod: PodInfo) -> None:
-        if self._tasks is not None:
-            refused = self._refused[uid] = self._refused.get(uid, 0) + 1
-            delay = _AFTER_REFUSAL.delay(refused, self._timing.rng)
-            self._tasks.create_task(self._later(delay, uid, pod))
-
-    async def _later(self, delay: float, uid: str, pod: PodInfo) -> None:
-        await self._timing.sleep(delay)
-        if self._is_due(uid):
-            self._removals.put(uid, pod)
-        else:
-            self._refused.pop(uid, None)
 
     async def _give_back(self) -> None:
         """Release the room of ungated pods that have had no node for too long."""

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from agent_scheduler.engine.queueing.queue import SchedulingQueue
+from agent_scheduler.engine.queues.usage import QueueUsage
 from agent_scheduler.engine.state.podinfo import PodInfo
-from agent_scheduler.engine.state.queueusage import QueueUsage
 from agent_scheduler.engine.verdicts import Verdict, by_queue
 
 from .messenger import KubeMessenger
@@ -27,7 +27,7 @@ class QueueGate:
     def __init__(
         self,
         usage: QueueUsage,
-        queue: SchedulingQueue[PodInfo],
+        queue: SchedulingQueue,
         messenger: KubeMessenger,
         lacks: Callable[[PodInfo], Verdict | None],
     ) -> None:

@@ -9,7 +9,7 @@ from agent_scheduler.cluster.cluster import Entry
 from agent_scheduler.engine.decide.compiled import CompiledFilter
 from agent_scheduler.engine.decide.decide import CandidateNodes
 from agent_scheduler.engine.decide.refusals import Refusal
-from agent_scheduler.engine.quotas.shortfall import Shortfall
+from agent_scheduler.engine.queues.shortfall import Shortfall
 from agent_scheduler.engine.state.podclass import PodClass
 from agent_scheduler.engine.state.podinfo import PodInfo
 
@@ -26,9 +26,7 @@ class Failures(Protocol):
 
     def unschedulable(self, entry: Entry, pod: PodInfo, refusal: Refusal, *, started: float) -> object: ...
 
-    def error(
-        self, entry: Entry, pod: PodInfo, message: str, *, started: float, tell: bool = True
-    ) -> object: ...
+    def error(self, entry: Entry, pod: PodInfo, message: str, *, started: float, tell: bool = True) -> object: ...
 
     def queue_full(self, entry: Entry, pod: PodInfo, short: Shortfall, *, started: float) -> object: ...
     def outraced(self, entry: Entry, pod: PodInfo, *, started: float) -> object: ...

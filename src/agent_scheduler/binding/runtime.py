@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from agent_scheduler.telemetry.observers import MetricsObserver
 from kube_client.retry import Timing
 from kube_client.transport import Transport
 
 from .messenger import KubeMessenger
-from .observer import Observer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,6 +19,6 @@ class Runtime:
     transport: Transport
     timing: Timing
     #: Receives reports for metrics, logs and traces.
-    observer: Observer
+    observer: MetricsObserver
     #: Reports to users: conditions and events.
     messenger: KubeMessenger

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import json
-import sys
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from apimachinery.visible import visible
+
 from .explain import add_ways, ways_of
+from .outputs import complain, dumped, show
 from .reach import CHECK, Unreachable, ask_page
 
 SAME, DIFFERENT, FAILED = 0, 1, 2
@@ -27,13 +28,13 @@ def main(args: argparse.Namespace) -> int:
     try:
         found = asyncio.run(ask_page(CHECK, ways_of(args)))
     except Unreachable as error:
-        print(f"agent-scheduler check: {' '.join(str(error).split())}", file=sys.stderr)
+        complain("check", error)
         return FAILED
     if args.output == "json":
-        print(json.dumps(found, indent=1, ensure_ascii=False))
+        show(dumped(found, "json"))
     else:
         for line in rendered(found):
-            print(line)
+            show(f"{visible(line)}\n")
     if found["differences"]:
         return DIFFERENT
     return FAILED if found["not_listed"] else SAME

@@ -9,6 +9,8 @@ import argparse
 
 import shtab
 
+from .outputs import write
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("shell", choices=shtab.SUPPORTED_SHELLS, help="the shell that runs the script")
@@ -18,5 +20,5 @@ def main(args: argparse.Namespace) -> int:
     # Imported here because main imports the modules of all commands, this one included.
     from .main import whole_parser
 
-    print(shtab.complete(whole_parser(), args.shell))
+    write(shtab.complete(whole_parser(), args.shell) + "\n")
     return 0

@@ -8,16 +8,16 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import json
 import os
 import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from agent_scheduler.serving.explanation import render
+from agent_scheduler.serving.explanation import BOLD, PLAIN, render
 from apimachinery.errors import ConfigurationError
 
+from .outputs import complain, dumped, show
 from .reach import GROUP_PREFIX, Unreachable, Ways, ask
 
 FOUND, NOT_FOUND, FAILED = 0, 1, 2
@@ -25,9 +25,7 @@ FOUND, NOT_FOUND, FAILED = 0, 1, 2
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "pod",
-        metavar="NAMESPACE/POD",
-        help="the pod, or podgroup/NAMESPACE/NAME for a group of the batch scheduler",
+        "pod", metavar="NAMESPACE/POD", help="the pod, or podgroup/NAMESPACE/NAME for a group of the batch scheduler"
     )
     add_ways(parser)
     afresh = parser.add_argument_group("deciding without a running scheduler")
@@ -37,10 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="list the cluster with your kubeconfig and decide here; nothing is written",
     )
     afresh.add_argument(
-        "--config",
-        metavar="FILE",
-        type=Path,
-        help="the scheduler's configuration file (only with --from-cluster)",
+        "--config", metavar="FILE", type=Path, help="the scheduler's configuration file (only with --from-cluster)"
     )
 
 
@@ -69,9 +64,7 @@ def add_ways(parser: argparse.ArgumentParser) -> None:
     through.add_argument(
         "--lease", metavar="NAME", default=usual.lease, help=f"the leader's lease (default: {usual.lease})"
     )
-    parser.add_argument(
-        "--token", metavar="TOKEN", default="", help="a bearer token, if the scheduler requires one"
-    )
+    parser.add_argument("--token", metavar="TOKEN", default="", help="a bearer token, if the scheduler requires one")
 
 
 def ways_of(args: argparse.Namespace) -> Ways:
@@ -97,15 +90,16 @@ def main(args: argparse.Namespace) -> int:
         else:
             page = asyncio.run(ask(args.pod, ways_of(args)))
     except (Unreachable, ConfigurationError) as error:
-        return _fail(" ".join(str(error).split()))
+        return _fail(str(error))
     known = page["place"] != "unknown"
     if args.output == "json":
-        print(json.dumps(page, indent=1, ensure_ascii=False))
+        show(dumped(page, "json"))
     elif known:
-        print(render(page, bold=sys.stdout.isatty() and "NO_COLOR" not in os.environ), end="")
+        bold = sys.stdout.isatty() and "NO_COLOR" not in os.environ
+        show(render(page, bold=bold), styles=(BOLD, PLAIN))
     if not known:
         asked = args.pod if args.pod.startswith(GROUP_PREFIX) else f"pod {args.pod}"
-        print(f"agent-scheduler explain: {asked} is unknown: {page.get('why')}", file=sys.stderr)
+        complain("explain", f"{asked} is unknown: {page.get('why')}")
     return FOUND if known else NOT_FOUND
 
 
@@ -124,5 +118,5 @@ def _afresh(args: argparse.Namespace, namespace: str, name: str) -> Mapping[str,
 
 
 def _fail(problem: str) -> int:
-    print(f"agent-scheduler explain: {problem}", file=sys.stderr)
+    complain("explain", problem)
     return FAILED

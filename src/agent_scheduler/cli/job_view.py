@@ -9,6 +9,7 @@ from typing import Any, Final
 from agent_scheduler.objects.batch import TASK_SPEC, PodGroup
 from agent_scheduler.objects.job import Job, LifecyclePolicy, TaskSpec
 from agent_scheduler.objects.job_pod import JobPod
+from apimachinery.visible import visible
 
 from .job_reading import DecodedObject, Event, JobContext, last_seen
 from .tables import age, table
@@ -139,10 +140,7 @@ def _facts(job: Job, now: datetime) -> Iterator[tuple[str, str]]:
     yield "Priority class", spec.priority_class_name
     yield "Min available", str(spec.min_available)
     yield "Min success", "" if spec.min_success is None else str(spec.min_success)
-    yield (
-        "Plugins",
-        ", ".join(" ".join((name, *(words or ()))) for name, words in (spec.plugins or {}).items()),
-    )
+    yield ("Plugins", ", ".join(" ".join((name, *(words or ()))) for name, words in (spec.plugins or {}).items()))
     yield "Volumes", ", ".join(f"{each.mount_path}={each.volume_claim_name}" for each in spec.volumes or ())
     yield "Policies", _policies(spec.policies)
     yield "Phase", " ".join((status.state.phase, _since(status.state.last_transition_time, now))).strip()
@@ -154,9 +152,7 @@ def _facts(job: Job, now: datetime) -> Iterator[tuple[str, str]]:
     yield "Controls", ", ".join(sorted((status.controlled_resources or {}).keys()))
     yield (
         "Was in",
-        ", ".join(
-            f"{each.status} {_since(each.last_transition_time, now)}" for each in status.conditions or ()
-        ),
+        ", ".join(f"{each.status} {_since(each.last_transition_time, now)}" for each in status.conditions or ()),
     )
 
 
@@ -311,7 +307,7 @@ def _indented(shown: str) -> str:
 
 def _lines(facts: Iterable[tuple[str, str]]) -> str:
     """Format the facts that have a value, one per line."""
-    said = [(name, " ".join(fact.split())) for name, fact in facts if fact]
+    said = [(name, visible(" ".join(fact.split()))) for name, fact in facts if fact]
     width = max(len(name) for name, _ in said) + 2
     return "".join(f"{name + ':':{width}} {fact}\n" for name, fact in said)
 

@@ -8,20 +8,12 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import sys
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
-from agent_scheduler.controllers.jobs.states import (
-    ABORT_JOB,
-    ABORTED,
-    ABORTING,
-    ACTIVE,
-    RESTARTING,
-    RESUME_JOB,
-)
+from agent_scheduler.controllers.jobs.states import ABORT_JOB, ABORTED, ABORTING, ACTIVE, RESTARTING, RESUME_JOB
 from agent_scheduler.objects.job import Job
 from kube_client.auth import load_endpoint
 from kube_client.credentials import KubeConfigError
@@ -29,7 +21,7 @@ from kube_client.transport import Endpoint, Transport
 
 from . import job_making, job_reading, job_view
 from .listing import ReadError, connected
-from .outputs import LISTS, PROGRAMS, TEXTS, add_output, dumped
+from .outputs import LISTS, PROGRAMS, TEXTS, add_output, complain, dumped, show
 
 FAILED: Final = 2
 #: For each action: the Command, and the phases of Jobs in which it has an effect. A Job without a phase is Pending.
@@ -75,15 +67,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _add_listing(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-A", "--all-namespaces", action="store_true", help="list the jobs of all namespaces")
+    parser.add_argument("-S", "--scheduler", metavar="NAME", default="", help="list only jobs with this schedulerName")
     parser.add_argument(
-        "-S", "--scheduler", metavar="NAME", default="", help="list only jobs with this schedulerName"
-    )
-    parser.add_argument(
-        "-l",
-        "--selector",
-        metavar="LABELS",
-        default="",
-        help="list only jobs with these labels, as for kubectl",
+        "-l", "--selector", metavar="LABELS", default="", help="list only jobs with these labels, as for kubectl"
     )
 
 
@@ -96,7 +82,7 @@ def main(args: argparse.Namespace) -> int:
         namespace = args.namespace or endpoint.namespace
         if body is not None:
             namespace = job_making.put_into(body, args.namespace, namespace)
-        print(asyncio.run(_done(args, endpoint, namespace, body)), end="")
+        show(asyncio.run(_done(args, endpoint, namespace, body)))
     except (KubeConfigError, ReadError, job_making.NoJob) as error:
         _say(args.action, str(error))
         return FAILED
@@ -104,7 +90,7 @@ def main(args: argparse.Namespace) -> int:
 
 
 def _say(action: str, text: str) -> None:
-    print(f"agent-scheduler job {action}: {' '.join(text.split())}", file=sys.stderr)
+    complain(f"job {action}", text)
 
 
 def _job_named(args: argparse.Namespace) -> str:
@@ -116,9 +102,7 @@ def _job_named(args: argparse.Namespace) -> str:
     return job_making.named(name)
 
 
-async def _done(
-    args: argparse.Namespace, endpoint: Endpoint, namespace: str, body: dict[str, Any] | None
-) -> str:
+async def _done(args: argparse.Namespace, endpoint: Endpoint, namespace: str, body: dict[str, Any] | None) -> str:
     """Carry out the action and return the output. Raises ReadError."""
     async with connected(endpoint) as transport:
         if body is not None:
@@ -150,14 +134,10 @@ async def _list(transport: Transport, args: argparse.Namespace, namespace: str) 
     if not jobs:
         where = "any namespace" if args.all_namespaces else f"namespace {namespace}"
         _say("list", f"there are no matching jobs in {where}")
-    return job_view.jobs_table(
-        jobs, now=datetime.now(UTC), wide=args.output == "wide", namespaces=args.all_namespaces
-    )
+    return job_view.jobs_table(jobs, now=datetime.now(UTC), wide=args.output == "wide", namespaces=args.all_namespaces)
 
 
-async def _describe(
-    transport: Transport, args: argparse.Namespace, job: job_reading.DecodedObject[Job]
-) -> str:
+async def _describe(transport: Transport, args: argparse.Namespace, job: job_reading.DecodedObject[Job]) -> str:
     around = await job_reading.around(transport, job.value)
     for problem in around.problems:
         _say("describe", problem)

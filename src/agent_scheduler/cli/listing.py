@@ -50,14 +50,7 @@ async def list_all(
         raise ReadError(f"list {path}: an object cannot be read: {error}")
 
     try:
-        _, found, _ = await collect(
-            transport,
-            path,
-            decode,
-            query=query or {},
-            timeout=_PATIENCE,
-            malformed=malformed,
-        )
+        _, found, _ = await collect(transport, path, decode, query=query or {}, timeout=_PATIENCE, malformed=malformed)
     except RequestFailed as error:
         raise ReadError(not_installed(path, error.failure) or str(error)) from None
     return list(found.values())

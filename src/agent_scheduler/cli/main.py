@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import gc
-import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -24,42 +23,20 @@ _COMMANDS = {
     "explain": ("agent_scheduler.cli.explain", "explain why a pod is waiting, or where it was scheduled"),
     "top": ("agent_scheduler.cli.top", "show live statistics of a scheduler"),
     "nodes": ("agent_scheduler.cli.nodes", "show the allocatable and the requested resources of every node"),
-    "check": (
-        "agent_scheduler.cli.check",
-        "compare the state of a scheduler with the cluster",
-    ),
-    "controllers": (
-        "agent_scheduler.cli.controllers",
-        "run controllers, such as the sharding controller",
-    ),
-    "webhook": (
-        "agent_scheduler.cli.webhook",
-        "serve admission webhooks for pods, queues, pod groups and jobs",
-    ),
-    "shards": (
-        "agent_scheduler.cli.shards",
-        "show the shards and their nodes, or the planned changes",
-    ),
+    "check": ("agent_scheduler.cli.check", "compare the state of a scheduler with the cluster"),
+    "controllers": ("agent_scheduler.cli.controllers", "run controllers, such as the sharding controller"),
+    "webhook": ("agent_scheduler.cli.webhook", "serve admission webhooks for pods, queues, pod groups and jobs"),
+    "shards": ("agent_scheduler.cli.shards", "show the shards and their nodes, or the planned changes"),
     "queues": ("agent_scheduler.cli.queues", "show the tree of queues and their allocated resources"),
     "job": ("agent_scheduler.cli.jobs", "run, show, suspend, resume and delete Volcano jobs"),
-    "completion": (
-        "agent_scheduler.cli.completion",
-        "print a shell completion script for commands and flags",
-    ),
+    "completion": ("agent_scheduler.cli.completion", "print a shell completion script for commands and flags"),
     "bench": ("bench.command", "measure how well policies fill a cluster"),
     "cluster": ("embedded_kubernetes.cluster", "serve an embedded Kubernetes API with simulated nodes"),
-    "demo": (
-        "bench.demo.command",
-        "run an embedded cluster, a scheduler and a workload, and show the result",
-    ),
+    "demo": ("bench.demo.command", "run an embedded cluster, a scheduler and a workload, and show the result"),
 }
 #: Commands of other distributions, and their distribution. If it is not installed, the list of commands and the
 #: command itself say what to install. Each name is also an extra of agent-scheduler.
-_FOREIGN = {
-    "bench": "agent-scheduler-bench",
-    "cluster": "embedded-kubernetes",
-    "demo": "agent-scheduler-bench",
-}
+_FOREIGN = {"bench": "agent-scheduler-bench", "cluster": "embedded-kubernetes", "demo": "agent-scheduler-bench"}
 
 
 class _Command(argparse.ArgumentParser):
@@ -130,10 +107,12 @@ def _is_installed(command: str) -> bool:
 
 
 def _not_installed(command: str, _args: argparse.Namespace) -> int:
-    print(
-        f"agent-scheduler {command}: this command is part of {_FOREIGN[command]}, which is not installed; "
+    from agent_scheduler.cli.outputs import complain
+
+    complain(
+        command,
+        f"this command is part of {_FOREIGN[command]}, which is not installed; "
         f"install it with: pip install 'agent-scheduler[{command}]'",
-        file=sys.stderr,
     )
     return 1
 
@@ -160,6 +139,7 @@ def _run(args: argparse.Namespace) -> int:
 
         import uvloop
 
+        from agent_scheduler.cli.outputs import complain
         from agent_scheduler.config.load import ConfigurationSource, write
         from agent_scheduler.process.scheduler import SchedulerProcess
         from agent_scheduler.telemetry.logs import get_logger, setup
@@ -174,7 +154,7 @@ def _run(args: argparse.Namespace) -> int:
             write(configuration, args.write_config_to)
             return 0
     except ConfigurationError as error:
-        print(f"agent-scheduler run: {error}", file=sys.stderr)
+        complain("run", error)
         return 2
     setup(level=configuration.logging.level, log_format=configuration.logging.format)
     for warning in warnings:
@@ -187,7 +167,7 @@ def _run(args: argparse.Namespace) -> int:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             return runner.run(run())
     except (ConfigurationError, KubeConfigError) as error:
-        print(f"agent-scheduler run: {error}", file=sys.stderr)
+        complain("run", error)
         return 2
 
 

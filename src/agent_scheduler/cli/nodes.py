@@ -10,14 +10,13 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from agent_scheduler.engine.state.ledger import Ledger
+from agent_scheduler.engine.ledger import Ledger
 from agent_scheduler.engine.state.nodeinfo import NodeInfo, is_ready, node_info
 from agent_scheduler.engine.state.podclasses import PodClasses
 from agent_scheduler.engine.state.podinfo import PodInfo, PodReader
@@ -28,7 +27,7 @@ from kube_client.transport import Endpoint
 
 from .amounts import of_bytes, percent, short
 from .listing import ReadError, connected, list_all
-from .outputs import PROGRAMS, add_output, dumped
+from .outputs import PROGRAMS, add_output, complain, dumped, show
 from .tables import table
 
 FAILED: Final = 2
@@ -54,9 +53,7 @@ class Row(NamedTuple):
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("names", nargs="*", metavar="NODE", help="show only these nodes (default: all)")
-    parser.add_argument(
-        "--kubeconfig", metavar="FILE", type=Path, help="the kubeconfig file (default: as for kubectl)"
-    )
+    parser.add_argument("--kubeconfig", metavar="FILE", type=Path, help="the kubeconfig file (default: as for kubectl)")
     parser.add_argument(
         "--sort-by",
         choices=("name", "cpu", "memory", "pods"),
@@ -76,16 +73,16 @@ def main(args: argparse.Namespace) -> int:
     if args.sort_by != "name":
         chosen.sort(key=lambda row: -_share(row, args.sort_by))
     if args.output in PROGRAMS:
-        print(dumped({"nodes": [plain(row) for row in chosen]}, args.output), end="")
+        show(dumped({"nodes": [plain(row) for row in chosen]}, args.output))
     else:
         if not chosen:
             _say("there are no nodes")
-        print(text(chosen, wide=args.output == "wide"), end="")
+        show(text(chosen, wide=args.output == "wide"))
     return 0
 
 
 def _say(problem: str) -> None:
-    print(f"agent-scheduler nodes: {' '.join(problem.split())}", file=sys.stderr)
+    complain("nodes", problem)
 
 
 async def _read(endpoint: Endpoint) -> list[Row]:
@@ -113,10 +110,7 @@ def rows(nodes: Any, pods: Sequence[PodInfo]) -> list[Row]:
         shown = [key for key in offers if offers[key]]
         found.append(
             Row(
-                info,
-                len(ledger.pods_on(name)),
-                {key: offers[key] for key in shown},
-                {key: taken[key] for key in shown},
+                info, len(ledger.pods_on(name)), {key: offers[key] for key in shown}, {key: taken[key] for key in shown}
             )
         )
     return found

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 from collections.abc import Callable, Coroutine
 from typing import Any, Protocol, TypeVar
 
@@ -11,6 +10,8 @@ from agent_scheduler.config.schema import Logging
 from agent_scheduler.telemetry.logs import get_logger, setup
 from apimachinery.errors import ConfigurationError
 from kube_client.credentials import KubeConfigError
+
+from .outputs import complain
 
 
 class ProcessSettings(Protocol):
@@ -25,9 +26,7 @@ SettingsT = TypeVar("SettingsT", bound=ProcessSettings)
 
 
 def run_process(
-    command: str,
-    read: Callable[[], SettingsT],
-    run: Callable[[SettingsT], Coroutine[Any, Any, int]],
+    command: str, read: Callable[[], SettingsT], run: Callable[[SettingsT], Coroutine[Any, Any, int]]
 ) -> int:
     """Run a process and return the exit code; 2 if `read` raises ConfigurationError or `run` KubeConfigError."""
     try:
@@ -51,5 +50,5 @@ def run_process(
 
 
 def _fail(command: str, error: Exception) -> int:
-    print(f"agent-scheduler {command}: {error}", file=sys.stderr)
+    complain(command, error)
     return 2

@@ -1,6 +1,6 @@
 """Reads which pods wait at the gate of their queue, and which have passed it without a node yet, from the cluster.
 
-A pod counts in the same queue as in the scheduler (`engine.state.queueusage`), with the batch scheduler's usual name
+A pod counts in the same queue as in the scheduler (`engine.queues.usage`), with the batch scheduler's usual name
 and default queue. State that only the scheduler has is missing: released room still counts as reserved here.
 """
 
@@ -11,11 +11,11 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from agent_scheduler.engine.queues.usage import QueueUsage, UsageSettings
 from agent_scheduler.engine.quotas.vector import PODS, Total, add_to, shown
 from agent_scheduler.engine.state.batchinfo import GroupKey
 from agent_scheduler.engine.state.podclasses import PodClasses
 from agent_scheduler.engine.state.podinfo import PodInfo, pod_info
-from agent_scheduler.engine.state.queueusage import QueueUsage, UsageSettings
 from agent_scheduler.objects import wire
 from agent_scheduler.objects.batch import POD_GROUPS, QUEUE_ALLOCATION_GATE, QUEUE_NAME, PodGroup
 from apimachinery.salvage import salvage
@@ -70,9 +70,7 @@ def gates_of(pods: Iterable[PodInfo], usage: QueueUsage) -> Mapping[str, Gates]:
         queue = usage.queue_of(pod)
         if queue and pod.closed_gates in ((), (QUEUE_ALLOCATION_GATE,)):
             by_queue.setdefault(queue, ([], []))[not pod.closed_gates].append(pod)
-    return {
-        queue: Gates(_sum(held, usage), _sum(reserved, usage)) for queue, (held, reserved) in by_queue.items()
-    }
+    return {queue: Gates(_sum(held, usage), _sum(reserved, usage)) for queue, (held, reserved) in by_queue.items()}
 
 
 def _sum(pods: Sequence[PodInfo], usage: QueueUsage) -> PodTotals:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import sys
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -23,7 +22,7 @@ from kube_client.transport import Transport
 from . import shard_plan, shard_view
 from . import shard_reading as reading
 from .listing import ReadError, connected
-from .outputs import PROGRAMS, add_output, dumped
+from .outputs import PROGRAMS, add_output, complain, dumped, show
 
 FAILED = 2
 #: Namespace and name of the ConfigMap: as in config/controllers, then the default of Volcano and of the controller.
@@ -38,16 +37,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         choices=("plan",),
         help="plan: show what the sharding controller would do, without writing (default: show the shards)",
     )
-    parser.add_argument(
-        "--kubeconfig", metavar="FILE", type=Path, help="the kubeconfig file (default: as for kubectl)"
-    )
+    parser.add_argument("--kubeconfig", metavar="FILE", type=Path, help="the kubeconfig file (default: as for kubectl)")
     add_output(parser)
     parser.add_argument("--nodes", action="store_true", help="show a line per node with its shards")
     parser.add_argument(
-        "--sharding-config",
-        metavar="FILE",
-        type=Path,
-        help="plan with this sharding.yaml instead of the ConfigMap",
+        "--sharding-config", metavar="FILE", type=Path, help="plan with this sharding.yaml instead of the ConfigMap"
     )
     add_sharding_source(
         parser,
@@ -66,14 +60,14 @@ def main(args: argparse.Namespace) -> int:
         given = _of_file(args) if args.sharding_config is not None else None
         endpoint = load_endpoint(kubeconfig=args.kubeconfig)
 
-        async def show() -> str:
+        async def read() -> str:
             async with connected(endpoint) as transport:
                 return await (_plan(transport, args, given) if plans else _show(transport, args))
 
-        shown = asyncio.run(show())
+        shown = asyncio.run(read())
     except (ConfigurationError, KubeConfigError, ReadError) as error:
-        return _fail(" ".join(str(error).split()))
-    print(shown, end="")
+        return _fail(str(error))
+    show(shown)
     return 0
 
 
@@ -84,18 +78,14 @@ async def _show(transport: Transport, args: argparse.Namespace) -> str:
         if args.output in PROGRAMS:
             return dumped({"nodes": shard_view.plain_nodes(shards, nodes)}, args.output)
         return shard_view.text_of_nodes(shards, nodes)
-    holders = await reading.holders(
-        transport, args.sharding_lease_namespace, [shard.name for shard in shards]
-    )
+    holders = await reading.holders(transport, args.sharding_lease_namespace, [shard.name for shard in shards])
     if args.output in PROGRAMS:
         return dumped({"shards": shard_view.plain(shards, holders)}, args.output)
     for name, holder in holders.items():
         if holder.problem:
-            print(
-                f"agent-scheduler shards: the holder of {name} is unknown: {holder.problem}", file=sys.stderr
-            )
+            complain("shards", f"the holder of {name} is unknown: {holder.problem}")
     if not shards:
-        print("agent-scheduler shards: there are no shards", file=sys.stderr)
+        complain("shards", "there are no shards")
     return shard_view.text(shards, holders, now=datetime.now(UTC), wide=args.output == "wide")
 
 
@@ -140,5 +130,5 @@ async def _configured(transport: Transport, args: argparse.Namespace) -> Shardin
 
 
 def _fail(problem: str) -> int:
-    print(f"agent-scheduler shards: {problem}", file=sys.stderr)
+    complain("shards", problem)
     return FAILED

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import json
 import os
 import shutil
 import sys
@@ -16,8 +15,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
 
+from apimachinery.visible import visible
+
 from .amounts import of_bytes, percent, short
 from .explain import add_ways, ways_of
+from .outputs import complain, dumped, show
 from .reach import FIGURES, WAITING, Unreachable, Ways, ask_page
 from .tables import table
 
@@ -34,17 +36,10 @@ Json = Mapping[str, Any]
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "-n",
-        "--interval",
-        type=_seconds,
-        default=2.0,
-        metavar="S",
-        help="seconds between samples (default: 2)",
+        "-n", "--interval", type=_seconds, default=2.0, metavar="S", help="seconds between samples (default: 2)"
     )
     parser.add_argument(
-        "--once",
-        action="store_true",
-        help="sample twice, print once and exit (default when stdout is not a TTY)",
+        "--once", action="store_true", help="sample twice, print once and exit (default when stdout is not a TTY)"
     )
     add_ways(parser)
 
@@ -62,17 +57,17 @@ def _seconds(text: str) -> float:
 def main(args: argparse.Namespace) -> int:
     once = args.once or args.output == "json" or not sys.stdout.isatty()
     if not once:
-        print(_ALTERNATE, end="")
+        show(_ALTERNATE, styles=(_ALTERNATE,))
     try:
         asyncio.run(_watch(args, once=once))
     except Unreachable as error:
         if not once:
-            print(_BACK, end="", flush=True)
-        print(f"agent-scheduler top: {' '.join(str(error).split())}", file=sys.stderr)
+            show(_BACK, styles=(_BACK,))
+        complain("top", error)
         return FAILED
     except KeyboardInterrupt:
         if not once:
-            print(_BACK, end="", flush=True)
+            show(_BACK, styles=(_BACK,))
         return INTERRUPTED
     return 0
 
@@ -88,17 +83,15 @@ async def _watch(args: argparse.Namespace, *, once: bool) -> None:
             before = now
             continue
         if args.output == "json":
-            print(json.dumps({**now, "rates": rates(before, now), "waiting": waiting}, indent=1))
+            show(dumped({**now, "rates": rates(before, now), "waiting": waiting}, "json"))
         else:
             size = shutil.get_terminal_size()
             bold = not once and "NO_COLOR" not in os.environ
             lines = list(screen(before, now, waiting, bold=bold))
             if not once:
-                lines = [
-                    line[: size.columns + (len(_BOLD + _PLAIN) if _BOLD in line else 0)] for line in lines
-                ]
+                lines = [line[: size.columns + (len(_BOLD + _PLAIN) if _BOLD in line else 0)] for line in lines]
                 lines = lines[: size.lines - 1]
-            print(("" if once else _CLEAR) + "\n".join(lines), flush=True)
+            show(("" if once else _CLEAR) + "\n".join(lines) + "\n", styles=(_CLEAR, _BOLD, _PLAIN))
         if once:
             return
         before = now
@@ -121,9 +114,7 @@ def rates(before: Json, now: Json) -> dict[str, float | None]:
         result: (count - before["attempts"][result]) / seconds for result, count in now["attempts"].items()
     }
     found["conflicts"] = (now["conflicts"] - before["conflicts"]) / seconds
-    rises = [
-        one - other for one, other in zip(now["latency"]["counts"], before["latency"]["counts"], strict=True)
-    ]
+    rises = [one - other for one, other in zip(now["latency"]["counts"], before["latency"]["counts"], strict=True)]
     for name, share in (("p50", 0.5), ("p95", 0.95), ("p99", 0.99)):
         found[name] = percentile(now["latency"]["bounds"], rises, share)
     return found
@@ -156,14 +147,13 @@ def screen(before: Json, now: Json, waiting: Sequence[Json], *, bold: bool = Fal
     if not now["synced"]:
         state = "is not synced yet"
     at = datetime.fromtimestamp(now["time"], UTC).strftime("%H:%M:%S")
-    yield heading(f"agent-scheduler {about['version']}") + f"  {at}Z  {about['identity']} {state}"
+    identity = visible(about["identity"])
+    yield heading(f"agent-scheduler {visible(about['version'])}") + f"  {at}Z  {identity} {state}"
     yield (
         f"Scheduled {_number(rate['scheduled'])}/s   unschedulable {_number(rate['unschedulable'])}/s   "
         f"errors {_number(rate['error'])}/s   conflicts {_number(rate['conflicts'])}/s"
     )
-    yield "Queue to bind " + "   ".join(
-        f"{name} {_milliseconds(rate[name])}" for name in ("p50", "p95", "p99")
-    )
+    yield "Queue to bind " + "   ".join(f"{name} {_milliseconds(rate[name])}" for name in ("p50", "p95", "p99"))
     yield "Pending " + "   ".join(f"{place} {pending[place]}" for place in _PLACES)
     yield f"Scheduling {pending['in_flight']}   binding {now['binding']}   on nodes {now['placed']}"
     yield f"Nodes {now['nodes']['count']}   " + "   ".join(_used(now["nodes"]["resources"]))
@@ -174,9 +164,7 @@ def screen(before: Json, now: Json, waiting: Sequence[Json], *, bold: bool = Fal
         (each["key"], each["attempts"], ",".join((*each["pending_plugins"], *each["unschedulable_plugins"])))
         for each in waiting
     ]
-    yield from _section(
-        heading, table(("UNSCHEDULABLE POD", "ATTEMPTS", "REJECTED BY"), rows) if rows else ""
-    )
+    yield from _section(heading, table(("UNSCHEDULABLE POD", "ATTEMPTS", "REJECTED BY"), rows) if rows else "")
 
 
 def _section(heading: Any, text: str) -> Iterator[str]:
@@ -204,7 +192,7 @@ def _used(resources: Mapping[str, Mapping[str, int]]) -> Iterator[str]:
             taken, offered = of_bytes(amount["taken"]), of_bytes(amount["offered"])
         else:
             taken, offered = str(amount["taken"]), str(amount["offered"])
-        yield f"{name} {taken}/{offered} ({percent(amount['taken'], amount['offered'])})"
+        yield f"{visible(name)} {taken}/{offered} ({percent(amount['taken'], amount['offered'])})"
 
 
 def _vector(amounts: Mapping[str, float] | None) -> str:

@@ -22,10 +22,10 @@ from agent_scheduler.engine.events import events
 from agent_scheduler.engine.events.signals import Signal
 from agent_scheduler.engine.framework.handle import Handle
 from agent_scheduler.engine.gangs.native import NativeGroup, NativeGroups
+from agent_scheduler.engine.ledger import Ledger
 from agent_scheduler.engine.queueing.entry import QueuedPodInfo
 from agent_scheduler.engine.queueing.queue import SchedulingQueue
 from agent_scheduler.engine.state.labelselector import Labels
-from agent_scheduler.engine.state.ledger import Ledger
 from agent_scheduler.engine.state.namespaces import Namespaces
 from agent_scheduler.engine.state.nodeinfo import NodeInfo, node_change_events
 from agent_scheduler.engine.state.owners import Owners
@@ -33,18 +33,13 @@ from agent_scheduler.engine.state.podinfo import PodInfo
 from agent_scheduler.engine.state.targetworkload import TargetWorkload
 from agent_scheduler.engine.volumes.catalogue import Catalogue
 from agent_scheduler.objects.batch import Queue
+from agent_scheduler.telemetry.observers import MetricsObserver
 
 from .standing_by import StandingBy
 from .subscribers import EventReceivers, Subscriber
 
 #: A waiting pod, or one taken off the queue.
-Entry = QueuedPodInfo[PodInfo]
-
-
-class ClusterObserver(Protocol):
-    """Receives problems in the cluster's objects, once per object and version."""
-
-    def malformed(self, kind: str, key: str, problem: str) -> None: ...
+Entry = QueuedPodInfo
 
 
 class PodListener(Protocol):
@@ -96,9 +91,9 @@ class Cluster:
         known: KnownPods,
         ledger: Ledger,
         devices: Devices,
-        queue: SchedulingQueue[PodInfo],
+        queue: SchedulingQueue,
         listener: PodListener,
-        observer: ClusterObserver,
+        observer: MetricsObserver,
         counts_others: bool = False,
     ) -> None:
         """Give the pods of the queue's profiles to the queue.
@@ -241,7 +236,7 @@ class Cluster:
             self._subscribers[pod.scheduler_name].add(waiting)
             if pod.condition is not None or (old is not None and old.condition is not None):
                 self._listener.seen(pod)
-            if self.ledger.usage.active or pod.batch is not None:
+            if self.ledger.usage.room.active or pod.batch is not None:
                 self.ledger.usage.seen(pod)
         elif self._counts_of_others(pod):
             self.ledger.usage.seen(pod)
@@ -279,12 +274,7 @@ class Cluster:
 
     def _counts_of_others(self, pod: PodInfo) -> bool:
         """Return whether a waiting pod of another scheduler uses, or has used, the gate of its queue's capacity."""
-        if (
-            not self._counts_others
-            or pod.node_name
-            or pod.deleting
-            or pod.scheduler_name in self._subscribers
-        ):
+        if not self._counts_others or pod.node_name or pod.deleting or pod.scheduler_name in self._subscribers:
             return False
         return pod.uid in self.ledger.usage.gated or (pod.batch is not None and pod.batch.gate_managed)
 
@@ -312,11 +302,7 @@ class Cluster:
             self.standing_by.member_lost_room(pod, self.pods.values(), self.ledger.placements)
             self.events.move_all(events.ASSIGNED_POD_DELETE, pod)
             seen = self.pods.get(pod.uid)
-            if (
-                seen is not None
-                and seen.nominated_node_name
-                and not self.queue.nominator.nominated.get(pod.uid, "")
-            ):
+            if seen is not None and seen.nominated_node_name and not self.queue.nominator.nominated.get(pod.uid, ""):
                 self.queue.nominate(seen, seen.nominated_node_name)
 
     def _as_it_waits(self, pod: PodInfo) -> PodInfo:
@@ -367,7 +353,7 @@ class Cluster:
 
         `queue` is that of its pods without a queue.
         """
-        if self.ledger.usage.set_namespace(name, queue):
+        if self.ledger.usage.set_namespace(name, queue, labels or {}):
             for pod in self.pods.values():
                 if pod.namespace == name and self.is_beside(pod) and self.is_ours(pod):
                     # The usage informs the fast path, but not the other schedulers.

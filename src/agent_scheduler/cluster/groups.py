@@ -7,14 +7,15 @@ pods, because a group, and nothing else, counts finished members.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from typing import Final, Protocol
+from typing import Final
 
 import msgspec
 
+from agent_scheduler.engine.events.signals import Signal
 from agent_scheduler.engine.gangs.native import NativeGroup
+from agent_scheduler.engine.queues.usage import QueueUsage
 from agent_scheduler.engine.state.batchinfo import GroupKey
 from agent_scheduler.engine.state.podinfo import PodInfo
-from agent_scheduler.engine.state.queueusage import QueueUsage
 from agent_scheduler.objects import batch
 from agent_scheduler.objects.wire import Namespace
 from kube_client.informers import Kind
@@ -30,25 +31,29 @@ NATIVE_POD_GROUP: Final = "PodGroup.scheduling.k8s.io"
 _JOB_UID: Final = "batch.kubernetes.io/controller-uid"
 
 
-class GroupsObserver(Protocol):
-    """Receives each change after it was applied, without the previous state."""
+class GroupSignals:
+    """The signals of `Groups`, each given after the change was applied. Receivers connect when they are constructed."""
 
-    def group_changed(self, key: GroupKey) -> None:
-        """Report a change of a group's object, of a member, or of its set of members. It may be deleted."""
-
-    def ended_members_changed(self, key: GroupKey) -> None:
-        """Report a new or removed finished member, which nothing else reports."""
-
-    def bare_pod_changed(self, uid: str) -> None:
-        """Report a change of a pod of the batch scheduler without a group. It may be deleted."""
-
-    def queue_changed(self, name: str) -> None:
-        """Report a change of a queue. It may be deleted."""
-
-    def priority_classes_changed(self) -> None: ...
-
-    def quotas_changed(self, namespace: str) -> None:
-        """Report a change of a ResourceQuota in a namespace."""
+    def __init__(self) -> None:
+        #: The queue that a Volcano PodGroup names has changed, with the UIDs of its members; None for a deleted group.
+        self.queue_named: Signal[[GroupKey, str | None, Collection[str]]] = Signal()
+        #: A Volcano PodGroup was added or changed, with its members; or deleted.
+        self.seen: Signal[[batch.PodGroup, Collection[PodInfo]]] = Signal()
+        self.gone: Signal[[GroupKey]] = Signal()
+        #: A member, as UID, has left its group; a group has lost its last one.
+        self.member_left: Signal[[str]] = Signal()
+        self.abandoned: Signal[[GroupKey]] = Signal()
+        #: A group's object, a member, or its set of members has changed. The group may be deleted. A pod without a
+        #: group, for which no group is expected any longer, is a group of its own, named by its UID.
+        self.changed: Signal[[GroupKey]] = Signal()
+        self.unnamed: Signal[[GroupKey]] = Signal()
+        #: A finished member is new or was removed, which nothing else reports.
+        self.ended_members_changed: Signal[[GroupKey]] = Signal()
+        #: A queue, as name, has changed. It may be deleted.
+        self.queue_changed: Signal[[str]] = Signal()
+        self.priority_classes_changed: Signal[[]] = Signal()
+        #: A ResourceQuota in a namespace has changed.
+        self.quotas_changed: Signal[[str]] = Signal()
 
 
 class TrackedGroup:
@@ -73,11 +78,10 @@ class Groups:
     Invariant: a pod is either a member of the one group that it names, or in `bare`, or in neither.
     """
 
-    def __init__(self, *, schedulers: Collection[str], observer: GroupsObserver) -> None:
+    def __init__(self, *, schedulers: Collection[str]) -> None:
         """`schedulers` are the names by which pods request the batch scheduler."""
         self.schedulers = frozenset(schedulers)
-        self._usage: QueueUsage | None = None
-        self._observer = observer
+        self.signals = GroupSignals()
         self._groups: dict[GroupKey, TrackedGroup] = {}
         #: UID -> the group of a member.
         self._group_of: dict[str, GroupKey] = {}
@@ -92,21 +96,8 @@ class Groups:
         #: Indexed by namespace and name.
         self._quotas: dict[str, dict[str, batch.ResourceQuota]] = {}
 
-    def count_in(self, usage: QueueUsage) -> None:
-        """Inform `usage` about the queues of groups. Call it before anything is watched."""
-        self._usage = usage
-
-    def let_in_by_sessions(self, are: bool) -> None:
-        """Set whether sessions admit groups to their queues."""
-        if self._usage is not None:
-            self._usage.promises.ask_for_groups(are, self._of_volcano())
-
-    def read_promises(self) -> None:
-        """Read the promises of earlier processes to groups before sessions begin."""
-        if self._usage is not None:
-            self._usage.promises.read_anew(self._of_volcano())
-
-    def _of_volcano(self) -> Iterator[tuple[batch.PodGroup, Collection[PodInfo]]]:
+    def of_volcano(self) -> Iterator[tuple[batch.PodGroup, Collection[PodInfo]]]:
+        """Yield Volcano's PodGroups with their members."""
         for group in self._groups.values():
             if isinstance(group.object, batch.PodGroup):
                 yield group.object, group.members.values()
@@ -140,8 +131,7 @@ class Groups:
         if pod is not None and uid in self._to_be_named:
             self._nobody_names = True
             self._to_be_named.remove(uid)
-            if self._usage is not None:
-                self._usage.gated.group_changed(GroupKey(pod.namespace, uid))
+            self.signals.unnamed(GroupKey(pod.namespace, uid))
 
     @property
     def queues(self) -> Mapping[str, batch.Queue]:
@@ -169,9 +159,9 @@ class Groups:
             self._drop_bare(pod.uid)
             self._group_of[pod.uid] = key
             self._group(key).members[pod.uid] = pod
-            self._group_changed(key)
+            self.signals.changed(key)
             if pod.finished and before != key:
-                self._observer.ended_members_changed(key)
+                self.signals.ended_members_changed(key)
         elif pod.finished or pod.scheduler_name not in self.schedulers:
             self._drop_bare(pod.uid)
         else:
@@ -179,7 +169,6 @@ class Groups:
             if is_new and not (pod.node_name or self._nobody_names) and _is_of_workload(pod):
                 self._to_be_named.add(pod.uid)
             self._bare[pod.uid] = pod
-            self._observer.bare_pod_changed(pod.uid)
 
     def delete_pod(self, uid: str) -> None:
         """Handle a deleted pod; no-op if unknown."""
@@ -193,25 +182,17 @@ class Groups:
         del self._group_of[uid]
         group = self._groups[key]
         pod = group.members.pop(uid)
-        if self._usage is not None:
-            # A new process would not know a deleted member that has run.
-            self._usage.promises.restore(uid)
-            if not group.members:
-                self._usage.promises.abandoned(key)
+        self.signals.member_left(uid)
+        if not group.members:
+            self.signals.abandoned(key)
         self._drop_if_empty(group)
-        self._group_changed(key)
+        self.signals.changed(key)
         if pod.finished:
-            self._observer.ended_members_changed(key)
-
-    def _group_changed(self, key: GroupKey) -> None:
-        if self._usage is not None:
-            self._usage.gated.group_changed(key)
-        self._observer.group_changed(key)
+            self.signals.ended_members_changed(key)
 
     def _drop_bare(self, uid: str) -> None:
         if self._bare.pop(uid, None) is not None:
             self._to_be_named.discard(uid)
-            self._observer.bare_pod_changed(uid)
 
     # ---- groups
 
@@ -230,10 +211,9 @@ class Groups:
         group = self._group(key)
         group.object = found
         if isinstance(found, batch.PodGroup):
-            self._tell_of_queue(group, found.spec.queue)
-            if self._usage is not None:
-                self._usage.promises.see(found, group.members.values())
-        self._group_changed(key)
+            self.signals.queue_named(key, found.spec.queue, group.members.keys())
+            self.signals.seen(found, group.members.values())
+        self.signals.changed(key)
 
     def delete_group(self, gone: batch.PodGroup | batch.NativePodGroup) -> None:
         """Handle a deleted group object; another one with the same name may exist by now."""
@@ -242,41 +222,37 @@ class Groups:
         if group is None or group.object is None or group.object.metadata.uid != gone.metadata.uid:
             return
         group.object = None
-        self._tell_of_queue(group, None)
-        if self._usage is not None and not key.native:
-            self._usage.promises.gone(key)
+        self.signals.queue_named(key, None, group.members.keys())
+        if not key.native:
+            self.signals.gone(key)
         self._drop_if_empty(group)
-        self._group_changed(key)
-
-    def _tell_of_queue(self, group: TrackedGroup, queue: str | None) -> None:
-        if self._usage is not None:
-            self._usage.set_group(group.key, queue, group.members.keys())
+        self.signals.changed(key)
 
     # ---- queues, priority classes, quotas
 
     def set_queue(self, found: batch.Queue) -> None:
         self._queues[found.name] = found
-        self._observer.queue_changed(found.name)
+        self.signals.queue_changed(found.name)
 
     def delete_queue(self, gone: batch.Queue) -> None:
         known = self._queues.get(gone.name)
         if known is not None and known.metadata.uid == gone.metadata.uid:
             del self._queues[gone.name]
-            self._observer.queue_changed(gone.name)
+            self.signals.queue_changed(gone.name)
 
     def set_priority_class(self, found: batch.PriorityClass) -> None:
         self._priority_classes[found.metadata.name] = found
-        self._observer.priority_classes_changed()
+        self.signals.priority_classes_changed()
 
     def delete_priority_class(self, gone: batch.PriorityClass) -> None:
         known = self._priority_classes.get(gone.metadata.name)
         if known is not None and known.metadata.uid == gone.metadata.uid:
             del self._priority_classes[gone.metadata.name]
-            self._observer.priority_classes_changed()
+            self.signals.priority_classes_changed()
 
     def set_quota(self, found: batch.ResourceQuota) -> None:
         self._quotas.setdefault(found.metadata.namespace, {})[found.metadata.name] = found
-        self._observer.quotas_changed(found.metadata.namespace)
+        self.signals.quotas_changed(found.metadata.namespace)
 
     def delete_quota(self, gone: batch.ResourceQuota) -> None:
         namespace, name = gone.metadata.namespace, gone.metadata.name
@@ -286,7 +262,7 @@ class Groups:
         del self._quotas[namespace][name]
         if not self._quotas[namespace]:
             del self._quotas[namespace]
-        self._observer.quotas_changed(namespace)
+        self.signals.quotas_changed(namespace)
 
     # ---- watches
 
@@ -315,11 +291,22 @@ class Groups:
             known=lambda each: self._quotas.get(each.metadata.namespace, {}).get(each.metadata.name),
         )
 
-    def _known(
-        self, found: batch.PodGroup | batch.NativePodGroup
-    ) -> batch.PodGroup | batch.NativePodGroup | None:
+    def _known(self, found: batch.PodGroup | batch.NativePodGroup) -> batch.PodGroup | batch.NativePodGroup | None:
         group = self._groups.get(_key(found))
         return None if group is None else group.object
+
+
+def count_in(usage: QueueUsage, groups: Groups) -> None:
+    """Connect the account of queues to the groups. Call it before anything is watched."""
+    signals, promises = groups.signals, usage.promises
+    signals.queue_named.connect(usage.set_group)
+    signals.seen.connect(promises.see)
+    signals.gone.connect(promises.gone)
+    # A new process would not know a deleted member that has run.
+    signals.member_left.connect(promises.restore)
+    signals.abandoned.connect(promises.abandoned)
+    signals.changed.connect(usage.gated.group_changed)
+    signals.unnamed.connect(usage.gated.group_changed)
 
 
 def native_groups(cluster: Cluster, groups: Groups | None = None) -> Kind:

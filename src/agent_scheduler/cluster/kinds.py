@@ -16,9 +16,9 @@ from agent_scheduler.engine.events.events import ActionType, ClusterEvent, Resou
 from agent_scheduler.engine.preemption.pdbs import PDBs, read_pdb
 from agent_scheduler.engine.state.labelselector import label_selector
 from agent_scheduler.engine.state.nodeinfo import node_info
-from agent_scheduler.engine.state.owners import OwnerKind
 from agent_scheduler.engine.state.podclasses import PodClasses
 from agent_scheduler.engine.state.podinfo import PodInfo, PodReader
+from agent_scheduler.engine.state.siblings import OwnerKind
 from agent_scheduler.objects import wire
 from agent_scheduler.objects.batch import QUEUE_NAME
 from agent_scheduler.objects.selecting import PodDisruptionBudget, SelectsByLabels, SelectsByMap
@@ -78,9 +78,7 @@ class GroupsOfPods(Protocol):
     def delete_pod(self, uid: str) -> None: ...
 
 
-def kinds(
-    cluster: Cluster, classes: PodClasses, found: PDBs, groups: GroupsOfPods | None = None
-) -> list[Kind]:
+def kinds(cluster: Cluster, classes: PodClasses, found: PDBs, groups: GroupsOfPods | None = None) -> list[Kind]:
     """Return the kinds that are always watched, beside those for volumes, devices and groups.
 
     `storage`, `claims` and `groups` have the others.
@@ -177,9 +175,7 @@ def owners(cluster: Cluster) -> list[Kind]:
     ]
 
 
-def _owner(
-    cluster: Cluster, kind: OwnerKind, path: str, shape: type[SelectsByMap] | type[SelectsByLabels]
-) -> Kind:
+def _owner(cluster: Cluster, kind: OwnerKind, path: str, shape: type[SelectsByMap] | type[SelectsByLabels]) -> Kind:
     def put(each: SelectsByMap | SelectsByLabels) -> None:
         said = each.spec.selector
         selector = label_selector(

@@ -10,10 +10,11 @@ A configuration is loaded and validated as a whole, including flags, before any 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from agent_scheduler.config.load import ConfigurationSource, Texts, to_dict
 from agent_scheduler.config.schema import Configuration
+from agent_scheduler.telemetry.observers import ReloadReports
 from apimachinery.codec import extra, settings
 from apimachinery.errors import ConfigurationError
 
@@ -21,9 +22,7 @@ from apimachinery.errors import ConfigurationError
 LOOK_EVERY = 2.0
 
 #: Settings that take effect while the process runs, including everything below them. All others need a restart.
-CHANGEABLE = frozenset(
-    ".".join(setting.path) for setting in settings(Configuration) if extra(setting.kind).get("live")
-)
+CHANGEABLE = frozenset(".".join(setting.path) for setting in settings(Configuration) if extra(setting.kind).get("live"))
 
 
 class _Content(NamedTuple):
@@ -31,19 +30,6 @@ class _Content(NamedTuple):
 
     texts: Texts | None
     problem: str
-
-
-class ReloadObserver(Protocol):
-    """Receives the results of file changes."""
-
-    def applied(self, configuration: Configuration, changed: list[str]) -> None:
-        """Report an applied configuration. `changed` has the paths of settings; empty for an equivalent file."""
-
-    def refused(self, problem: str) -> None:
-        """Report a rejected configuration; nothing has changed."""
-
-    def without_effect(self, warning: str) -> None:
-        """Report an ineffective setting of the file."""
 
 
 class Reloader:
@@ -55,7 +41,7 @@ class Reloader:
         current: Configuration,
         *,
         apply: Callable[[Configuration], None],
-        observer: ReloadObserver,
+        observer: ReloadReports,
         sleep: Callable[[float], Awaitable[None]],
     ) -> None:
         """Watch `source`; `current` was loaded from it. `apply` activates a configuration or raises unchanged."""
@@ -104,9 +90,7 @@ class Reloader:
             changed = differences(self._current, wanted)
             fixed = [path for path in changed if not _is_changeable(path)]
             if fixed:
-                raise ConfigurationError(
-                    f"{', '.join(fixed)}: cannot change while the process runs; restart it"
-                )
+                raise ConfigurationError(f"{', '.join(fixed)}: cannot change while the process runs; restart it")
             self._apply(wanted)
         except ConfigurationError as error:
             self._observer.refused(str(error))

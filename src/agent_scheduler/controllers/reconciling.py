@@ -9,20 +9,20 @@ before this process leads; then every key is, since the previous leader may have
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence, Set
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
 from agent_scheduler.telemetry.controllers import ControllersMetrics
 from agent_scheduler.telemetry.steps import Stepwise
+from kube_client.dispatch import Dispatcher
 from kube_client.informers import Informers, Kind, merged
 from kube_client.reflector import WatchTimes
 from kube_client.retry import REAL, Timing
 from kube_client.transport import Transport
 from kube_client.watch_events import Change, Object
-from kube_client.work_queue import WorkQueue
 
-#: Seconds that the writes of one key may take before it is queued again.
+#: The usual `Reconciler.patience`.
 PATIENCE: Final = 30.0
 
 
@@ -47,14 +47,19 @@ class Reconciler(Protocol):
     workers: int
     #: Seconds between a change and its reconciliation.
     settle: float
+    #: Seconds that the writes of one key may take before it is queued again.
+    patience: float
     #: The kinds that it requires.
     needs: tuple[str, ...]
 
-    def kinds(self, put: KeyQueue, learn: CreationReceiver, /) -> Iterable[Kind]:
-        """Return the kinds to watch; changes call `put` with a key, and created objects are passed to `learn`."""
+    def kinds(self, put: KeyQueue, learn: CreationReceiver, absent: Set[str], /) -> Iterable[Kind]:
+        """Return the kinds to watch; changes call `put` with a key, and created objects are passed to `learn`.
+
+        `absent` has the kinds that the API server does not serve, at all times.
+        """
 
     def all_keys(self) -> Iterable[str]:
-        """Return the keys of all objects that the watches have delivered."""
+        """Return the keys of all objects that the watches have delivered; called when this process begins to lead."""
 
     def reconcile(self, key: str, wanted: Callable[[], bool]) -> Coroutine[Any, Any, bool]:
         """Reconcile the object. Returns whether it is in its desired state, as far as is known; if not, it is retried.
@@ -66,11 +71,14 @@ class Reconciler(Protocol):
 @dataclass(slots=True)
 class _Running:
     reconciler: Reconciler
-    queue: WorkQueue
+    queue: Dispatcher[str, None]
 
 
 class Reconciling:
-    """Runs reconcilers; see `Controller`. Owner of their watches and queues."""
+    """Runs reconcilers. Owner of their watches and queues.
+
+    Run `watch` at all times, and `lead`, once, while this process may write.
+    """
 
     def __init__(
         self,
@@ -79,7 +87,6 @@ class Reconciling:
         transport: Transport,
         metrics: ControllersMetrics,
         timing: Timing = REAL,
-        watch_times: WatchTimes | None = None,
     ) -> None:
         self._metrics = metrics
         self._timing = timing
@@ -92,10 +99,10 @@ class Reconciling:
             merged(
                 kind
                 for each in self._running
-                for kind in each.reconciler.kinds(self._putting(each), self._learn)
+                for kind in each.reconciler.kinds(self._putting(each), self._learn, self._absent)
             ),
             transport=transport,
-            times=watch_times or WatchTimes(),
+            times=WatchTimes(),
             timing=timing,
             observer=self,
         )
@@ -103,22 +110,20 @@ class Reconciling:
     def _started(self, reconciler: Reconciler) -> _Running:
         counts, took = self._metrics.reconciles_total, self._metrics.steps.of("reconcile")
 
-        async def work(key: str) -> bool:
-            ends = self._timing.clock() + PATIENCE
+        async def work(key: str, _: None) -> bool:
+            ends = self._timing.clock() + reconciler.patience
             work = reconciler.reconcile(key, lambda: not self._stopping and self._timing.clock() < ends)
             done = await Stepwise(work, took, clock=self._timing.clock)
             counts.labels(reconciler.name, "done" if done else "again").inc()
             return done
 
-        queue = WorkQueue(work, workers=reconciler.workers, timing=self._timing, settle=reconciler.settle)
-        return _Running(reconciler, queue)
+        return _Running(reconciler, Dispatcher(work, concurrency=reconciler.workers, timing=self._timing))
 
     def _putting(self, running: _Running) -> KeyQueue:
         def put(key: str, seconds: float | None = None, /) -> None:
-            if self._leading and seconds is None:
-                running.queue.put(key)
-            elif self._leading and seconds is not None:
-                running.queue.put_later(key, seconds)
+            if self._leading:
+                settle = running.reconciler.settle
+                running.queue.put_later(key, None, settle if seconds is None else seconds)
 
         return put
 
@@ -128,14 +133,16 @@ class Reconciling:
     @property
     def waiting(self) -> dict[str, float]:
         """The number of keys that wait or are reconciled, by the controller's name."""
-        return {each.reconciler.name: len(each.queue) for each in self._running}
+        return {each.reconciler.name: each.queue.unfinished for each in self._running}
 
     # ---- watches
 
     async def watch(self) -> None:
+        """Watch the cluster until cancelled."""
         await self._informers.run()
 
     async def synced(self) -> None:
+        """Wait until all objects that existed at the start have been received."""
         await self._informers.synced()
 
     @property
@@ -144,10 +151,12 @@ class Reconciling:
 
     @property
     def stale(self) -> list[str]:
+        """The kinds whose watch has received nothing from the API server for too long."""
         return self._informers.stale
 
     @property
     def missing(self) -> list[str]:
+        """The required kinds that the API server does not serve."""
         return sorted(self._absent & self._needed)
 
     def watched(self, kind: str, what: str) -> None:
@@ -168,19 +177,22 @@ class Reconciling:
     # ---- what is done
 
     def stop(self) -> None:
+        """Make `lead` return after the current writes."""
         self._stopping = True
         for each in self._running:
             each.queue.stop()
 
     async def lead(self) -> None:
+        """Write until `stop` is called, or until cancelled. Requires `synced`."""
         # The previous leader no longer writes, so the next lists have all its writes.
         await self._informers.renew()
         self._leading = True
         try:
             async with asyncio.TaskGroup() as tasks:
                 for each in self._running:
+                    put = self._putting(each)
                     for key in each.reconciler.all_keys():
-                        each.queue.put(key)
+                        put(key)
                     tasks.create_task(each.queue.run())
         finally:
             self._leading = False

@@ -16,15 +16,15 @@ from .decide.decide import ClassViews
 from .decide.ranking import REFUSED
 from .decide.snapshot import Snapshot
 from .dra.catalogue import Devices
+from .ledger import Ledger
 from .queueing.places import Place
 from .queueing.queue import SchedulingQueue
+from .recount import contradictions
 from .state.columns import NO_PORTS, Columns
 from .state.gpus import NO_GPUS
-from .state.ledger import Ledger
 from .state.nodeinfo import same_for_scheduling
 from .state.podclass import PodClass
 from .state.podinfo import PodInfo
-from .state.recount import contradictions
 from .volumes.catalogue import Catalogue
 
 
@@ -41,12 +41,7 @@ class Difference(msgspec.Struct, frozen=True, order=True):
 
 
 def of_pod(
-    uid: str,
-    fresh: PodInfo | None,
-    *,
-    is_ours: bool,
-    ledger: Ledger,
-    queue: SchedulingQueue[PodInfo] | None,
+    uid: str, fresh: PodInfo | None, *, is_ours: bool, ledger: Ledger, queue: SchedulingQueue | None
 ) -> Iterator[tuple[str, str]]:
     """Yield where and how ledger and queue contradict a pod of the API server.
 
@@ -87,11 +82,7 @@ def of_pod(
 
 
 def of_books(
-    ledger: Ledger,
-    queue: SchedulingQueue[PodInfo],
-    snapshot: Snapshot,
-    catalogue: Catalogue,
-    devices: Devices,
+    ledger: Ledger, queue: SchedulingQueue, snapshot: Snapshot, catalogue: Catalogue, devices: Devices
 ) -> Iterator[Difference]:
     """Yield violated invariants. Refreshes the snapshot."""
     for where, problems in (
@@ -104,7 +95,7 @@ def of_books(
             yield Difference(where, "", "", problem)
 
 
-def of_requests(ledger: Ledger, queue: SchedulingQueue[PodInfo], under_way: int) -> Iterator[Difference]:
+def of_requests(ledger: Ledger, queue: SchedulingQueue, under_way: int) -> Iterator[Difference]:
     """Check the number of assumed pods; `under_way` is the number of binds and claim writes that have not ended."""
     assumed = sum(1 for placement in ledger.placements.values() if placement.assumed)
     if assumed > under_way:
@@ -120,9 +111,7 @@ def of_view(views: ClassViews, cls: PodClass, snapshot: Snapshot) -> Iterator[Di
     one, other = kept.ranked(columns, ()), new.ranked(columns, ())
     who = f"profile {views.profile.scheduler_name}"
     for row in np.flatnonzero((one == REFUSED) != (other == REFUSED)).tolist():
-        problem = (
-            "kept as refused, now it passes" if one[row] == REFUSED else "kept as passing, now it is refused"
-        )
+        problem = "kept as refused, now it passes" if one[row] == REFUSED else "kept as passing, now it is refused"
         yield from _of_node(columns, row, f"{who}: {problem}")
     both = np.flatnonzero((one != REFUSED) & (other != REFUSED))
     # Scores only rank: an offset that all nodes share may be left out.
@@ -138,7 +127,7 @@ def _of_node(columns: Columns, row: int, problem: str) -> Iterator[Difference]:
         yield Difference("view", "Node", node.name, problem)
 
 
-def _broken(queue: SchedulingQueue[PodInfo]) -> list[str]:
+def _broken(queue: SchedulingQueue) -> list[str]:
     try:
         queue.check_invariants()
     except AssertionError as error:

@@ -12,7 +12,7 @@ from enum import IntEnum, auto
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
-from .quotas.shortfall import QUEUE_FULL, Shortfall
+from .queues.shortfall import QUEUE_FULL, QUEUE_NOT_ALLOWED, Shortfall
 
 UNSCHEDULABLE: Final = "Unschedulable"
 #: The API server's reason and message for a pod with gates.
@@ -51,6 +51,8 @@ class WaitReason(IntEnum):
     SHARD = auto()
     #: Room in a ResourceQuota of the namespace.
     QUOTA = auto()
+    #: A queue that its namespace may use.
+    ACCESS = auto()
     #: Room in the resources that a queue declares, or an existing and open queue.
     QUEUE = auto()
     #: Room in the NodeShard, while other nodes of the cluster have room.
@@ -96,17 +98,14 @@ WORDS: Final[Mapping[WaitReason, Words]] = MappingProxyType(
         WaitReason.MEMBERS: _words(
             NOT_ENOUGH_PODS, "members", "It waits for pods that do not exist", of_group=NOT_ENOUGH_TASKS
         ),
-        WaitReason.GATES: _words(
-            NOT_ENOUGH_PODS, "gates", "It waits for scheduling gates", of_group=SCHEDULING_GATED
-        ),
+        WaitReason.GATES: _words(NOT_ENOUGH_PODS, "gates", "It waits for scheduling gates", of_group=SCHEDULING_GATED),
         WaitReason.SHARD: _words(NODE_SHARD_NOT_READY, "shard", f"It waits for a NodeShard, {_IN_VAIN}"),
-        WaitReason.QUOTA: _words(
-            QUOTA_EXCEEDED, "quota", f"It waits for room in a quota of its namespace, {_IN_VAIN}"
+        WaitReason.QUOTA: _words(QUOTA_EXCEEDED, "quota", f"It waits for room in a quota of its namespace, {_IN_VAIN}"),
+        WaitReason.ACCESS: _words(
+            QUEUE_NOT_ALLOWED, "access", f"It waits for a queue that its namespace may use, {_IN_VAIN}"
         ),
         WaitReason.QUEUE: _words(QUEUE_FULL, "queue", _QUEUE_SAID),
-        WaitReason.SHARD_FULL: _words(
-            NODE_SHARD_FULL, "shard", f"It waits for room in its NodeShard, {_IN_VAIN}"
-        ),
+        WaitReason.SHARD_FULL: _words(NODE_SHARD_FULL, "shard", f"It waits for room in its NodeShard, {_IN_VAIN}"),
         WaitReason.ADMISSION: _words(
             UNSCHEDULABLE, "admission", "It waits to be let into its queue", of_group=NOT_ENOUGH_RESOURCES
         ),
@@ -116,9 +115,7 @@ WORDS: Final[Mapping[WaitReason, Words]] = MappingProxyType(
             "It waits for room that other pods are about to leave",
             of_group=NOT_ENOUGH_RESOURCES,
         ),
-        WaitReason.DEVICES: _words(
-            UNSCHEDULABLE, "devices", "It waits for devices", of_group=NOT_ENOUGH_RESOURCES
-        ),
+        WaitReason.DEVICES: _words(UNSCHEDULABLE, "devices", "It waits for devices", of_group=NOT_ENOUGH_RESOURCES),
         WaitReason.NODES: _words(UNSCHEDULABLE, "nodes", "It waits for nodes", of_group=NOT_ENOUGH_RESOURCES),
     }
 )
@@ -179,7 +176,7 @@ class Verdict(NamedTuple):
 
 
 def by_queue(short: Shortfall) -> Verdict:
-    return Verdict(WaitReason.QUEUE, str(short), short)
+    return Verdict(WaitReason.ACCESS if short.is_of_namespace else WaitReason.QUEUE, str(short), short)
 
 
 def by_nodes(message: str, plugins: Collection[str] = ()) -> Verdict:

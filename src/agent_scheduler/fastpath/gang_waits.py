@@ -16,10 +16,10 @@ from agent_scheduler.binding.messenger import KubeMessenger
 from agent_scheduler.cluster.cluster import KnownPods
 from agent_scheduler.engine.framework.plugin import GANG_SCHEDULING, PreEnqueue
 from agent_scheduler.engine.gangs.native import NativeGroups, native_key
+from agent_scheduler.engine.ledger import Ledger
 from agent_scheduler.engine.queueing.places import Place
 from agent_scheduler.engine.queueing.queue import SchedulingQueue
 from agent_scheduler.engine.state.batchinfo import GroupKey
-from agent_scheduler.engine.state.ledger import Ledger
 from agent_scheduler.engine.state.podinfo import PodInfo
 from agent_scheduler.engine.verdicts import Verdict, others_gated, too_few, without_group
 from agent_scheduler.objects.batch import QUEUE_ALLOCATION_GATE
@@ -75,7 +75,7 @@ class GangWaits:
             if pod.uid in self._noted:
                 self._noted[pod.uid] = self._noted[pod.uid][0], None
 
-    async def run(self, queue: SchedulingQueue[PodInfo]) -> None:
+    async def run(self, queue: SchedulingQueue) -> None:
         """Check the noted members, which wait in `queue`, until cancelled."""
         while True:
             await self._some.wait()
@@ -84,7 +84,7 @@ class GangWaits:
             if not self._noted:
                 self._some.clear()
 
-    async def _look(self, queue: SchedulingQueue[PodInfo]) -> None:
+    async def _look(self, queue: SchedulingQueue) -> None:
         known, noted = self._known, self._noted
         before = self._timing.clock() - _LOOK
         verdicts: dict[GroupKey, Verdict | None] = {}
@@ -134,6 +134,4 @@ class NotedGangScheduling:
 
 def noting(plugins: Sequence[PreEnqueue], waits: GangWaits) -> list[PreEnqueue]:
     """Replace the gang plugin among these by one that notes the pods it checks."""
-    return [
-        NotedGangScheduling(plugin, waits) if plugin.name == GANG_SCHEDULING else plugin for plugin in plugins
-    ]
+    return [NotedGangScheduling(plugin, waits) if plugin.name == GANG_SCHEDULING else plugin for plugin in plugins]

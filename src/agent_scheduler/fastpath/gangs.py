@@ -8,8 +8,9 @@
       ──> with the bound ones enough members have a place, without evictions: they are bound together
           else all return to the queue, and the selected evictions are carried out
 
-Members of equal priority are tried in order of arrival. A group below its minimum holds nothing while it waits. It is
-woken by whatever wakes any member: events of the plugins that rejected one, a new member, a smaller minimum.
+Members of equal priority are tried in the order of the numbers in their names, which a restart does not change. A group
+below its minimum holds nothing while it waits. It is woken by whatever wakes any member: events of the plugins that
+rejected one, a new member, a smaller minimum.
 """
 
 from __future__ import annotations
@@ -30,9 +31,10 @@ from agent_scheduler.engine.framework.plugin import GANG_SCHEDULING
 from agent_scheduler.engine.framework.prebind import Writes
 from agent_scheduler.engine.gangs.native import PREEMPTING, UNSCHEDULABLE, NativeGroup, native_key
 from agent_scheduler.engine.queueing.places import Place
+from agent_scheduler.engine.queues.asks import turn_in_gang
+from agent_scheduler.engine.queues.wanting import WantingGang
 from agent_scheduler.engine.state.batchinfo import GroupKey
 from agent_scheduler.engine.state.podinfo import PodInfo
-from agent_scheduler.engine.state.wantingpods import WantingGang
 from agent_scheduler.engine.verdicts import Verdict, WaitReason, by_queue
 
 from .gang_trial import (
@@ -109,9 +111,7 @@ class GangCycle:
     def lacks(self, pod: PodInfo) -> Verdict | None:
         return self._waits.lacks(pod)
 
-    def run(
-        self, worker: int, decide: Decide, entry: Entry, pod: PodInfo, *, started: float
-    ) -> Continuation | None:
+    def run(self, worker: int, decide: Decide, entry: Entry, pod: PodInfo, *, started: float) -> Continuation | None:
         """Decide on the group of a popped pod and carry that out, unless the decision is unfinished."""
         popped, key = TrialMember(entry, pod), native_key(pod)
         assert key is not None, "the pod names a group"
@@ -143,11 +143,7 @@ class GangCycle:
         self._seen.pop(key, None)
         trial = self._trial
         return self._tried(
-            worker,
-            group,
-            members,
-            started,
-            lambda: trial.run(decide, members, have=have, minimum=group.minimum),
+            worker, group, members, started, lambda: trial.run(decide, members, have=have, minimum=group.minimum)
         )
 
     def go_on(self, unfinished: _Unfinished) -> Continuation | None:
@@ -208,7 +204,7 @@ class GangCycle:
                     entry = cluster.queue.take(uid)
                 if entry is not None:
                     found.append(TrialMember(entry, pod))
-        found.sort(key=lambda each: (-each.pod.priority, each.entry.initial_attempt_timestamp or 0.0))
+        found.sort(key=lambda each: turn_in_gang(each.pod))
         return found
 
     def _lacks_others(self, members: Sequence[TrialMember], group: NativeGroup, started: float) -> bool:
@@ -236,13 +232,13 @@ class GangCycle:
     ) -> bool:
         """Return whether a queue has no room for the missing members: then all report that, and none is tried."""
         usage = self._cluster.ledger.usage
-        if not usage.active:
+        if not usage.room.active:
             return False
         pods = {each.pod.uid: each.pod for each in members if not each.pod.cls.error}
         for uid, pod in self._cluster.groups.members(group.key).items():
             if usage.is_held(uid):
                 pods.setdefault(uid, pod)
-        short = usage.gang_full([*pods.values()], missing)
+        short = usage.gang_full(sorted(pods.values(), key=turn_in_gang), missing)
         if short is None:
             return False
         for entry, pod in members:
@@ -258,7 +254,7 @@ class GangCycle:
         (entry, pod), usage = member, self._cluster.ledger.usage
         if pod.cls.error:
             self._failures.unreadable(entry, pod, started=started)
-        elif usage.active and (short := usage.full(pod)) is not None:
+        elif usage.room.active and (short := usage.full(pod)) is not None:
             self._failures.queue_full(entry, pod, short, started=started)
         else:
             return True
@@ -268,8 +264,7 @@ class GangCycle:
         """Return the number of members that have a node or are assumed on one."""
         placements = self._cluster.ledger.placements
         return sum(
-            bool(pod.node_name) or uid in placements
-            for uid, pod in self._cluster.groups.members(group.key).items()
+            bool(pod.node_name) or uid in placements for uid, pod in self._cluster.groups.members(group.key).items()
         )
 
     def _state(self, group: NativeGroup) -> tuple[object, ...]:
@@ -345,7 +340,7 @@ class GangCycle:
             return
         for each in left:
             entry, pod = each.member
-            if usage.active and (short := usage.full(pod)) is not None:
+            if usage.room.active and (short := usage.full(pod)) is not None:
                 self._failures.queue_full(entry, pod, short, started=started)
             else:
                 # In the same step as the decision: the rejection comes from reservations of plugins.
@@ -365,9 +360,7 @@ class GangCycle:
         decision = decided.decision
         assert not isinstance(decision, CandidateNodes), "it was placed"
         refusal, nominated = (
-            (decision.refusal, decision.nominated)
-            if isinstance(decision, PreemptionResult)
-            else (decision, None)
+            (decision.refusal, decision.nominated) if isinstance(decision, PreemptionResult) else (decision, None)
         )
         again = again or decided.is_partial
         self._failures.unschedulable(
@@ -413,12 +406,7 @@ class GangCycle:
             self._preemption.start(pod, attempt.candidate, waits=waits, nominates=waits_for_victims)
 
     def _error(
-        self,
-        group: NativeGroup,
-        members: Sequence[TrialMember],
-        error: MemberFailed,
-        others: str,
-        started: float,
+        self, group: NativeGroup, members: Sequence[TrialMember], error: MemberFailed, others: str, started: float
     ) -> None:
         for entry, pod in members:
             message = str(error) if pod is error.pod else others

@@ -8,8 +8,8 @@ from agent_scheduler.binding.history import History
 from agent_scheduler.binding.messenger import KubeMessenger
 from agent_scheduler.cluster.cluster import KnownPods
 from agent_scheduler.engine.gangs.native import NativeGroup
+from agent_scheduler.engine.queues.usage import QueueUsage
 from agent_scheduler.engine.state.podinfo import PodInfo
-from agent_scheduler.engine.state.queueusage import QueueUsage
 
 #: Receives pods that no longer wait: the UID, and the node, which is empty for a deleted or terminating pod.
 Left = Callable[[str, str], object]
@@ -32,7 +32,7 @@ class PodChanges:
     def settled(self, pod: PodInfo, node_name: str) -> None:
         self._messenger.settled(pod)
         self._history.leaves(pod.uid, gone=pod.uid not in self._known.pods)
-        if self._usage.active or self._usage.gated:
+        if self._usage.room.active or self._usage.gated:
             self._usage.left(pod.uid)
         self._left(pod.uid, node_name)
 

@@ -23,7 +23,6 @@ from agent_scheduler.binding.calls import Calls
 from agent_scheduler.binding.failure import FailureHandler
 from agent_scheduler.binding.history import History
 from agent_scheduler.binding.messages import Messages
-from agent_scheduler.binding.observer import Observer
 from agent_scheduler.binding.plugin_writes import PluginWrites
 from agent_scheduler.binding.prebind import PreBinder
 from agent_scheduler.binding.preemption import Preemption, PreemptionCalls
@@ -32,20 +31,19 @@ from agent_scheduler.binding.queue_gate import QueueGate
 from agent_scheduler.binding.runtime import Runtime
 from agent_scheduler.cluster.cluster import Cluster, KnownPods
 from agent_scheduler.cluster.gang_choice import GangChoice
-from agent_scheduler.cluster.groups import Groups
+from agent_scheduler.cluster.groups import Groups, count_in
 from agent_scheduler.cluster.resource_claims import ResourceClaims
 from agent_scheduler.cluster.state import SharedState
 from agent_scheduler.cluster.storage import Storage
 from agent_scheduler.engine.decide.snapshot import Snapshot
 from agent_scheduler.engine.dra.catalogue import Devices
-from agent_scheduler.engine.framework.plugin import Profile
+from agent_scheduler.engine.framework.plugin import PreEnqueue, Profile
+from agent_scheduler.engine.ledger import Ledger
 from agent_scheduler.engine.preemption.nominated import Nominations
-from agent_scheduler.engine.queueing.places import PreEnqueuePlugin
 from agent_scheduler.engine.queueing.queue import QueueSignals, SchedulingQueue
 from agent_scheduler.engine.queueing.record import NullRecorder, QueueRecorder
 from agent_scheduler.engine.shards.claims import ShardingMode
-from agent_scheduler.engine.state.ledger import Ledger
-from agent_scheduler.engine.state.podinfo import PodInfo
+from agent_scheduler.telemetry.observers import MetricsObserver
 from kube_client.informers import Informers, Kind
 from kube_client.retry import REAL, Timing
 from kube_client.transport import Transport
@@ -76,7 +74,7 @@ def _unrecorded(uid: str, node_name: str) -> None:
 class Receivers(NamedTuple):
     """The receivers of a scheduler's reports."""
 
-    observer: Observer
+    observer: MetricsObserver
     #: Receives the queue's reports.
     recorder: QueueRecorder = NullRecorder()
     #: Receives pods that no longer wait.
@@ -102,13 +100,9 @@ class FastPath:
         removed, if the settings allow it.
         """
         # Ways in and out: conditions and events have writers and limits of their own.
-        self._messages = Messages(
-            settings.messages, transport=transport, observer=receivers.observer, timing=timing
-        )
+        self._messages = Messages(settings.messages, transport=transport, observer=receivers.observer, timing=timing)
         messenger = self._messages.messenger
-        runtime = Runtime(
-            transport=transport, timing=timing, observer=receivers.observer, messenger=messenger
-        )
+        runtime = Runtime(transport=transport, timing=timing, observer=receivers.observer, messenger=messenger)
 
         # Books: what the cluster has, what pods take, and which pods wait.
         known = KnownPods()
@@ -118,7 +112,7 @@ class FastPath:
         self._gang_waits = GangWaits(known, ledger, messenger, timing)
         rules = self._rules = Rules(settings, ledger, devices, known.groups, self._gang_waits)
         feed, self._deadline_moved = Feed(), asyncio.Event()
-        queue: SchedulingQueue[PodInfo] = SchedulingQueue(
+        queue: SchedulingQueue = SchedulingQueue(
             clock=timing.clock,
             hint_maps={name: profile.hint_map() for name, profile in rules.profiles.items()},
             pre_enqueue=rules.pre_enqueue(rules.profiles, None),
@@ -193,9 +187,7 @@ class FastPath:
             patch=self._calls.patch,
             background=background,
         )
-        self.binder = Binder(
-            settings.binder, runtime, state, binds=self._calls.binds, prebind=prebind, wake=feed.wake
-        )
+        self.binder = Binder(settings.binder, runtime, state, binds=self._calls.binds, prebind=prebind, wake=feed.wake)
         self.preemption = Preemption(
             runtime,
             state,
@@ -221,19 +213,14 @@ class FastPath:
             for index in range(settings.workers)
         ]
         self._pool = WorkerPool(
-            self._workers,
-            queue=queue,
-            feed=feed,
-            binder=self.binder,
-            clock=timing.clock,
-            search=devices.budget,
+            self._workers, queue=queue, feed=feed, binder=self.binder, clock=timing.clock, search=devices.budget
         )
 
         # Queues of capacity, whose changes wake pods and remove gates.
         ledger.usage.events.active_changed.connect(self._set_gates)
         ledger.usage.events.room.connect(queue.activate)
         if groups is not None:
-            groups.count_in(ledger.usage)
+            count_in(ledger.usage, groups)
         self._admission = QueueAdmission(
             settings.admission,
             runtime,
@@ -247,11 +234,7 @@ class FastPath:
         self._strangers = Strangers(cluster, messenger, timing)
         self.explainer = Explainer(state, rules, self.history, timing)
         self.selfcheck = SelfCheck(
-            runtime,
-            state,
-            informers=informers,
-            binder=self.binder,
-            views=lambda: self._workers[0].views,
+            runtime, state, informers=informers, binder=self.binder, views=lambda: self._workers[0].views
         )
 
     def profile(self, name: str) -> Profile:
@@ -275,11 +258,7 @@ class FastPath:
         profiles, beside = rules.seeing(settings.profiles), rules.seeing(settings.beside)
         hint_maps = {name: profile.hint_map() for name, profile in profiles.items()}
         pre_enqueue, views = self._pre_enqueue(profiles), rules.views(profiles, self.snapshot)
-        self.queue.reconfigure(
-            hint_maps=hint_maps,
-            pre_enqueue=pre_enqueue,
-            settings=settings.queue,
-        )
+        self.queue.reconfigure(hint_maps=hint_maps, pre_enqueue=pre_enqueue, settings=settings.queue)
         self.cluster.release([name for name in rules.profiles if name not in profiles])
         self.cluster.take_on(profiles)
         self._gangs.reconfigure(views[-1])
@@ -303,8 +282,8 @@ class FastPath:
             settings=rules.settings.queue,
         )
 
-    def _pre_enqueue(self, profiles: Mapping[str, Profile]) -> Mapping[str, Sequence[PreEnqueuePlugin]]:
-        return self._rules.pre_enqueue(profiles, self._queue_gate if self.ledger.usage.active else None)
+    def _pre_enqueue(self, profiles: Mapping[str, Profile]) -> Mapping[str, Sequence[PreEnqueue]]:
+        return self._rules.pre_enqueue(profiles, self._queue_gate if self.ledger.usage.room.active else None)
 
     # ---- the informers
 

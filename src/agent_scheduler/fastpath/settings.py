@@ -15,8 +15,8 @@ from agent_scheduler.config.schema import Configuration
 from agent_scheduler.engine.decide.decide import ConflictPolicy
 from agent_scheduler.engine.framework.plugin import Profile
 from agent_scheduler.engine.queueing.subqueues import QueueSettings
+from agent_scheduler.engine.queues.usage import UsageSettings
 from agent_scheduler.engine.shards.claims import ShardingMode
-from agent_scheduler.engine.state.queueusage import UsageSettings
 from agent_scheduler.objects.batch import DEFAULT_QUEUE
 from kube_client.bind import DEFAULT_POLICY, BindPolicy
 from kube_client.reflector import WatchTimes
@@ -89,10 +89,7 @@ class FastPathSettings:
 
     @property
     def admission(self) -> AdmissionSettings:
-        return AdmissionSettings(
-            workers=self.gate_removal_workers,
-            patience=self.reservation_timeout,
-        )
+        return AdmissionSettings(workers=self.gate_removal_workers, patience=self.reservation_timeout)
 
     @property
     def queue(self) -> QueueSettings:
@@ -115,11 +112,7 @@ class FastPathSettings:
 
 def settings_of(configuration: Configuration, *, identity: str) -> FastPathSettings:
     """Return the settings of a loaded `configuration` for the process `identity`."""
-    connection, events, status = (
-        configuration.client_connection,
-        configuration.events,
-        configuration.status_writes,
-    )
+    connection, events, status = (configuration.client_connection, configuration.events, configuration.status_writes)
     return FastPathSettings(
         profiles=tuple(build_profiles(configuration).values()),
         name=configuration.profiles[0].scheduler_name,
@@ -133,9 +126,7 @@ def settings_of(configuration: Configuration, *, identity: str) -> FastPathSetti
         pre_queueing_hints=configuration.feature_gates["SchedulerPreQueueingHints"],
         max_in_unschedulable=configuration.pod_max_in_unschedulable_pods_duration,
         max_urgent_retries=configuration.max_urgent_retries,
-        binds=RateLimit(
-            qps=connection.qps, burst=connection.burst, concurrency=configuration.bind_concurrency
-        ),
+        binds=RateLimit(qps=connection.qps, burst=connection.burst, concurrency=configuration.bind_concurrency),
         status_writes=RateLimit(qps=status.qps, burst=status.burst, concurrency=status.concurrency),
         events=RateLimit(qps=events.qps, burst=events.burst, concurrency=_EVENT_CONCURRENCY)
         if events.enabled

@@ -13,9 +13,9 @@ from dataclasses import replace
 from agent_scheduler.cluster.subscribers import EventReceivers
 from agent_scheduler.engine.events.events import NODE_SHARD_UPDATE
 from agent_scheduler.engine.framework.plugin import Profile
+from agent_scheduler.engine.ledger import Ledger
 from agent_scheduler.engine.plugins.node_shard import NodeShard
 from agent_scheduler.engine.shards.claims import Membership, Names, ShardingMode, Shared
-from agent_scheduler.engine.state.ledger import Ledger
 
 
 def within(membership: Membership, profiles: Mapping[str, Profile]) -> dict[str, Profile]:

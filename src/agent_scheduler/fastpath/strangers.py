@@ -7,11 +7,12 @@ their condition changes meanwhile, since their old condition is no longer true.
 
 from __future__ import annotations
 
-from typing import Final, Protocol
+from typing import Final
 
+from agent_scheduler.binding.messenger import KubeMessenger
 from agent_scheduler.cluster.cluster import Cluster
 from agent_scheduler.engine.state.podinfo import PodInfo
-from agent_scheduler.engine.verdicts import PROFILE_NOT_FOUND, SCHEDULING_GATED, Verdict, without_profile
+from agent_scheduler.engine.verdicts import PROFILE_NOT_FOUND, SCHEDULING_GATED, without_profile
 from kube_client.retry import Timing
 
 #: Seconds for which a pod waits before it is reported, and between two checks.
@@ -23,17 +24,10 @@ _EVERYWHERE: Final = "default-scheduler"
 _OF_NOBODY: Final = (PROFILE_NOT_FOUND, SCHEDULING_GATED)
 
 
-class StrangersMessenger(Protocol):
-    """Writes to the API server. Returns immediately."""
-
-    def stranger(self, pod: PodInfo, verdict: Verdict) -> None: ...
-    def settled(self, pod: PodInfo) -> None: ...
-
-
 class Strangers:
     """Owns when each of them was seen first, and which were reported."""
 
-    def __init__(self, cluster: Cluster, messenger: StrangersMessenger, timing: Timing) -> None:
+    def __init__(self, cluster: Cluster, messenger: KubeMessenger, timing: Timing) -> None:
         self._cluster = cluster
         self._messenger = messenger
         self._timing = timing

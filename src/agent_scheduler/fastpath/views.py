@@ -8,21 +8,20 @@ from typing import Any
 
 import msgspec
 
+from agent_scheduler.engine.ledger import Ledger
 from agent_scheduler.engine.queueing.places import Place
 from agent_scheduler.engine.queueing.queue import SchedulingQueue
 from agent_scheduler.engine.queueing.views import page
-from agent_scheduler.engine.state.ledger import Ledger
-from agent_scheduler.engine.state.podinfo import PodInfo
 
 PLACES = tuple(place.value for place in Place)
 
 
-def queue_summary(queue: SchedulingQueue[PodInfo]) -> Mapping[str, Any]:
+def queue_summary(queue: SchedulingQueue) -> Mapping[str, Any]:
     return {"pending": queue.pending()._asdict()}
 
 
 def waiting_pods(
-    queue: SchedulingQueue[PodInfo], *, namespace: str | None, place: str | None, limit: int
+    queue: SchedulingQueue, *, namespace: str | None, place: str | None, limit: int
 ) -> Iterator[dict[str, Any]]:
     """Yield waiting pods, optionally of one namespace or place; up to `limit` of each place.
 

@@ -154,12 +154,10 @@ class Worker:
             self._failures.unreadable(entry, pod, started=started)
             return None
         if self._shard is not None and (why := self._shard.unready):
-            self._failures.without_shard(
-                entry, pod, why, nodes=len(self._cluster.ledger.rows), started=started
-            )
+            self._failures.without_shard(entry, pod, why, nodes=len(self._cluster.ledger.rows), started=started)
             return None
         usage = self._cluster.ledger.usage
-        if usage.active and (short := usage.full(pod)) is not None:
+        if usage.room.active and (short := usage.full(pod)) is not None:
             lacks = self._gangs.lacks(pod) if pod.batch is not None else None
             if lacks is None:
                 self._failures.queue_full(entry, pod, short, started=started)
@@ -201,9 +199,7 @@ class Worker:
         candidate = attempt.candidate
         if candidate is not None:
             self._preemption.gate(pod)
-        waits = self._failures.unschedulable(
-            entry, pod, attempt.refusal, started=started, nominated=attempt.nominated
-        )
+        waits = self._failures.unschedulable(entry, pod, attempt.refusal, started=started, nominated=attempt.nominated)
         if candidate is not None:
             self._preemption.start(pod, candidate, waits=waits)
 
@@ -262,9 +258,7 @@ class Worker:
     ) -> PreemptionResult:
         """Select victims on preferred nodes first; `last` is the view of all allowed nodes."""
         for views in self._views[:-1]:
-            attempt = self._preemption.attempt(
-                pod, views[pod.scheduler_name].of(last.pod), against, claims=claims
-            )
+            attempt = self._preemption.attempt(pod, views[pod.scheduler_name].of(last.pod), against, claims=claims)
             if attempt.candidate is not None:
                 return attempt._replace(refusal=last.refusal(self._snapshot.columns))
         return self._preemption.attempt(pod, last, against, claims=claims)
@@ -292,11 +286,11 @@ class Feed:
         if waiter is not None and not waiter.done():
             waiter.set_result(None)
 
-    def next(self, queue: SchedulingQueue[PodInfo], room: Callable[[], bool]) -> Entry | None:
+    def next(self, queue: SchedulingQueue, room: Callable[[], bool]) -> Entry | None:
         """Return the next pod, if there is one and `room` returns true."""
         return queue.pop() if queue.has_ready and room() else None
 
-    async def pop(self, queue: SchedulingQueue[PodInfo], room: Callable[[], bool]) -> Entry | None:
+    async def pop(self, queue: SchedulingQueue, room: Callable[[], bool]) -> Entry | None:
         """Return the next pod once there is one and `room` returns true; None once the queue is closed."""
         while not queue.closed:
             entry = self.next(queue, room)
@@ -324,7 +318,7 @@ class WorkerPool:
         self,
         workers: Sequence[Worker],
         *,
-        queue: SchedulingQueue[PodInfo],
+        queue: SchedulingQueue,
         feed: Feed,
         binder: Binder,
         clock: Callable[[], float],

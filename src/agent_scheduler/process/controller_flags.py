@@ -20,6 +20,7 @@ from agent_scheduler.config.namespace import OwnNamespace, own_namespace
 from agent_scheduler.config.schema import ClientConnection, LeaderElection, Logging, Serving
 from agent_scheduler.controllers.jobs.controller import JobSettings
 from agent_scheduler.controllers.podgroups.controller import PodGroupSettings
+from agent_scheduler.controllers.queues.controller import QueueCommandSettings
 from agent_scheduler.controllers.sharding.controller import ControllerSettings
 from agent_scheduler.controllers.sharding.flags import add_sharding_arguments, sharding_settings
 from apimachinery.codec import suggest
@@ -59,6 +60,7 @@ class ControllersSettings:
     serving: Serving
     logging: Logging
     sharding: ControllerSettings
+    queue: QueueCommandSettings = field(default_factory=QueueCommandSettings)
     podgroup: PodGroupSettings = field(default_factory=PodGroupSettings)
     job: JobSettings = field(default_factory=JobSettings)
     #: Deprecated or ineffective settings, for the log.
@@ -80,6 +82,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="scheduler whose pods get groups; repeatable (default: volcano)",
     )
     parser.add_argument(
+        "--queue-command-namespace",
+        metavar="NAMESPACE",
+        help="the only namespace whose Commands open and close queues; * for every one (default: that of the pod)",
+    )
+    parser.add_argument(
         "--enable-ssh-plugin",
         action="store_true",
         help="allow the plugin ssh in Jobs, for which the job controller needs to write Secrets",
@@ -90,11 +97,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="give metrics and configuration only to tokens that the API server accepts and authorizes",
     )
     parser.add_argument(
-        "--no-leader-elect",
-        dest=LEADER_ELECT.dest,
-        action="store_const",
-        const="false",
-        help="work without a lease",
+        "--no-leader-elect", dest=LEADER_ELECT.dest, action="store_const", const="false", help="work without a lease"
     )
     for flag, text in _SHARED.items():
         options: dict[str, Any] = {"nargs": "?", "const": "true"} if flag is LEADER_ELECT else {}
@@ -131,10 +134,17 @@ def settings_of(
         serving=serving,
         logging=section(values, Logging, {}),
         sharding=sharding,
+        queue=QueueCommandSettings(command_namespace=_command_namespace(args.queue_command_namespace, own)),
         podgroup=PodGroupSettings(schedulers=scheduler_names(args.scheduler_name, ("volcano",))),
         job=JobSettings(ssh=args.enable_ssh_plugin),
         warnings=warnings,
     )
+
+
+def _command_namespace(given: str | None, own: OwnNamespace) -> str:
+    if given is not None and not given.strip():
+        raise ConfigurationError("--queue-command-namespace: needs the name of a namespace")
+    return own.name if given is None else given.strip()
 
 
 def _enabled(lists: list[str]) -> tuple[str, ...]:

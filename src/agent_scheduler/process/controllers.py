@@ -18,7 +18,6 @@ from typing import Any
 import msgspec
 
 from agent_scheduler import __version__
-from agent_scheduler.controllers.controller import Controller
 from agent_scheduler.controllers.jobs.controller import JobController
 from agent_scheduler.controllers.podgroups.controller import PodGroupController
 from agent_scheduler.controllers.queues.controller import QueueController
@@ -80,28 +79,29 @@ class ControllersProcess(Process):
         self._leading = False
         self.metrics = ControllersMetrics(version=__version__)
         self.metrics.families.read_from(self)
-        #: The enabled controllers; set while `run` runs.
-        self._running: list[Controller] = []
+        #: The enabled controllers, in groups that share their watches; set while `run` runs.
+        self._running: list[Reconciling] = []
         self.sharding: ShardingController | None = None
         self.queues: QueueController | None = None
-        self._reconciling: Reconciling | None = None
 
     # ---- sources of metrics
 
     @property
     def reconciles_waiting(self) -> Mapping[str, float]:
-        return self._reconciling.waiting if self._reconciling is not None else {}
+        return {name: count for each in self._running for name, count in each.waiting.items()}
 
     @property
     def queue_counts(self) -> Mapping[str, Mapping[str, int]]:
         """The number of groups by queue and phase."""
         return self.queues.counts if self.queues is not None else {}
 
+    @property
+    def is_synced(self) -> bool:
+        return bool(self._running) and all(each.is_synced for each in self._running)
+
     async def run(self, *, signals: bool = True) -> int:
         """Work until stopped. Return the exit code. With `signals`, SIGTERM and SIGINT stop the process."""
-        return await run_to_end(
-            self._run, stop=self.stop, at_once=self._overrun, signals=signals, log=self._log
-        )
+        return await run_to_end(self._run, stop=self.stop, at_once=self._overrun, signals=signals, log=self._log)
 
     async def _run(self) -> None:
         settings = self._settings
@@ -135,7 +135,7 @@ class ControllersProcess(Process):
                     task.cancel()
             self._log.info("stopped")
 
-    async def _wind_down(self, controllers: Sequence[Controller], working: asyncio.Task[None]) -> None:
+    async def _wind_down(self, controllers: Sequence[Reconciling], working: asyncio.Task[None]) -> None:
         """Let the writes in progress end within the grace period."""
         self._log.info("stopping", grace_seconds=_GRACE)
         for each in controllers:
@@ -146,14 +146,12 @@ class ControllersProcess(Process):
         await asyncio.wait({working})
 
     async def _work_when_synced(
-        self,
-        controllers: Sequence[Controller],
-        events: EventRecorder,
-        gc_policy: GcPolicy | None,
-        writes: Transport,
+        self, controllers: Sequence[Reconciling], events: EventRecorder, gc_policy: GcPolicy | None, writes: Transport
     ) -> None:
         for each in controllers:
             await each.synced()
+        if self.sharding is not None:
+            self.sharding.start()
         frozen = gc_policy.freeze() if gc_policy is not None else 0
         self._log.info("synced", frozen=frozen)
 
@@ -187,10 +185,19 @@ class ControllersProcess(Process):
     def _count_event(self, what: str) -> None:
         self.metrics.events_total.labels(what).inc()
 
-    def _controllers(self, transport: Transport, events: EventRecorder) -> list[Controller]:
+    def _controllers(self, transport: Transport, events: EventRecorder) -> list[Reconciling]:
         """Create the enabled controllers."""
         enabled, timing = self._settings.enabled, self._timing
-        found: list[Controller] = []
+        reconcilers: list[Reconciler] = []
+        if QUEUE in enabled:
+            self.queues = QueueController(self._settings.queue, transport=transport, events=events, timing=timing)
+            reconcilers.append(self.queues)
+        if PODGROUP in enabled:
+            reconcilers.append(PodGroupController(self._settings.podgroup, transport=transport, timing=timing))
+        if JOB in enabled:
+            reconcilers.append(JobController(self._settings.job, transport=transport, events=events, timing=timing))
+        # It reads pods in its own way, so it has its own watches.
+        sharding: list[Reconciler] = []
         if SHARDING in enabled:
             reports = ShardingReports(
                 self.metrics,
@@ -202,25 +209,12 @@ class ControllersProcess(Process):
             self.sharding = ShardingController(
                 self._settings.sharding, transport=transport, reports=reports, timing=timing
             )
-            found.append(self.sharding)
-        reconcilers: list[Reconciler] = []
-        if QUEUE in enabled:
-            self.queues = QueueController(transport=transport, events=events, timing=timing)
-            reconcilers.append(self.queues)
-        if PODGROUP in enabled:
-            reconcilers.append(
-                PodGroupController(self._settings.podgroup, transport=transport, timing=timing)
-            )
-        if JOB in enabled:
-            reconcilers.append(
-                JobController(self._settings.job, transport=transport, events=events, timing=timing)
-            )
-        if reconcilers:
-            self._reconciling = Reconciling(
-                reconcilers, transport=transport, metrics=self.metrics, timing=timing
-            )
-            found.append(self._reconciling)
-        return found
+            sharding.append(self.sharding)
+        return [
+            Reconciling(each, transport=transport, metrics=self.metrics, timing=timing)
+            for each in (sharding, reconcilers)
+            if each
+        ]
 
     def _make_leases(self, transport: Transport) -> Leases:
         election = self._settings.election
@@ -245,6 +239,7 @@ class ControllersProcess(Process):
             configuration=lambda: {
                 "controllers": list(self._settings.enabled),
                 **({"sharding": _shown(self.sharding)} if self.sharding is not None else {}),
+                **({"queue": msgspec.to_builtins(self._settings.queue)} if QUEUE in self._settings.enabled else {}),
                 **({"job": msgspec.to_builtins(self._settings.job)} if JOB in self._settings.enabled else {}),
                 **(
                     {"podgroup": msgspec.to_builtins(self._settings.podgroup)}
@@ -253,14 +248,8 @@ class ControllersProcess(Process):
                 ),
             },
             ready=(
-                Check(
-                    "sync",
-                    lambda: None if all(each.is_synced for each in self._running) else "not synced yet",
-                ),
-                Check(
-                    "kinds",
-                    lambda: named("the API server lacks", _all(each.missing for each in self._running)),
-                ),
+                Check("sync", lambda: None if self.is_synced else "not synced yet"),
+                Check("kinds", lambda: named("the API server lacks", _all(each.missing for each in self._running))),
                 Check("informer-watch", lambda: named(SILENT, _all(each.stale for each in self._running))),
                 Check("shutdown", lambda: "shutting down" if self._stopping.is_set() else None),
             ),

@@ -21,7 +21,8 @@ from kube_client.retry import Timing
 from kube_client.transport import Transport
 
 if TYPE_CHECKING:
-    from agent_scheduler.shards.coordinator import Coordinator, ShardObserver, Side
+    from agent_scheduler.shards.coordinator import Coordinator, Side
+    from agent_scheduler.telemetry.observers import ShardReports
 
 #: The lease whose holder alone removes the gates of queues, among all schedulers that share nodes.
 GATES_LEASE = "agent-scheduler-queue-gates"
@@ -195,7 +196,7 @@ def coordinator_of(
     transport: Transport,
     *,
     side: Side,
-    observer: ShardObserver,
+    observer: ShardReports,
     timing: Timing,
     lease_timing: Timing,
     times: WatchTimes,

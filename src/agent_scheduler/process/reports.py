@@ -8,7 +8,6 @@ from urllib.parse import urlsplit
 from agent_scheduler import __version__
 from agent_scheduler.batch.waiting import BatchWaitingPods
 from agent_scheduler.config.schema import Configuration, Tracing
-from agent_scheduler.engine.state.podinfo import PodInfo
 from agent_scheduler.fastpath.scheduler import Receivers
 from agent_scheduler.telemetry.metrics import Metrics
 from agent_scheduler.telemetry.observers import MetricsObserver, MetricsQueueRecorder
@@ -31,9 +30,8 @@ class ProcessReports:
         self.observer = observer
         self.receivers = receivers
 
-    def waiting(self, scheduler_name: str) -> BatchWaitingPods:
-        """Create the collection of the batch scheduler's pods."""
-        return BatchWaitingPods(scheduler_name)
+    def follow(self, waiting: BatchWaitingPods) -> None:
+        """Report the batch scheduler's pods, too."""
 
     async def close(self) -> None: ...
 
@@ -48,31 +46,16 @@ class TracedReports(ProcessReports):
         self._traces = traces
         self._spans = spans
 
-    def waiting(self, scheduler_name: str) -> BatchWaitingPods:
-        return _TracedWaitingPods(scheduler_name, self._traces)
+    def follow(self, waiting: BatchWaitingPods) -> None:
+        waiting.seen.connect(self._traces.waits_for_session)
+        waiting.left.connect(self._traces.left)
 
     async def close(self) -> None:
         self._traces.close()
         await self._spans.close()
 
 
-class _TracedWaitingPods(BatchWaitingPods):
-    def __init__(self, scheduler_name: str, traces: PodTraces) -> None:
-        super().__init__(scheduler_name)
-        self._traces = traces
-
-    def add(self, pod: PodInfo) -> None:
-        super().add(pod)
-        self._traces.waits_for_session(pod)
-
-    def delete(self, uid: str, *, node_name: str = "") -> None:
-        super().delete(uid, node_name=node_name)
-        self._traces.left(uid, node_name)
-
-
-def reports_of(
-    configuration: Configuration, metrics: Metrics, *, timing: Timing, identity: str
-) -> ProcessReports:
+def reports_of(configuration: Configuration, metrics: Metrics, *, timing: Timing, identity: str) -> ProcessReports:
     """Create the reports. Raises ConfigurationError if traces are configured but impossible."""
     clock, policy = timing.clock, configuration.conflict_policy
     tracing = configuration.tracing
@@ -82,19 +65,13 @@ def reports_of(
     return ProcessReports(observer, Receivers(observer, MetricsQueueRecorder(metrics, clock=clock)))
 
 
-def _traced(
-    tracing: Tracing, metrics: Metrics, *, timing: Timing, identity: str, policy: str
-) -> ProcessReports:
+def _traced(tracing: Tracing, metrics: Metrics, *, timing: Timing, identity: str, policy: str) -> ProcessReports:
     # Imported here to load nothing of it without traces.
     from agent_scheduler.telemetry.spans import Spans
     from agent_scheduler.telemetry.traces import PodTraces, TracedObserver, TracedQueueRecorder
 
     counts, clock = metrics.traces, timing.clock
-    resource = {
-        "service.name": "agent-scheduler",
-        "service.version": __version__,
-        "service.instance.id": identity,
-    }
+    resource = {"service.name": "agent-scheduler", "service.version": __version__, "service.instance.id": identity}
     try:
         spans = Spans(endpoint=_traces_url(tracing.endpoint), resource=resource, counts=counts)
     except ImportError as error:
@@ -104,9 +81,7 @@ def _traced(
         ) from None
     except ValueError as error:
         raise ConfigurationError(f"tracing: an environment variable OTEL_* is invalid: {error}") from None
-    traces = PodTraces(
-        spans, per_million=tracing.sampling_rate_per_million, counts=counts, clock=clock, now=timing.now
-    )
+    traces = PodTraces(spans, per_million=tracing.sampling_rate_per_million, counts=counts, clock=clock, now=timing.now)
     return TracedReports(
         TracedObserver(metrics, traces, clock=clock, policy=policy),
         TracedQueueRecorder(metrics, traces, clock=clock),

@@ -21,6 +21,7 @@ from agent_scheduler import __version__
 from agent_scheduler.batch.scheduler import BatchScheduler, FastPathParts
 from agent_scheduler.batch.settings import batch_settings_of
 from agent_scheduler.binding.queue_admission import ALWAYS, Election
+from agent_scheduler.cluster.groups import Groups
 from agent_scheduler.config.load import ConfigurationSource, to_dict
 from agent_scheduler.config.reload import Reloader
 from agent_scheduler.config.schema import Configuration
@@ -69,9 +70,7 @@ _SERVING_SECONDS = 1.0
 _BIND_SHARE = 0.7
 
 
-def gates_turn(
-    configuration: Configuration, transport: Transport, *, identity: str, timing: Timing
-) -> Election:
+def gates_turn(configuration: Configuration, transport: Transport, *, identity: str, timing: Timing) -> Election:
     """Return the turn of the process that removes queue gates: of one at a time, if others share the nodes.
 
     `timing` is as for `leases_of`.
@@ -216,24 +215,24 @@ class SchedulerProcess(Process):
         writing: Transport = FencedTransport(transport, lambda: leases.held) if leases.names else transport
 
         # The fast path, with the watches, the ledger and the binder that all schedulers of the process share.
-        waiting = None if batch_settings is None else self._reports.waiting(batch_settings.scheduler_name)
+        groups = None if batch_settings is None else Groups(schedulers=(batch_settings.scheduler_name,))
         fast_path = FastPath(
             self._settings,
             transport=writing,
             receivers=self._reports.receivers,
             timing=self._timing,
-            groups=None if waiting is None else waiting.groups,
+            groups=groups,
             turn=gates_turn(configuration, writing, identity=self._identity, timing=self._lease_timing),
         )
 
         # The batch scheduler beside it.
         batch: BatchScheduler | None = None
-        if batch_settings is not None and waiting is not None:
+        if batch_settings is not None and groups is not None:
             metrics = BatchMetrics(self.metrics.families)
             batch = BatchScheduler(
                 batch_settings,
                 profile=fast_path.profile(batch_settings.scheduler_name),
-                waiting=waiting,
+                groups=groups,
                 parts=FastPathParts(
                     cluster=fast_path.cluster,
                     binder=fast_path.binder,
@@ -247,6 +246,7 @@ class SchedulerProcess(Process):
                 observer=BatchReports(metrics, self._observer, now=self._timing.now),
                 timing=self._timing,
             )
+            self._reports.follow(batch.waiting)
 
         # Once all families of metrics are made, they are read from their owner.
         self.metrics.families.read_from(fast_path)
@@ -337,9 +337,7 @@ class SchedulerProcess(Process):
         fast_path = parts.fast_path
         await fast_path.synced()
         frozen = parts.gc_policy.freeze() if parts.gc_policy is not None else 0
-        self._log.info(
-            "synced", nodes=len(fast_path.ledger.rows), pods=len(fast_path.cluster.pods), frozen=frozen
-        )
+        self._log.info("synced", nodes=len(fast_path.ledger.rows), pods=len(fast_path.cluster.pods), frozen=frozen)
 
         for kind in fast_path.absent:
             # A kind that is served later is watched from then on. Volcano's kinds are optional.
@@ -461,9 +459,7 @@ class SchedulerProcess(Process):
             ready=(
                 Check("sched-handler-sync", lambda: named("not synced yet", fast_path.missing)),
                 Check("informer-watch", lambda: named(SILENT, fast_path.stale)),
-                Check(
-                    "informer-renewal", lambda: named("not listed since this process leads", fast_path.behind)
-                ),
+                Check("informer-renewal", lambda: named("not listed since this process leads", fast_path.behind)),
                 Check("shutdown", lambda: "shutting down" if self._stopping.is_set() else None),
             ),
             live=(Check("leaderElection", self.leases.problem),),

@@ -6,8 +6,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from agent_scheduler.engine.verdicts import SENTENCES
+from apimachinery.visible import visible
 
-_BOLD, _PLAIN = "\x1b[1m", "\x1b[0m"
+BOLD, PLAIN = "\x1b[1m", "\x1b[0m"
 
 _PLACES = {
     "active": "active: it is tried next",
@@ -27,28 +28,29 @@ _PLACES = {
 def render(page: Mapping[str, Any], *, bold: bool = False) -> str:
     """Format a page of /debug/explain; with `bold`, headings are bold for a terminal."""
 
-    def heading(text: str) -> str:
-        return f"{_BOLD}{text}{_PLAIN}" if bold else text
+    def section(text: str, lines: Iterable[str]) -> list[str]:
+        heading = visible(text)
+        return [f"{BOLD}{heading}{PLAIN}" if bold else heading, *map(visible, lines)]
 
-    sections = [_facts(page)]
+    sections = [[*map(visible, _facts(page))]]
     if page.get("gang"):
-        sections += [[heading(name), *lines] for name, lines in _gang_sections(page["gang"])]
+        sections += [section(name, lines) for name, lines in _gang_sections(page["gang"])]
     decision = page.get("decision") or {}
     if decision.get("problem"):
-        sections.append([heading("Decision"), f"  a plugin failed: {decision['problem']}"])
+        sections.append(section("Decision", [f"  a plugin failed: {decision['problem']}"]))
     elif decision:
         alone = " on the pod by itself" if page.get("gang") else ""
-        sections.append([heading(f"Decision{alone}"), f"  {_verdict(decision)}"])
+        sections.append(section(f"Decision{alone}", [f"  {_verdict(decision)}"]))
         if decision["plugins"]:
-            sections.append([heading("Plugins that reject nodes"), *_plugins(decision["plugins"])])
+            sections.append(section("Plugins that reject nodes", _plugins(decision["plugins"])))
         if decision["best"]:
-            sections.append([heading("Best nodes"), *_best(decision["best"])])
+            sections.append(section("Best nodes", _best(decision["best"])))
     if page.get("wakes"):
         rows = [(plugin, ", ".join(events) or "nothing") for plugin, events in page["wakes"].items()]
-        sections.append([heading("Events that trigger a retry"), *_table(("PLUGIN", "EVENTS"), rows)])
+        sections.append(section("Events that trigger a retry", _table(("PLUGIN", "EVENTS"), rows)))
     if page.get("attempts"):
-        sections.append([heading("Last attempts, newest first"), *_attempts(page["attempts"])])
-    return "\n\n".join("\n".join(section) for section in sections) + "\n"
+        sections.append(section("Last attempts, newest first", _attempts(page["attempts"])))
+    return "\n\n".join("\n".join(each) for each in sections) + "\n"
 
 
 def _facts(page: Mapping[str, Any]) -> list[str]:
@@ -123,20 +125,14 @@ def _gang_sections(gang: dict[str, Any]) -> list[tuple[str, list[str]]]:
     if "minimums" not in gang:
         return [("Gang", lines)]
     if gang["would_fit"]:
-        lines.append(
-            f"  {gang['would_fit']} of its pods would fit, and have no node because the gang is incomplete."
-        )
+        lines.append(f"  {gang['would_fit']} of its pods would fit, and have no node because the gang is incomplete.")
     counts = (f"{count} {status}" for status, count in gang["members"].items())
     pods = ", ".join(counts) or "none"
     lines.append(f"  Phase {gang['phase'] or 'Pending'}, priority {gang['priority']}; pods: {pods}.")
-    rows = [
-        (each["of"], *(str(each[key]) for key in ("needs", "has", "missing"))) for each in gang["minimums"]
-    ]
+    rows = [(each["of"], *(str(each[key]) for key in ("needs", "has", "missing"))) for each in gang["minimums"]]
     sections = [("Gang", [*lines, *_table(("MINIMUM OF", "NEEDS", "HAS", "MISSING"), rows)])]
     turn = f"  It is number {gang['place']} of {gang['waiting']} waiting gangs in queue {gang['queue']}."
-    queues = [
-        (each["name"], each["state"], *(_amounts(each[key]) for key in _AMOUNTS)) for each in gang["queues"]
-    ]
+    queues = [(each["name"], each["state"], *(_amounts(each[key]) for key in _AMOUNTS)) for each in gang["queues"]]
     if queues:
         table = _table(("QUEUE", "STATE", *map(str.upper, _AMOUNTS)), queues)
         sections.append(("Queues", [*([turn] if gang["place"] else []), *table]))
@@ -144,9 +140,7 @@ def _gang_sections(gang: dict[str, Any]) -> list[tuple[str, list[str]]]:
         refusals = [(str(each["pods"]), each["pod"], each["message"]) for each in gang["refusals"]]
         sections.append(("Rejections by nodes", _table(("PODS", "SUCH AS", "MESSAGE"), refusals)))
     said = [f"  {reason}: {message}" for reason, message in gang["said"]]
-    sections.append(
-        (f"Messages of the session that ended at {gang['session']['ended']}", said or ["  nothing"])
-    )
+    sections.append((f"Messages of the session that ended at {gang['session']['ended']}", said or ["  nothing"]))
     return sections
 
 
@@ -180,34 +174,26 @@ def _plugins(plugins: Sequence[dict[str, Any]]) -> list[str]:
     lines = _table(("PLUGIN", "REJECTS", "ALONE", "REASONS"), rows)
     near = [(each["plugin"], miss["node"], miss["missing"]) for each in plugins for miss in each["near"]]
     if near:
-        lines += [
-            "",
-            "  Rejected narrowly by this plugin only:",
-            *_table(("PLUGIN", "NODE", "MISSING"), near),
-        ]
+        lines += ["", "  Rejected narrowly by this plugin only:", *_table(("PLUGIN", "NODE", "MISSING"), near)]
     return lines
 
 
 def _best(best: Sequence[dict[str, Any]]) -> list[str]:
     plugins = list(best[0]["scores"])
     rows = [
-        (each["node"], str(each["total"]), *(str(each["scores"].get(name, 0)) for name in plugins))
-        for each in best
+        (each["node"], str(each["total"]), *(str(each["scores"].get(name, 0)) for name in plugins)) for each in best
     ]
     return _table(("NODE", "SCORE", *plugins), rows)
 
 
 def _attempts(attempts: Sequence[dict[str, Any]]) -> list[str]:
-    rows = [
-        (each["time"], f"{each['seconds'] * 1000:.1f} ms", each["result"], each["message"])
-        for each in attempts
-    ]
+    rows = [(each["time"], f"{each['seconds'] * 1000:.1f} ms", each["result"], each["message"]) for each in attempts]
     return _table(("TIME", "TOOK", "RESULT", "MESSAGE OR NODE"), rows)
 
 
 def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
     """Format a table with columns as wide as their content; the last column may have any length."""
-    lines = [head, *rows]
+    lines = [head, *(tuple(map(visible, row)) for row in rows)]
     widths = [max(len(line[column]) for line in lines) for column in range(len(head) - 1)]
     return [
         "  " + "  ".join([*(f"{cell:<{width}}" for cell, width in zip(line, widths, strict=False)), line[-1]])

@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING
 from agent_scheduler.serving.certificate import ServingCertificate
 from agent_scheduler.serving.given_certificates import GivenCertificates
 from agent_scheduler.serving.sources import ServingError, Sources
-from kube_client.authorization import Authorizer, KubeAuthorizer
+from kube_client.authorization import KubeAuthorizer
 
 if TYPE_CHECKING:
     from agent_scheduler.serving.pages import Pages
@@ -56,7 +56,7 @@ class HttpServer:
         *,
         address: str,
         port: int,
-        authorizer: Authorizer | None,
+        authorizer: KubeAuthorizer | None,
         tls: ssl.SSLContext | None,
         certificates: GivenCertificates | None,
     ) -> None:
@@ -90,7 +90,8 @@ class HttpServer:
 
         if self._listening is None:
             return
-        self._pages = Pages(self._sources, authorizer=self._authorizer, tls=self._tls)
+        is_local = ip_address(self._listening.getsockname()[0].partition("%")[0]).is_loopback
+        self._pages = Pages(self._sources, authorizer=self._authorizer, tls=self._tls, is_local=is_local)
         await self._pages.start(self._listening)
         if self._certificates is not None:
             self._following = asyncio.create_task(self._certificates.run())

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import socket
 import ssl
+import sys
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
@@ -16,6 +18,7 @@ import msgspec
 from aiohttp import web
 from aiohttp.typedefs import Handler
 
+from agent_scheduler.serving.connections import Bodies, Connections, most_connections
 from agent_scheduler.serving.console import ROOT, STREAM, add_console
 from agent_scheduler.serving.explanation import render
 from agent_scheduler.serving.health import PING, Check, examine
@@ -32,7 +35,9 @@ from agent_scheduler.serving.sources import (
     UnreadableData,
 )
 from agent_scheduler.telemetry.logs import get_logger, redact
-from kube_client.authorization import Access, Authorizer
+from apimachinery.hosts import host_problem, origin_problem
+from kube_client.authorization import Access, KubeAuthorizer
+from kube_client.logs import LimitedLog, OncePer
 
 _log = get_logger(__name__)
 
@@ -44,6 +49,9 @@ _CLOSING_REVIEWS = 5.0
 #: Seconds until an idle connection is closed: longer than in Go's clients (90 s), so that no client sends a request
 #: on a connection that is being closed.
 _KEPT = 120.0
+#: Seconds between two lines about requests that fail alike, and the length of their texts.
+_LOG_SECONDS = 10.0
+_MOST_TEXT = 200
 #: The limit of a review in bytes: more than two versions of the largest object that an API server stores.
 _MAX_REVIEW = 8 * 1024 * 1024
 
@@ -52,16 +60,17 @@ class Pages:
     """Answers requests on a listening socket between `start` and `stop`, which closes it."""
 
     def __init__(
-        self,
-        sources: Sources,
-        *,
-        authorizer: Authorizer | None,
-        tls: ssl.SSLContext | None,
+        self, sources: Sources, *, authorizer: KubeAuthorizer | None, tls: ssl.SSLContext | None, is_local: bool
     ) -> None:
+        """`is_local`: the socket listens on a loopback address."""
         self._sources = sources
         self._authorizer = authorizer
         self._tls = tls
+        self._is_local = is_local
         self._draining = False
+        self._once = OncePer(_LOG_SECONDS, clock=time.monotonic)
+        self._bodies = Bodies()
+        self._connections: Connections | None = None
         #: The number of reviews being read or answered; the event is set at zero.
         self._under_way = 0
         self._none_under_way = asyncio.Event()
@@ -72,6 +81,8 @@ class Pages:
             handle_signals=False,
             keepalive_timeout=_KEPT,
             shutdown_timeout=_CLOSING,
+            lingering_time=_CLOSING,
+            logger=_RequestLog(),
         )
         self._checks: dict[str, tuple[Check, ...]] = {
             "livez": (PING, *sources.live),
@@ -82,7 +93,10 @@ class Pages:
 
     async def start(self, listening: socket.socket) -> None:
         await self._runner.setup()
-        await web.SockSite(self._runner, listening, ssl_context=self._tls).start()
+        server = self._runner.server
+        assert server is not None
+        self._connections = Connections(server, limit=most_connections(), clock=asyncio.get_running_loop().time)
+        self._connections.start(listening, self._tls)
 
     def drain(self) -> None:
         """Close connections after each review from now on, so that clients open new ones elsewhere."""
@@ -91,15 +105,17 @@ class Pages:
     async def stop(self) -> None:
         """Let requests in progress finish."""
         # Once aiohttp closes, it drops requests that are still arriving, so this waits for reviews first.
-        for site in tuple(self._runner.sites):
-            await site.stop()
+        if self._connections is not None:
+            await self._connections.stop()
         with suppress(TimeoutError):
             async with asyncio.timeout(_CLOSING_REVIEWS):
                 await self._none_under_way.wait()
         await self._runner.cleanup()
 
     def _application(self) -> web.Application:
-        app = web.Application(middlewares=[_plain_errors, self._guard], client_max_size=_MAX_REVIEW)
+        app = web.Application(
+            middlewares=[self._answering, self._plain_errors, self._guard], client_max_size=_MAX_REVIEW
+        )
         for name in _HEALTH:
             app.router.add_get(f"/{name}", self._health)
             app.router.add_get(f"/{name}/{{check}}", self._health)
@@ -122,12 +138,49 @@ class Pages:
         return app
 
     @web.middleware
+    async def _answering(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        connection = None if self._connections is None else self._connections.of(request.transport)
+        if connection is None:
+            return await handler(request)
+        connection.begun()
+        try:
+            return await handler(request)
+        finally:
+            connection.answered()
+
+    @web.middleware
+    async def _plain_errors(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        """Answer errors with one line of text without internal details."""
+        try:
+            return await handler(request)
+        except web.HTTPException as error:
+            if error.status == 405:
+                error.text = f"{request.method} is not allowed here; allowed: {error.headers.get('Allow', '')}\n"
+            elif error.status == 404 and error.text == "404: Not Found":
+                error.text = "there is no such page\n"
+            error.headers.update(_NO_SNIFF)
+            raise
+        except (web.RequestPayloadError, ConnectionError):
+            # The client sent an invalid body, or has gone.
+            return _text("the body cannot be read\n", status=400)
+        except Exception as error:
+            if (held := self._once.admit(type(error).__name__)) is not None:
+                _log.exception("a request failed", path=request.path, held_back=held)
+            return _text("this page failed; the log has the reason\n", status=500)
+
+    @web.middleware
     async def _guard(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         """Reject unauthorized requests. Health is public for probes, and reviews for API servers: both have no token.
 
         The console's files contain nothing about the cluster, and a browser has no token when it requests them.
         """
         path = request.path
+        if path not in self._sources.reviews:
+            host = request.headers.get("Host", "")
+            if self._is_local and (problem := host_problem(host)):
+                raise web.HTTPMisdirectedRequest(text=f"{problem}\n")
+            if problem := origin_problem(request.headers.get("Origin", ""), host):
+                raise web.HTTPForbidden(text=f"{problem}\n")
         is_file = path == ROOT or (path.startswith(f"{ROOT}/") and path != STREAM)
         open_to_all = is_file or path in self._sources.reviews or path.split("/", 2)[1] in _HEALTH
         if self._authorizer is None or open_to_all:
@@ -162,9 +215,7 @@ class Pages:
             checks = tuple(check for check in checks if check.name == wanted)
             if not checks:
                 raise web.HTTPNotFound(text=f"{name} has no check {wanted!r}\n")
-        answer = examine(
-            name, checks, verbose="verbose" in request.query, excluded=request.query.getall("exclude", [])
-        )
+        answer = examine(name, checks, verbose="verbose" in request.query, excluded=request.query.getall("exclude", []))
         return _text(answer.text, status=200 if answer.healthy else 500)
 
     async def _metrics(self, request: web.Request) -> web.Response:
@@ -176,13 +227,18 @@ class Pages:
 
     async def _review(self, review: Callable[[bytes], bytes], request: web.Request) -> web.Response:
         if request.content_type != "application/json":
-            raise web.HTTPUnsupportedMediaType(
-                text=f"found {request.content_type}; allowed: application/json\n"
-            )
+            raise web.HTTPUnsupportedMediaType(text=f"found {request.content_type}; allowed: application/json\n")
         self._under_way += 1
         self._none_under_way.clear()
         try:
-            answer = web.Response(body=review(await request.read()), content_type="application/json")
+            size = _MAX_REVIEW if request.content_length is None else request.content_length
+            async with self._bodies.reading(request.remote or "", size):
+                body = await request.read()
+                answer = web.Response(body=review(body), content_type="application/json")
+        except TimeoutError:
+            raise web.HTTPRequestTimeout(
+                text="the body did not arrive in time, or too many others were being read\n"
+            ) from None
         except UnreadableData as error:
             raise web.HTTPBadRequest(text=f"{error}\n") from None
         except NotReady as error:
@@ -194,6 +250,22 @@ class Pages:
         if self._draining:
             answer.force_close()
         return answer
+
+
+class _RequestLog(logging.Logger):
+    """Receives what aiohttp reports of connections: requests that it cannot read, and errors while it writes.
+
+    Every client that reaches the port can cause these, so they have one line per period, without traceback.
+    """
+
+    def __init__(self) -> None:
+        super().__init__("aiohttp.server", logging.WARNING)
+        self._limited_log = LimitedLog(_log, clock=time.monotonic, seconds=_LOG_SECONDS)
+
+    def exception(self, msg: object, *args: object, exc_info: Any = True, **_: Any) -> None:
+        error = exc_info if isinstance(exc_info, BaseException) else sys.exc_info()[1]
+        problem = f"{type(error).__name__}: {str(error)[:_MOST_TEXT]}"
+        self._limited_log.warning("a request cannot be read", problem=problem)
 
 
 async def _debug_queue(debug: DebugSources, request: web.Request) -> web.Response:
@@ -234,9 +306,7 @@ async def _debug_figures(figures: Callable[[], Mapping[str, Any]], request: web.
     return _json(figures())
 
 
-async def _debug_check(
-    check: Callable[[], Awaitable[Mapping[str, Any]]], request: web.Request
-) -> web.Response:
+async def _debug_check(check: Callable[[], Awaitable[Mapping[str, Any]]], request: web.Request) -> web.Response:
     _only(request, ())
     try:
         return _json(redact(await check()))
@@ -245,23 +315,6 @@ async def _debug_check(
 
 
 _NO_SNIFF = {"X-Content-Type-Options": "nosniff", "Cache-Control": "no-store"}
-
-
-@web.middleware
-async def _plain_errors(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Answer errors with one line of text without internal details."""
-    try:
-        return await handler(request)
-    except web.HTTPException as error:
-        if error.status == 405:
-            error.text = f"{request.method} is not allowed here; allowed: {error.headers.get('Allow', '')}\n"
-        elif error.status == 404 and error.text == "404: Not Found":
-            error.text = "there is no such page\n"
-        error.headers.update(_NO_SNIFF)
-        raise
-    except Exception:
-        _log.exception("a request failed", path=request.path)
-        return _text("this page failed; the log has the reason\n", status=500)
 
 
 def _text(text: str, *, status: int = 200) -> web.Response:
@@ -277,9 +330,7 @@ def _page(page: DebugPage, query: DebugQuery) -> web.Response:
     # One more item than displayed reveals whether items were left out.
     items = list(islice(page.items, query.limit + 1))
     shown = redact(msgspec.to_builtins(items[: query.limit]))
-    return _json(
-        {**page.summary, "limit": query.limit, "truncated": len(items) > query.limit, "items": shown}
-    )
+    return _json({**page.summary, "limit": query.limit, "truncated": len(items) > query.limit, "items": shown})
 
 
 def _only(request: web.Request, allowed: Sequence[str]) -> None:
@@ -294,9 +345,7 @@ def _query(request: web.Request, *, allowed: Sequence[str], places: Sequence[str
     text = request.query.get("limit", str(DEFAULT_LIMIT))
     limit = int(text) if text.isascii() and text.isdigit() and len(text) < 10 else 0
     if not 1 <= limit <= MAX_LIMIT:
-        raise web.HTTPBadRequest(
-            text=f"limit: found {text!r}; allowed: a whole number from 1 to {MAX_LIMIT}\n"
-        )
+        raise web.HTTPBadRequest(text=f"limit: found {text!r}; allowed: a whole number from 1 to {MAX_LIMIT}\n")
     place = request.query.get("place")
     if place is not None and place not in places:
         raise web.HTTPBadRequest(text=f"place: found {place!r}; allowed: {', '.join(places)}\n")

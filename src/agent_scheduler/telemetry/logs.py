@@ -2,7 +2,8 @@
 
 The standard library's loggers, to which asyncio and aiohttp report unhandled errors, write through the same
 processors, so all lines of the process have one format. A disabled debug line costs about a tenth of a microsecond.
-Above debug nothing is logged for each pod on the way to its bind; repeating lines go through `OncePer`.
+Above debug nothing is logged for each pod on the way to its bind; repeating lines go through `LimitedLog`. A full,
+closed or stalled output loses lines, which are counted, and never ends or blocks the process (`output`).
 """
 
 from __future__ import annotations
@@ -10,23 +11,26 @@ from __future__ import annotations
 import json
 import logging
 import re
-import sys
+import time
 from collections.abc import Mapping, MutableMapping
 from io import StringIO
-from typing import TYPE_CHECKING, Any, BinaryIO, Literal, TextIO
+from typing import TYPE_CHECKING, Any, BinaryIO, Final, Literal, TextIO
 
 import orjson
 
-from kube_client.logs import FilteringBoundLogger, OncePer, get_logger, structlog
+from agent_scheduler.telemetry.output import LogOutput, standard_error, to_stream
+from apimachinery.visible import visible, visible_json, visible_lines
+from kube_client.logs import FilteringBoundLogger, LimitedLog, OncePer, get_logger, structlog
 
 if TYPE_CHECKING:
     from structlog.typing import EventDict, ExcInfo, Processor, WrappedLogger
 
 __all__ = [
     "FilteringBoundLogger",
-    "OncePer",
+    "LimitedLog",
     "get_logger",
     "is_secret",
+    "lost_lines",
     "redact",
     "set_level",
     "setup",
@@ -45,6 +49,11 @@ _LEVELS: Mapping[LogLevel, int] = {
 
 #: Has the level, for code that must check it before creating a line; nothing is logged through it.
 _ours = logging.getLogger("agent_scheduler")
+
+#: The output since `setup`; before it, none.
+_outputs: Final[list[LogOutput]] = []
+#: Seconds between two equal lines of a library.
+_LIBRARY_SECONDS: Final = 10.0
 
 REDACTED = "[redacted]"
 #: The value of a key that contains one of these is redacted.
@@ -67,8 +76,7 @@ def redact(value: Any) -> Any:
     """
     if isinstance(value, Mapping):
         return {
-            key: REDACTED if isinstance(key, str) and is_secret(key) else redact(item)
-            for key, item in value.items()
+            key: REDACTED if isinstance(key, str) and is_secret(key) else redact(item) for key, item in value.items()
         }
     if isinstance(value, list | tuple):
         return [redact(item) for item in value]
@@ -92,16 +100,25 @@ def _redact_event(logger: WrappedLogger, method: str, event: EventDict) -> Event
 
 def _to_json(event: MutableMapping[str, Any], **_: Any) -> str:
     try:
-        return orjson.dumps(event, default=str, option=orjson.OPT_NON_STR_KEYS).decode()
+        text = orjson.dumps(event, default=str, option=orjson.OPT_NON_STR_KEYS).decode()
+        return text if text.isascii() else visible_json(text)
     except TypeError:
         # A lone surrogate or an integer beyond 64 bits, for example from a file name: logging it must not raise.
         return json.dumps(event, default=str, skipkeys=True)
 
 
+def _visible_values(logger: WrappedLogger, method: str, event: EventDict) -> EventDict:
+    """Keep texts from adding lines to the log of a terminal, and from controlling it."""
+    for key, value in event.items():
+        if key not in ("exception", "exc_info", "stack") and not isinstance(value, int | float | None):
+            event[key] = visible(str(value))
+    return event
+
+
 def _traceback(out: TextIO, exc_info: ExcInfo) -> None:
     text = StringIO()
     structlog.dev.plain_traceback(text, exc_info)
-    out.write(redact(text.getvalue()))
+    out.write(visible_lines(redact(text.getvalue())))
 
 
 def _processors(log_format: LogFormat) -> tuple[list[Processor], list[Processor]]:
@@ -115,7 +132,7 @@ def _processors(log_format: LogFormat) -> tuple[list[Processor], list[Processor]
     if log_format == "json":
         shared += [structlog.processors.format_exc_info, _redact_event]
         return shared, [structlog.processors.JSONRenderer(serializer=_to_json)]
-    return [*shared, _redact_event], [
+    return [*shared, _redact_event, _visible_values], [
         structlog.dev.ConsoleRenderer(
             colors=False,
             timestamp_key="time",
@@ -126,24 +143,23 @@ def _processors(log_format: LogFormat) -> tuple[list[Processor], list[Processor]
     ]
 
 
-def setup(
-    *, level: LogLevel = "info", log_format: LogFormat = "json", stream: BinaryIO | None = None
-) -> None:
+def setup(*, level: LogLevel = "info", log_format: LogFormat = "json", stream: BinaryIO | None = None) -> None:
     """Configure structlog and the standard library's root logger for the whole process.
 
     Call it before the first line is logged: a logger keeps the configuration of its first use. `stream` defaults
     to standard error.
     """
     set_level(level)
-    out = sys.stderr.buffer if stream is None else stream
+    out = standard_error() if stream is None else to_stream(stream)
+    _outputs[:] = [out]
     shared, render = _processors(log_format)
     structlog.configure(
         processors=[*shared, *render, _encode],
         wrapper_class=_Logger,
-        logger_factory=lambda name="agent_scheduler": _NamedBytesLogger(out, name),
+        logger_factory=lambda name="agent_scheduler": _LineLogger(out, name),
         cache_logger_on_first_use=True,
     )
-    handler = logging.StreamHandler(_TextOver(out))
+    handler = _LibraryHandler(out)
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(
             foreign_pre_chain=[structlog.stdlib.ExtraAdder(), *shared],
@@ -179,22 +195,45 @@ def _encode(logger: WrappedLogger, method: str, line: Any) -> bytes:
     return str(line).encode("utf-8", "backslashreplace")
 
 
-class _NamedBytesLogger(structlog.BytesLogger):
-    """Writes bytes. `name` is the value of add_logger_name."""
+class _LineLogger:
+    """structlog's innermost logger: writes encoded lines. `name` is the value of add_logger_name."""
 
-    def __init__(self, out: BinaryIO, name: str) -> None:
-        super().__init__(out)
+    def __init__(self, out: LogOutput, name: str) -> None:
+        self._out = out
         self.name = name
 
+    def _line(self, line: bytes) -> None:
+        self._out.write(line + b"\n")
 
-class _TextOver:
-    """The text stream for logging.StreamHandler, on the byte stream that both kinds of logger share."""
+    msg = debug = info = warning = error = critical = exception = fatal = failure = err = log = warn = _line
 
-    def __init__(self, out: BinaryIO) -> None:
+
+class _LibraryHandler(logging.Handler):
+    """Writes the records of libraries: of repeating ones, one per period.
+
+    A library reports failures of connections, which a stranger may cause at any rate, with a traceback each.
+    """
+
+    def __init__(self, out: LogOutput) -> None:
+        super().__init__()
         self._out = out
+        self._once = OncePer(_LIBRARY_SECONDS, clock=time.monotonic)
 
-    def write(self, text: str) -> None:
-        self._out.write(text.encode("utf-8", "backslashreplace"))
+    def emit(self, record: logging.LogRecord) -> None:
+        key = f"{record.name} {record.levelno} {record.msg!s:.200}"
+        held = self._once.admit(key) if record.levelno >= logging.WARNING else 0
+        if held is None:
+            return
+        if held:
+            record.held_back = held
+        try:
+            line = self.format(record)
+        except Exception:
+            # A library gave values that do not fit its own text.
+            line = repr(record.msg)
+        self._out.write(f"{line}\n".encode("utf-8", "backslashreplace"))
 
-    def flush(self) -> None:
-        self._out.flush()
+
+def lost_lines() -> int:
+    """Return the number of lines that the output of the log has lost since `setup`."""
+    return sum(output.lost for output in _outputs)

@@ -1,7 +1,7 @@
 """Converts the reports of queue, workers and binder into metrics and, if relevant for users, log lines.
 
-The reporting sides define Protocols and know nothing of metrics; these classes implement them. A report on the hot
-path costs an addition or two; only failures are logged, once a minute per kind.
+Reports are synchronous, fast, and never raise: on the hot path they cost an addition or two. Durations are in seconds.
+Only failures are logged, once a minute per kind. What lies below this package defines Protocols, which these implement.
 """
 
 from __future__ import annotations
@@ -9,36 +9,30 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Sequence
 from enum import Enum
-from typing import Any, Protocol
+from typing import Protocol
 
 from agent_scheduler.engine.queueing.entry import QueuedPodInfo
 from agent_scheduler.engine.state.podinfo import PodInfo
-from agent_scheduler.telemetry.logs import FilteringBoundLogger, OncePer, get_logger, shows_debug
+from agent_scheduler.telemetry.logs import FilteringBoundLogger, LimitedLog, get_logger, shows_debug
 from agent_scheduler.telemetry.metrics import Metrics
 from agent_scheduler.telemetry.process import ProcessMetrics
 from agent_scheduler.telemetry.series import Counter, Histogram, Tally
-
-_LOG_SECONDS = 60.0
 
 
 class MetricsQueueRecorder:
     """Receives the reports of the scheduling queue (`engine.queueing.record.QueueRecorder`)."""
 
     def __init__(
-        self,
-        metrics: Metrics,
-        *,
-        log: FilteringBoundLogger | None = None,
-        clock: Callable[[], float] = time.monotonic,
+        self, metrics: Metrics, *, log: FilteringBoundLogger | None = None, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._metrics = metrics
         self._log = get_logger("queue") if log is None else log
-        self._once = OncePer(_LOG_SECONDS, clock=clock)
+        self._limited_log = LimitedLog(self._log, clock=clock)
         self._forgotten = metrics.inflight_events_forgotten_total.labels()
         self.scheduled = metrics.scheduled
         self.urgent_retry = metrics.urgent_retry
 
-    def incoming(self, queue: str, event: str, entry: QueuedPodInfo[Any]) -> None:
+    def incoming(self, queue: str, event: str, entry: QueuedPodInfo) -> None:
         self._metrics.queue_incoming_pods_total.labels(queue, event).inc()
 
     def unschedulable(self, plugin: str, profile: str, delta: int) -> None:
@@ -54,17 +48,13 @@ class MetricsQueueRecorder:
             return
         asked.labels(plugin, "narrowed").inc()
         # The words of KEP-6132.
-        self._log.debug(
-            "PreQueueingHint narrowed pod set", plugin=plugin, change=event, pods=named, waiting=waiting
-        )
+        self._log.debug("PreQueueingHint narrowed pod set", plugin=plugin, change=event, pods=named, waiting=waiting)
 
     def events_forgotten(self, count: int) -> None:
         self._forgotten.inc(count)
 
     def plugin_raised(self, plugin: str, where: str, error: Exception) -> None:
-        held = self._once.admit(f"{plugin} {where}")
-        if held is not None:
-            self._log.error("plugin raised", plugin=plugin, where=where, held_back=held, exc_info=error)
+        self._limited_log.error("plugin raised", f"{plugin} {where}", plugin=plugin, where=where, exc_info=error)
 
 
 class TypedChange(Protocol):
@@ -79,25 +69,20 @@ _ACTIONS = {"added": "Add", "modified": "Update", "deleted": "Delete"}
 
 
 class MetricsObserver:
-    """Receives the reports of workers, failure handling and informers: the observers of `fastpath`.
+    """Receives the reports of a scheduler: of its watches, queue loop, workers, binder and writers.
 
     `clock` is in seconds, the same as for `started` of an attempt; `policy` labels the conflicts.
     """
 
     def __init__(
-        self,
-        metrics: Metrics,
-        *,
-        clock: Callable[[], float],
-        policy: str,
-        log: FilteringBoundLogger | None = None,
+        self, metrics: Metrics, *, clock: Callable[[], float], policy: str, log: FilteringBoundLogger | None = None
     ) -> None:
         self._metrics = metrics
         self._clock = clock
         self._log = get_logger("scheduler") if log is None else log
-        self._once = OncePer(_LOG_SECONDS, clock=clock)
         self._decision, self._watch = metrics.steps.of("decision"), metrics.steps.of("watch")
         self.session_step = metrics.steps.of("session")
+        self._limited_log = LimitedLog(self._log, clock=clock)
         self._algorithm = metrics.scheduling_algorithm_duration_seconds.labels()
         self._ranks = metrics.families.tally(histograms=[metrics.candidate_rank.labels()])
         self._conflicts = metrics.conflicts_total.labels(policy)
@@ -122,6 +107,7 @@ class MetricsObserver:
         self._conflicts = self._metrics.conflicts_total.labels(policy)
 
     def decided(self, worker: int, profile: str, seconds: float) -> None:
+        """Record a cycle that named at least one candidate, or rejected the pod."""
         try:
             cycles = self._workers[worker]
         except KeyError:
@@ -140,14 +126,12 @@ class MetricsObserver:
         )
 
     def cycle_failed(self, worker: int, pod: PodInfo, error: Exception) -> None:
+        """Record that a cycle raised. The pod, with its group if it has one, is in backoff."""
         self._metrics.worker_failures_total.labels(str(worker)).inc()
-        held = self._once.admit(f"cycle {type(error).__name__}")
-        if held is not None:
-            self._log.error("cycle failed", worker=worker, pod=pod.key, held_back=held, exc_info=error)
+        self._limited_log.error("cycle failed", type(error).__name__, worker=worker, pod=pod.key, exc_info=error)
 
-    def attempted(
-        self, pod: PodInfo, result: str, started: float, plugins: Collection[str], message: str
-    ) -> None:
+    def attempted(self, pod: PodInfo, result: str, started: float, plugins: Collection[str], message: str) -> None:
+        """Record an attempt that ended without a bind: `unschedulable` by `plugins`, or `error`, with its message."""
         self._ended(pod.scheduler_name, result, started)
 
     def outraced(self, pod: PodInfo, started: float) -> None:
@@ -163,11 +147,13 @@ class MetricsObserver:
         attempts.add(self._clock() - started)
 
     def pod_scheduled(self, pod: PodInfo, node_name: str, started: float) -> None:
+        """Record that an attempt that began at clock `started` ended with the pod bound to a node."""
         self._ended(pod.scheduler_name, "scheduled", started)
         if shows_debug():
             self._log.debug("pod bound", pod=pod.key, node=node_name)
 
     def judged(self, conflicts: int, revalidated: int, outdated: int, accepted: bool) -> None:
+        """Record a judged result: candidates skipped, live re-checks passed and failed."""
         if conflicts:
             self._conflicts.inc(conflicts)
         if revalidated:
@@ -179,21 +165,21 @@ class MetricsObserver:
             self._ranks.add(conflicts + 1)
 
     def let_past(self, held: float) -> None:
+        """Record that a pod may pass the gate of its queue after `held` seconds."""
         self._metrics.queue_gate_held_seconds.labels().observe(held)
 
     def gate_removed(self) -> None:
+        """Record that a gate was removed from a pod."""
         self._metrics.queue_gate_removals_total.labels("removed").inc()
 
     def gate_not_removed(self, pod: str, problem: str) -> None:
+        """Record that the gate of `pod` (namespace/name) could not be removed; it is retried."""
         self._metrics.queue_gate_removals_total.labels("failed").inc()
-        held = self._once.admit("gate removal")
-        if held is not None:
-            self._log.warning("gate not removed", pod=pod, problem=problem, held_back=held)
+        self._limited_log.warning("gate not removed", pod=pod, problem=problem)
 
     def plugin_raised(self, plugin: str, where: str, error: Exception) -> None:
-        held = self._once.admit(f"{plugin} {where}")
-        if held is not None:
-            self._log.error("plugin raised", plugin=plugin, where=where, held_back=held, exc_info=error)
+        """Record an error of `plugin` in its method `where`."""
+        self._limited_log.error("plugin raised", f"{plugin} {where}", plugin=plugin, where=where, exc_info=error)
 
     def bound(self, outcome: Enum, seconds: float, pod: PodInfo, node_name: str) -> None:
         """Record a bind. `outcome` is from a closed set of enums with texts as values."""
@@ -216,39 +202,38 @@ class MetricsObserver:
         )
 
     def devices_awaited(self, profile: str, driver: str, status: str, seconds: float) -> None:
+        """Record the wait of a pod for devices of this driver; `status` is `success`, `failure` or `timeout`."""
         metrics = self._metrics
         metrics.dra_bindingconditions_allocations_total.labels(profile, driver, status).inc()
         metrics.dra_bindingconditions_wait_duration_seconds.labels(profile, driver, status).observe(seconds)
 
     def bind_failed(self, pod: PodInfo, node_name: str, problem: str) -> None:
-        held = self._once.admit(f"bind {problem[:60]}")
-        if held is not None:
-            self._log.warning("bind failed", pod=pod.key, node=node_name, problem=problem, held_back=held)
+        """Record a failed bind; the pod is requeued."""
+        self._limited_log.warning("bind failed", problem[:60], pod=pod.key, node=node_name, problem=problem)
 
     def preemption_attempted(self) -> None:
+        """Record a search for victims, whether or not it found any."""
         self._preemptions.inc()
 
     def preempted(self, victims: int) -> None:
+        """Record the number of pods that are to be evicted for one pod."""
         self._victims.observe(victims)
 
     def eviction_failed(self, victim: str, problem: str) -> None:
+        """Record that `victim` (namespace/name) could not be evicted."""
         self._evictions_failed.inc()
-        held = self._once.admit(f"eviction {problem[:60]}")
-        if held is not None:
-            self._log.warning("eviction failed", victim=victim, problem=problem, held_back=held)
+        self._limited_log.warning("eviction failed", problem[:60], victim=victim, problem=problem)
 
     def malformed(self, kind: str, key: str, problem: str) -> None:
         self._metrics.malformed_objects_total.labels(kind).inc()
-        held = self._once.admit(f"malformed {kind}")
-        if held is not None:
-            self._log.warning("malformed object", kind=kind, key=key, problem=problem, held_back=held)
+        self._limited_log.warning("malformed object", kind, kind=kind, key=key, problem=problem)
 
     def change_failed(self, kind: str, key: str, error: Exception) -> None:
         """Record a failure to handle an object, which is a bug triggered by that object."""
         self._metrics.malformed_objects_total.labels(kind).inc()
-        held = self._once.admit(f"change {kind} {type(error).__name__}")
-        if held is not None:
-            self._log.error("change not applied", kind=kind, key=key, held_back=held, exc_info=error)
+        self._limited_log.error(
+            "change not applied", f"{kind} {type(error).__name__}", kind=kind, key=key, exc_info=error
+        )
 
     def watched(self, kind: str, what: str) -> None:
         """Record that a reflector did `what`."""
@@ -299,7 +284,7 @@ class MetricsObserver:
 
 
 class ReloadReports:
-    """Receives the results of configuration reloads (`config.reload.ReloadObserver`). `now` is the Unix time."""
+    """Receives the results of configuration reloads. `now` is the Unix time."""
 
     def __init__(self, metrics: ProcessMetrics, *, now: Callable[[], float]) -> None:
         self._metrics = metrics
@@ -307,19 +292,22 @@ class ReloadReports:
         self._log = get_logger("config")
 
     def applied(self, configuration: object, changed: list[str]) -> None:
+        """Report an applied configuration. `changed` has the paths of settings; empty for an equivalent file."""
         self._metrics.config_applied(self._now())
         self._log.info("configuration applied", changed=changed)
 
     def refused(self, problem: str) -> None:
+        """Report a rejected configuration; nothing has changed."""
         self._metrics.config_refused()
         self._log.error("configuration refused", problem=problem, in_effect="the previous configuration")
 
     def without_effect(self, warning: str) -> None:
+        """Report an ineffective setting of the file."""
         self._log.warning("without effect", setting=warning)
 
 
 class ShardReports:
-    """Receives the reports of a shard's coordinator (`shards.coordinator.ShardObserver`)."""
+    """Receives the reports of a shard's coordinator."""
 
     def __init__(self, metrics: Metrics) -> None:
         nodes = metrics.shard_nodes
@@ -329,8 +317,10 @@ class ShardReports:
             self._writes.labels(what)
 
     def shard(self, desired: int, in_use: int, to_add: int, to_remove: int) -> None:
+        """Report the numbers of nodes, as published."""
         for gauge, number in zip(self._nodes, (desired, in_use, to_add, to_remove), strict=True):
             gauge.set(number)
 
     def shard_write(self, what: str) -> None:
+        """Report an attempt to publish (`written`, `conflict`, `failed`), or a claim that was `withdrawn`."""
         self._writes.labels(what).inc()

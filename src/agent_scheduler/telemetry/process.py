@@ -11,6 +11,7 @@ from collections.abc import Callable
 from functools import partial
 
 from agent_scheduler.telemetry.families import Families
+from agent_scheduler.telemetry.logs import lost_lines
 from agent_scheduler.telemetry.steps import LoopSteps
 
 #: The type of the text exposition format. Scrapers that prefer another one (OpenMetrics) accept it, too.
@@ -43,10 +44,7 @@ class ProcessMetrics:
             "code",
         )
         self.watch_events_total = make.counter(
-            "agent_scheduler_watch_events_total",
-            "Changes of objects from lists and watches.",
-            "kind",
-            "type",
+            "agent_scheduler_watch_events_total", "Changes of objects from lists and watches.", "kind", "type"
         )
         self.lists_total = make.counter(
             "agent_scheduler_lists_total",
@@ -65,16 +63,12 @@ class ProcessMetrics:
             "Versions of objects with an invalid part, such as a quantity that is not a number.",
             "kind",
         )
-        self.events_total = make.counter(
-            "agent_scheduler_events_total", "Kubernetes events, by result.", "result"
-        )
+        self.events_total = make.counter("agent_scheduler_events_total", "Kubernetes events, by result.", "result")
 
     def _process(self, version: str) -> None:
         make = self.families
         self.leader_election_master_status = make.gauge(
-            "leader_election_master_status",
-            "1 while this process holds the lease of that name, else 0.",
-            "name",
+            "leader_election_master_status", "1 while this process holds the lease of that name, else 0.", "name"
         )
         self.loop_lag_seconds = make.histogram(
             "agent_scheduler_loop_lag_seconds",
@@ -102,6 +96,10 @@ class ProcessMetrics:
         self.config_last_reload_success_timestamp_seconds = make.gauge(
             "agent_scheduler_config_last_reload_success_timestamp_seconds",
             "The time when the effective configuration was loaded.",
+        )
+        self.log_lines_lost_total = make.counter(
+            "agent_scheduler_log_lines_lost_total",
+            "Lines that the output of the log did not accept, because it is full, closed or stalled.",
         )
         self.build_info = make.gauge("agent_scheduler_build_info", "Always 1.", "version", "python")
         self.build_info.labels(version, platform.python_version()).set(1)
@@ -146,5 +144,6 @@ class ProcessMetrics:
     def exposition(self) -> tuple[bytes, str]:
         """Return all metrics as text, and the content type."""
         self.load()
+        self.log_lines_lost_total.labels().value = float(lost_lines())
         assert self._of_python is not None
         return self.families.text().encode() + self._of_python(), CONTENT_TYPE

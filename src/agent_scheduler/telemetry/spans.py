@@ -18,13 +18,12 @@ from threading import Thread
 from typing import Any, Final
 from uuid import UUID
 
-from agent_scheduler.telemetry.logs import FilteringBoundLogger, OncePer, get_logger
+from agent_scheduler.telemetry.logs import FilteringBoundLogger, LimitedLog, get_logger
 
 #: The limit of spans that wait to be sent.
 WAITING: Final = 4096
 #: Seconds for the remaining spans when the process ends.
 FLUSH_SECONDS: Final = 5.0
-_LOG_SECONDS = 60.0
 
 Attributes = Mapping[str, str | int | Sequence[str]]
 
@@ -94,10 +93,7 @@ class Spans:
         self._ids = _Ids()
         given = {**resource, **OTELResourceDetector().detect().attributes}
         self._provider = TracerProvider(
-            sampler=ALWAYS_ON,
-            resource=Resource.create(given),
-            shutdown_on_exit=False,
-            id_generator=self._ids,
+            sampler=ALWAYS_ON, resource=Resource.create(given), shutdown_on_exit=False, id_generator=self._ids
         )
         self._provider.add_span_processor(self._waiting)
         self._tracer = self._provider.get_tracer("agent_scheduler", resource.get("service.version"))
@@ -112,9 +108,7 @@ class Spans:
         # An own context: otherwise it would be the child of the thread's current span.
         return self._tracer.start_span(name, context={}, attributes=attributes, start_time=at)
 
-    def within(
-        self, parent: Any, name: str, began: int, ended: int, attributes: Attributes, problem: str = ""
-    ) -> Any:
+    def within(self, parent: Any, name: str, began: int, ended: int, attributes: Attributes, problem: str = "") -> Any:
         """Create a finished span. With a `problem` its status is an error."""
         context = self._within(parent, {})
         span = self._tracer.start_span(name, context=context, attributes=attributes, start_time=began)
@@ -183,19 +177,14 @@ class _Sending:
     """Counts batches by result (a `SpanExporter`). Called in the SDK's thread."""
 
     def __init__(
-        self,
-        exporter: Any,
-        success: object,
-        counts: TraceCounts,
-        said: _LastLogLine,
-        log: FilteringBoundLogger,
+        self, exporter: Any, success: object, counts: TraceCounts, said: _LastLogLine, log: FilteringBoundLogger
     ) -> None:
         self._exporter = exporter
         self._success = success
         self._counts = counts
         self._said = said
         self._log = log
-        self._once = OncePer(_LOG_SECONDS, clock=time.monotonic)
+        self._limited_log = LimitedLog(self._log, clock=time.monotonic)
 
     def export(self, spans: Sequence[Any]) -> Any:
         try:
@@ -207,9 +196,7 @@ class _Sending:
             self._counts.exported += len(spans)
         else:
             self._counts.failed += len(spans)
-            held = self._once.admit("failed")
-            if held is not None:
-                self._log.warning("spans not sent", spans=len(spans), problem=self._said.last, held_back=held)
+            self._limited_log.warning("spans not sent", spans=len(spans), problem=self._said.last)
         return result
 
     def shutdown(self) -> None:

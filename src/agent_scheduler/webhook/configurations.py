@@ -8,7 +8,7 @@ from typing import Final
 
 import msgspec
 
-from agent_scheduler.telemetry.logs import OncePer, get_logger
+from agent_scheduler.telemetry.logs import LimitedLog, get_logger
 from kube_client.answers import Verb, asked_at
 from kube_client.driver import Send, send_once
 from kube_client.errors import Failure
@@ -35,7 +35,7 @@ class Configurations:
         self._paths = paths
         self._timing = timing
         self._log = get_logger("webhook")
-        self._once = OncePer(_LOG_SECONDS, clock=timing.clock)
+        self._limited_log = LimitedLog(self._log, clock=timing.clock, seconds=_LOG_SECONDS)
 
     async def publish(self, bundle: bytes) -> bool:
         """Make every existing configuration trust `bundle` (PEM). Return false if another call may achieve more."""
@@ -47,11 +47,8 @@ class Configurations:
             is_done &= failure is None or not (failure.retryable or is_conflict(failure))
             # Another client has changed it, possibly to the same content.
             problem = "" if failure is None or is_conflict(failure) else str(failure)
-            held_back = self._once.admit(path) if problem else None
-            if held_back is not None:
-                self._log.error(
-                    "authority not written", configuration=path, problem=problem, held_back=held_back
-                )
+            if problem:
+                self._limited_log.error("authority not written", path, configuration=path, problem=problem)
         return is_done
 
     async def _write(self, path: str, bundle: str) -> Failure | None:
@@ -64,9 +61,7 @@ class Configurations:
         if all(each["clientConfig"].get("caBundle") == bundle for each in webhooks):
             return None
         metadata = {key: found["metadata"][key] for key in ("uid", "resourceVersion")}
-        trusting = [
-            {**each, "clientConfig": {**each["clientConfig"], "caBundle": bundle}} for each in webhooks
-        ]
+        trusting = [{**each, "clientConfig": {**each["clientConfig"], "caBundle": bundle}} for each in webhooks]
         ends = self._timing.clock() + _PATIENCE
         patched = await patch_once(
             self._transport,

@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from agent_scheduler.telemetry.logs import OncePer, get_logger
+from agent_scheduler.telemetry.logs import LimitedLog, get_logger
 from kube_client.answers import Verb, asked_at
 from kube_client.budget import TokenBucket
 from kube_client.driver import Send, send_once
@@ -89,7 +89,7 @@ class OwnCertificates:
         self._changed = asyncio.Event()
         self._pace = TokenBucket(_A_SECOND, _AT_ONCE, timing=timing)
         self._log = get_logger("webhook")
-        self._once = OncePer(_LOG_SECONDS, clock=timing.clock)
+        self._limited_log = LimitedLog(self._log, clock=timing.clock, seconds=_LOG_SECONDS)
 
     def changed(self) -> None:
         """Handle a change of an object that is written here."""
@@ -145,9 +145,7 @@ class OwnCertificates:
 
     async def _read(self) -> _Found | None:
         """Read the Secret; None if that fails."""
-        failure, response = await send_once(
-            self._transport, Send("GET", self.path, asked_at(self.path, Verb.GET))
-        )
+        failure, response = await send_once(self._transport, Send("GET", self.path, asked_at(self.path, Verb.GET)))
         if response is None:
             if failure is not None and failure.kind is FailureClass.NOT_FOUND:
                 return _Found()
@@ -163,9 +161,7 @@ class OwnCertificates:
         metadata = secret["metadata"]
         return _Found(metadata["uid"], metadata["resourceVersion"], held, data)
 
-    async def _write(
-        self, found: _Found, held: CertificateBundle, wanted: Callable[[], bool]
-    ) -> Failure | None:
+    async def _write(self, found: _Found, held: CertificateBundle, wanted: Callable[[], bool]) -> Failure | None:
         metadata = {"uid": found.uid, "resourceVersion": found.version}
         patched = await patch_once(
             self._transport,
@@ -189,11 +185,6 @@ class OwnCertificates:
         return (await send_once(self._transport, made)).failure
 
     def _complain(self, problem: str) -> None:
-        held_back = self._once.admit(problem[:60])
-        if held_back is not None:
-            self._log.error(
-                "certificates not kept",
-                secret=f"{self._namespace}/{self._name}",
-                problem=problem,
-                held_back=held_back,
-            )
+        self._limited_log.error(
+            "certificates not kept", problem[:60], secret=f"{self._namespace}/{self._name}", problem=problem
+        )

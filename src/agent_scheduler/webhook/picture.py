@@ -1,4 +1,4 @@
-"""The reviews' view of the cluster: the queues, and the queue annotations of namespaces."""
+"""The reviews' view of the cluster: the queues, and the queue annotations and labels of namespaces."""
 
 from __future__ import annotations
 
@@ -24,11 +24,9 @@ class Picture:
         self._queues: dict[str, Queue] = {}
         #: The queue annotations, for namespaces that have them.
         self._namespaces: dict[str, Mapping[str, str]] = {}
+        self._labels: dict[str, Mapping[str, str]] = {}
         self._informers = Informers(
-            [
-                queues(self._set_queue, self._delete_queue),
-                namespaces(self._set_namespace, self._delete_namespace),
-            ],
+            [queues(self._set_queue, self._delete_queue), namespaces(self._set_namespace, self._delete_namespace)],
             transport=transport,
             times=WatchTimes(),
             timing=timing,
@@ -42,6 +40,11 @@ class Picture:
     @property
     def namespaces(self) -> Mapping[str, Mapping[str, str]]:
         return self._namespaces
+
+    @property
+    def labels(self) -> Mapping[str, Mapping[str, str]]:
+        """The labels of namespaces by name."""
+        return self._labels
 
     @property
     def is_synced(self) -> bool:
@@ -60,6 +63,7 @@ class Picture:
             del self._queues[gone.name]
 
     def _set_namespace(self, found: Namespace) -> None:
+        self._labels[found.metadata.name] = found.metadata.labels or {}
         queue = (found.metadata.annotations or {}).get(QUEUE_NAME)
         if queue is None:
             self._namespaces.pop(found.metadata.name, None)
@@ -68,6 +72,7 @@ class Picture:
 
     def _delete_namespace(self, gone: Namespace) -> None:
         self._namespaces.pop(gone.metadata.name, None)
+        self._labels.pop(gone.metadata.name, None)
 
     # ---- state of the watches
 

@@ -11,11 +11,11 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 
 import pytest
 
-from agent_scheduler.engine.session import registry, tiers, victims
-from agent_scheduler.engine.session import session as sessions
+from agent_scheduler.engine.session import tiers, victims
 from agent_scheduler.engine.session.conf import PluginOption
 from agent_scheduler.engine.session.hooks import Hooks, Victims
 from agent_scheduler.engine.session.model import TaskInfo
+from agent_scheduler.engine.session.registry import REGISTRY
 from agent_scheduler.engine.session.session import Session
 from tests.decisions.volcano_sessions.recording import Case
 from tests.decisions.volcano_sessions.replay import differences, replay
@@ -72,9 +72,7 @@ def _budgets_are_kept(case: Case, path: str) -> bool:
     A budget counts here all evictions of a session. Volcano evaluates it again for each pod that needs room, and may
     evict as many as it allows each time. The difference is intended if it is absent when budgets are evaluated so.
     """
-    return _is_recorded(case, budgets_asked_anew) or _is_recorded(
-        case, budgets_asked_anew, victims_one_by_one
-    )
+    return _is_recorded(case, budgets_asked_anew) or _is_recorded(case, budgets_asked_anew, victims_one_by_one)
 
 
 def _is_recorded(case: Case, *ways: Callable[[], AbstractContextManager[None]]) -> bool:
@@ -108,12 +106,7 @@ def victims_one_by_one() -> Iterator[None]:
     """Take victims like Volcano."""
 
     def singly(
-        session: Session,
-        task: TaskInfo,
-        found: Sequence[TaskInfo],
-        *,
-        which: victims.Which,
-        vote: victims.Vote,
+        session: Session, task: TaskInfo, found: Sequence[TaskInfo], *, which: victims.Which, vote: victims.Vote
     ) -> Iterator[Sequence[TaskInfo]]:
         return ((each,) for each in victims.in_victim_order(session, task, found))
 
@@ -125,14 +118,15 @@ def victims_one_by_one() -> Iterator[None]:
 @contextmanager
 def budgets_asked_anew() -> Iterator[None]:
     """Ignore a session's evictions when further victims are chosen."""
-    opens = registry.PLUGINS["pdb"]
+    plugins = REGISTRY.plugins
 
     def forgetful(session: Session, option: PluginOption) -> Hooks:
-        hooks = opens(session, option)
-        return Hooks(preemptable=hooks.preemptable, reclaimable=hooks.reclaimable)
+        hooks = plugins["pdb"](session, option)
+        return Hooks(preemptable=hooks["preemptable"], reclaimable=hooks["reclaimable"])
 
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(sessions, "PLUGINS", {**registry.PLUGINS, "pdb": forgetful})
+        registry = REGISTRY._replace(plugins={**plugins, "pdb": forgetful})
+        patched.setattr("tests.decisions.volcano_sessions.replay.REGISTRY", registry)
         yield
 
 
@@ -165,10 +159,7 @@ def votes_forgotten() -> Iterator[None]:
 #: Rules by scenario, so that no rule hides other differences.
 RULES: Mapping[str, tuple[Rule, ...]] = {
     "gang-roles": (_minimums_come_first,),
-    "preempt": (
-        *(_nominated_in_vain, _node_of_equals, _gang_kept_whole, _nobody_that_all_name),
-        _budgets_are_kept,
-    ),
+    "preempt": (*(_nominated_in_vain, _node_of_equals, _gang_kept_whole, _nobody_that_all_name), _budgets_are_kept),
     "reclaim": (_nominated_in_vain, _gang_kept_whole, _nobody_that_all_name, _budgets_are_kept),
 }
 

@@ -13,15 +13,16 @@ from typing import Any
 from agent_scheduler.engine.decide.decide import ClassViews
 from agent_scheduler.engine.decide.snapshot import Snapshot
 from agent_scheduler.engine.decide.trial import Trial
+from agent_scheduler.engine.ledger import Ledger
 from agent_scheduler.engine.preemption.nominated import Nominations
 from agent_scheduler.engine.queueing.nominator import Nominator
 from agent_scheduler.engine.quotas.vector import of_resources
 from agent_scheduler.engine.session.close import SessionResult, close
 from agent_scheduler.engine.session.nodes import SessionNodes
+from agent_scheduler.engine.session.ports import QueueAccount, SessionPorts
 from agent_scheduler.engine.session.profile import profile_of
-from agent_scheduler.engine.session.session import Session
-from agent_scheduler.engine.state.ledger import Ledger
-from agent_scheduler.engine.state.podinfo import PodInfo
+from agent_scheduler.engine.session.registry import REGISTRY
+from agent_scheduler.engine.session.session import Session, Stamp
 from tests.decisions.volcano_sessions.recording import Case, Obj
 from tests.decisions.volcano_sessions.world import VOLCANO, World
 from tests.support.handles import handle_of
@@ -46,11 +47,10 @@ def replay(case: Case) -> list[Obj]:
             case.conf,
             view,
             nodes,
-            committer=cluster,
-            evictor=cluster,
-            uid=f"session-{number}",
-            book=None,
-            promises=None,
+            registry=REGISTRY,
+            ports=SessionPorts(cluster, cluster),
+            account=QueueAccount(),
+            stamp=Stamp(f"session-{number}"),
         )
         deque(session.run(), maxlen=0)
         result = finished(close(session))
@@ -68,14 +68,12 @@ def nodes_of(case: Case, ledger: Ledger) -> SessionNodes:
     snapshot = Snapshot(ledger, handle_of(ledger))
     profile = profile_of(case.conf, VOLCANO)
     trial = Trial(ledger, snapshot, {VOLCANO: ClassViews(profile, snapshot)}, NoWrites())
-    nominator: Nominator[PodInfo] = Nominator(is_pending=lambda _uid: True)
+    nominator: Nominator = Nominator(is_pending=lambda _uid: True)
     nominations = Nominations(nominator, ledger, snapshot, lambda _name: profile)
     return SessionNodes(snapshot, trial, nominations=nominations)
 
 
-def _answer(
-    world: World, session: Session, result: SessionResult, gauges: Mapping[str, Mapping[str, float]]
-) -> Obj:
+def _answer(world: World, session: Session, result: SessionResult, gauges: Mapping[str, Mapping[str, float]]) -> Obj:
     groups = {key: {"inSession": False} for key in world.groups}
     for each in result.groups:
         key = f"{each.group.key.namespace}/{each.group.key.name}"

@@ -10,12 +10,12 @@ from typing import Any
 import msgspec
 
 from agent_scheduler.engine.gangs.group import of_pod_group
+from agent_scheduler.engine.ledger import Ledger
 from agent_scheduler.engine.quotas.queues import queue_info
 from agent_scheduler.engine.quotas.vector import of_resources
 from agent_scheduler.engine.session.close import SessionResult
 from agent_scheduler.engine.session.session import ClusterView
 from agent_scheduler.engine.state.batchinfo import GroupKey
-from agent_scheduler.engine.state.ledger import Ledger
 from agent_scheduler.engine.state.nodeinfo import node_info
 from agent_scheduler.engine.state.podclasses import PodClasses
 from agent_scheduler.engine.state.podinfo import PodInfo, PodReader

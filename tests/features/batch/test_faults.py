@@ -10,10 +10,7 @@ import pytest
 
 from agent_scheduler.batch import scheduler, writing
 from agent_scheduler.engine.session.session import Session
-from kube_client.transport import (
-    Headers,
-    Response,
-)
+from kube_client.transport import Headers, Response
 from tests.support.batched import add_group
 from tests.support.embedded import until
 from tests.support.installation import PREEMPTING, faulty
@@ -62,7 +59,7 @@ async def test_a_status_that_the_watch_does_not_show_is_not_waited_for_without_e
         await until(lambda: not transport.ways["PATCH", "/podgroups/g"])
         if changed:
             await until(lambda: world.is_in_phase("g", "Inqueue"))
-        await until(lambda: not batch._messages.statuses._decided)
+        await until(lambda: not batch._messages.statuses._unseen)
 
 
 async def test_a_fault_in_a_session_ends_neither_scheduler(monkeypatch: pytest.MonkeyPatch) -> None:

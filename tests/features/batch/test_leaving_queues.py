@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from agent_scheduler.engine.quotas.entries import Standing
+from agent_scheduler.engine.queues.entries import Standing
 from agent_scheduler.objects.batch import pod_group_path, queue_path
 from tests.support import objects
 from tests.support.batched import add_group

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from agent_scheduler.engine.quotas.entries import Standing
+from agent_scheduler.engine.queues.entries import Standing
 from agent_scheduler.process.scheduler import SchedulerProcess
 from tests.support.embedded import until
 from tests.support.installation import NOWHERE, Installation

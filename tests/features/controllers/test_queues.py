@@ -7,13 +7,13 @@ import asyncio
 import msgspec
 import pytest
 
-from agent_scheduler.controllers.queues.controller import QueueController
+from agent_scheduler.controllers.queues.controller import QueueCommandSettings, QueueController
 from agent_scheduler.objects.batch import QUEUES, Command, Queue, pod_group_path, queue_path
 from agent_scheduler.process.controller_flags import QUEUE
 from kube_client.budget import UNLIMITED
 from kube_client.recorder import EventRecorder, EventSettings, Reporter
 from kube_client.retry import REAL
-from tests.support.batched import COMMANDS, add_group, add_queue
+from tests.support.batched import COMMANDS, add_group, add_queue, command
 from tests.support.controllers import BatchWorld, batch_world, dies, install_all
 from tests.support.embedded import until
 
@@ -103,8 +103,11 @@ async def test_what_was_written_counts_before_the_watch_shows_it() -> None:
             count=lambda _what: None,
             pace=None,
         )
-        controller = QueueController(transport=transport, events=events, timing=REAL)
-        seen = {kind.name: kind for kind in controller.kinds(lambda _key: None, lambda _kind, _made: True)}
+        controller = QueueController(
+            QueueCommandSettings(command_namespace="default"), transport=transport, events=events, timing=REAL
+        )
+        kinds = controller.kinds(lambda _key: None, lambda _kind, _made: True, frozenset())
+        seen = {kind.name: kind for kind in kinds}
         made = await add_queue(it, "q", parent="root")
         seen["Queue"].set(msgspec.convert(made, Queue))
         for action in ("CloseQueue", "OpenQueue"):
@@ -114,6 +117,33 @@ async def test_what_was_written_counts_before_the_watch_shows_it() -> None:
         assert await controller.reconcile(":commands", lambda: True)
         assert await it.state("q") == "Open"
         assert await it.items(COMMANDS) == []
+
+
+async def test_commands_for_queues_are_executed_only_from_the_namespace_that_is_trusted() -> None:
+    """A tenant may create Commands in its own namespace, for its Jobs."""
+    async with batch_world() as it:
+        it.start(QUEUE)
+        await it.until_states(default="Open")
+        await it.add("/api/v1/namespaces", {"metadata": {"name": "tenant"}})
+        path = COMMANDS.replace("/default/", "/tenant/")
+        for _ in range(3):
+            await it.add(path, command("CloseQueue", "default"))
+        await it.command("CloseQueue", "root")
+        await it.until_no_commands()
+        assert await it.state("default") == "Open"
+        assert len(await it.items(path)) == 3
+
+        async def told() -> bool:
+            events = await it.items("/apis/events.k8s.io/v1/namespaces/tenant/events")
+            return [(each["reason"], each["type"], each["note"]) for each in events] == [
+                (
+                    "CommandRefused",
+                    "Warning",
+                    "Commands for queues are executed only from the namespace default (--queue-command-namespace)",
+                )
+            ]
+
+        await until(told)
 
 
 async def test_commands_that_nothing_can_be_done_about_are_deleted_and_those_of_others_kept() -> None:

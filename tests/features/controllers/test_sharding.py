@@ -52,10 +52,7 @@ async def test_a_changed_label_is_acted_on() -> None:
     warm = {"name": "warmup", "weight": 1}
     config = {
         "schedulerConfigs": [
-            {
-                "name": "agents",
-                "policies": [warm, {"name": "node-limit", "arguments": {"maxNodes": 1}}],
-            },
+            {"name": "agents", "policies": [warm, {"name": "node-limit", "arguments": {"maxNodes": 1}}]},
             {"name": "rest"},
         ]
     }
@@ -96,15 +93,19 @@ async def test_without_the_trigger_changes_wait_for_the_period(monkeypatch: pyte
     async with following(2, configs=BY_CPU, trigger=False, period=3600.0) as it:
         process = it.processes[0]
         await it.until_counts(low=2, high=0)
-        controller = process.sharding
-        assert controller is not None
+        queue = process._running[0]._running[0].queue
+
+        def waits() -> bool:
+            timer = queue._timers.get("plan")
+            return timer is not None and timer.when() > asyncio.get_running_loop().time() + 1800.0
+
         # Its own writes are a reason to plan, too, until the watch has delivered them.
-        await until(lambda: not controller._wake.is_set() and len(controller._store.unwatched) == 0)
+        await until(waits)
         before = rounds.begun
         await it.add_node("new")
         await until(lambda: it.metric("agent_scheduler_watch_events_total", kind="Node") == 3)
         # A change is a reason as soon as it is counted, and until the next round begins.
-        assert not controller._wake.is_set() and rounds.begun == before
+        assert waits() and rounds.begun == before
         # Any other reason to plan includes it.
         await it.delete(f"{NODE_SHARDS}/high")
         await it.until_counts(low=3, high=0)
@@ -267,9 +268,7 @@ async def test_a_shard_in_use_stays_while_its_scheduler_lives(monkeypatch: pytes
 # ---- failing writes
 
 
-async def test_a_shard_that_is_too_large_is_told_of_and_stays_as_it_was(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_a_shard_that_is_too_large_is_told_of_and_stays_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(writes, "MAX_BYTES", 40)
     async with following(5, configs=BY_CPU) as it:
         await it.until_counts(low=5, high=0)
@@ -293,12 +292,12 @@ async def test_a_cluster_without_the_kind_is_told_of_and_served_once_it_is_there
         await it.delete(f"{crd}/nodeshards.shard.volcano.sh")
         await it.add_nodes(2)
         process = it.start(configs=BY_CPU)
-        await until(lambda: process.sharding is not None and process.sharding.is_kind_missing)
+        await until(lambda: any(each.missing == ["NodeShard"] for each in process._running))
         await rounds.go_on()
         fresh: dict[str, Any] = {key: manifest[key] for key in ("apiVersion", "kind", "spec")}
         await it.add(crd, {**fresh, "metadata": {"name": manifest["metadata"]["name"]}})
         await it.until_counts(low=2, high=0)
-        assert not process.sharding.is_kind_missing  # type: ignore[union-attr]
+        assert not any(each.missing for each in process._running)
 
 
 # ---- leadership
@@ -311,7 +310,7 @@ async def test_who_takes_over_lists_all_again_before_it_writes() -> None:
         await it.until_specs(low=["n000", "n001"], high=[])
         passing = Through(it.transport)
         second = it.start(configs=BY_CPU, elect=True, transport=passing)
-        await until(lambda: second.sharding is not None and second.sharding.is_synced)
+        await until(lambda: second.is_synced)
         before = len(passing.asked)
         await it.stop(first)
         await it.add_node("n002")
@@ -330,9 +329,7 @@ class Overtaken(Through):
         if (method, path) == ("PATCH", f"{NODE_SHARDS}/low") and not self.overtaken:
             self.overtaken = True
             status = b'{"status":{"nodesInUse":["n000"]}}'
-            answer = await self.inner.request(
-                "PATCH", f"{path}/status", body=status, content_type=MERGE, timeout=10
-            )
+            answer = await self.inner.request("PATCH", f"{path}/status", body=status, content_type=MERGE, timeout=10)
             assert answer.status == 200
         return await super().request(method, path, **more)
 

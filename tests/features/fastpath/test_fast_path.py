@@ -129,8 +129,7 @@ async def test_a_pod_whose_cycle_raises_kills_no_worker() -> None:
 
 async def test_a_pod_with_thousands_of_constraints_is_told_so_and_delays_nobody() -> None:
     spread = [
-        {"maxSkew": 1, "topologyKey": f"key-{number}", "whenUnsatisfiable": "DoNotSchedule"}
-        for number in range(5000)
+        {"maxSkew": 1, "topologyKey": f"key-{number}", "whenUnsatisfiable": "DoNotSchedule"} for number in range(5000)
     ]
     async with embedded_cluster() as cluster, scheduling(cluster.transport) as running:
         await cluster.add_node("n1")
@@ -139,13 +138,9 @@ async def test_a_pod_with_thousands_of_constraints_is_told_so_and_delays_nobody(
         await until(lambda: cluster.all_placed(1))
         found = await condition_of(cluster, "much", status="False")
         assert found["reason"] == "SchedulerError"
-        assert found["message"].startswith(
-            "spec.topologySpreadConstraints: 15000 of the pod's 15004 scheduling"
-        )
+        assert found["message"].startswith("spec.topologySpreadConstraints: 15000 of the pod's 15004 scheduling")
         events = await cluster.items("/apis/events.k8s.io/v1/events")
-        assert ("FailedScheduling", "much") in {
-            (each["reason"], each["regarding"]["name"]) for each in events
-        }
+        assert ("FailedScheduling", "much") in {(each["reason"], each["regarding"]["name"]) for each in events}
         assert not running.reports.failures and not running.fast_path.ledger.columns.matching
 
 
@@ -173,8 +168,7 @@ async def test_many_workers_never_wait_for_one_another_for_ever() -> None:
 
 @pytest.mark.promise("S1")
 @pytest.mark.parametrize(
-    "policy",
-    [ConflictPolicy.REVALIDATE, pytest.param(ConflictPolicy.STRICT, marks=pytest.mark.wide)],
+    "policy", [ConflictPolicy.REVALIDATE, pytest.param(ConflictPolicy.STRICT, marks=pytest.mark.wide)]
 )
 async def test_eight_workers_fill_ten_nodes_to_the_last_millicore(policy: ConflictPolicy) -> None:
     async with embedded_cluster() as cluster:

@@ -24,9 +24,7 @@ def test_a_group_in_the_default_queue_is_put_into_its_namespaces() -> None:
     assert patched(named, mutate(request(named, namespace=""), NAMESPACES))["spec"]["queue"] == "research"
 
 
-@pytest.mark.parametrize(
-    ("queue_name", "namespace"), [("own", "default"), ("default", "plain"), ("default", "none")]
-)
+@pytest.mark.parametrize(("queue_name", "namespace"), [("own", "default"), ("default", "plain"), ("default", "none")])
 def test_any_other_stays_where_it_is(queue_name: str, namespace: str) -> None:
     assert mutate(request(group(queue_name), namespace=namespace), NAMESPACES).patch == ()
 
@@ -41,6 +39,19 @@ def test_a_group_is_let_into_an_open_queue_alone() -> None:
     assert validate(request(group("none")), queues).message == (
         'unable to find queue: queue.scheduling.volcano.sh "none" not found'
     )
+
+
+def test_a_group_is_refused_where_its_queue_or_the_closest_above_lists_other_namespaces() -> None:
+    listed = {"agent-scheduler.io/namespaces": "team", "agent-scheduler.io/namespace-selector": "tier=gold"}
+    queues = known(queue("above", annotations=listed), queue("q", parent="above"))
+    made = group("q")
+    assert validate(request(made, namespace="default"), queues).message == (
+        "namespace default is not among those that may use queue q"
+    )
+    assert validate(request(made, namespace="team"), queues).allowed
+    assert validate(request(made, namespace="default"), queues, {"default": {"tier": "gold"}}).allowed
+    round_about = known(queue("a", parent="b"), queue("b", parent="a"))
+    assert validate(request(group("a")), round_about).allowed
 
 
 @pytest.mark.parametrize("review", [lambda asked: mutate(asked, {}), lambda asked: validate(asked, {})])

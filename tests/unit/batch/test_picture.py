@@ -158,7 +158,7 @@ def test_a_view_pauses_though_all_groups_stand() -> None:
 
 def test_what_a_pod_holds_whose_group_is_gone_counts_in_its_queue() -> None:
     world = Shown()
-    world.cluster.ledger.usage.batch_schedulers = ("volcano",)
+    world.cluster.ledger.usage.members.batch_schedulers = ("volcano",)
     assert world.view().others == []
     known = world.waiting.groups.groups[KEY].object
     assert known is not None

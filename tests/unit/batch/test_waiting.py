@@ -9,12 +9,13 @@ import msgspec
 import pytest
 
 from agent_scheduler.batch.waiting import NOT_TRIED, BatchWaitingPods, EquivalentPods, kind_of
+from agent_scheduler.cluster.groups import Groups
 from agent_scheduler.engine.gangs.group import of_pod_group
 from agent_scheduler.engine.profiles.profiles import ProfileSpec, build_profile
 from agent_scheduler.engine.queueing.places import Place
 from agent_scheduler.engine.queueing.queue import QueueSignals, SchedulingQueue
 from agent_scheduler.engine.queueing.subqueues import QueueSettings
-from agent_scheduler.engine.session.close import GroupResult
+from agent_scheduler.engine.session.results import GroupResult
 from agent_scheduler.engine.state.batchinfo import GroupKey
 from agent_scheduler.engine.state.podinfo import PodInfo
 from agent_scheduler.objects import batch
@@ -31,16 +32,17 @@ class World:
     def __init__(self, *nodes: str) -> None:
         self.world = ClusterWorld()
         self.cluster = self.world.cluster
-        self.waiting = BatchWaitingPods("volcano")
-        queue: SchedulingQueue[PodInfo] = scheduling_queue(
-            {"volcano": PROFILE.hint_map()},
-            settings=QueueSettings(max_backoff=0),
-            signals=QueueSignals(ready=self.waiting.ready, deadline_moved=lambda: None),
-            is_pending=self.cluster.waits,
-        )
-        self.waiting.attach(self.cluster, queue)
+        self.waiting = BatchWaitingPods("volcano", Groups(schedulers=("volcano",)), self.cluster, self._queue)
         for name in nodes:
             self.cluster.set_node(node(name, cpu="1"))
+
+    def _queue(self, signals: QueueSignals) -> SchedulingQueue[PodInfo]:
+        return scheduling_queue(
+            {"volcano": PROFILE.hint_map()},
+            settings=QueueSettings(max_backoff=0),
+            signals=signals,
+            is_pending=self.cluster.waits,
+        )
 
     def pod(self, name: str, *, cpu: str = "1", **changes: Any) -> PodInfo:
         body = pod_json(name, requests={"cpu": cpu})
@@ -141,13 +143,9 @@ def test_what_comes_while_a_session_goes_on_is_put_to_the_refused_when_it_ends()
 
 
 @pytest.mark.parametrize(
-    ("cpu", "refused_by"),
-    [("1", ""), ("8", ""), ("1", f"{NOT_TRIED} VolumeZone")],
-    ids=["1", "8", "evicting"],
+    ("cpu", "refused_by"), [("1", ""), ("8", ""), ("1", f"{NOT_TRIED} VolumeZone")], ids=["1", "8", "evicting"]
 )
-def test_a_pod_that_was_not_tried_waits_for_more_nodes_and_for_the_end_of_others(
-    cpu: str, refused_by: str
-) -> None:
+def test_a_pod_that_was_not_tried_waits_for_more_nodes_and_for_the_end_of_others(cpu: str, refused_by: str) -> None:
     world = World("a")
     other = read_pod(pod_json("other", requests={"cpu": "1"}, nodeName="a"), world.world.classes)
     world.cluster.set_pod(other)
@@ -213,9 +211,7 @@ def test_a_member_that_runs_or_ends_is_due_and_a_stranger_is_not() -> None:
     assert not world.is_due
 
 
-@pytest.mark.parametrize(
-    "change", [{"deletionTimestamp": "2026-01-01T00:00:00Z"}, {"annotations": {}}], ids=str
-)
+@pytest.mark.parametrize("change", [{"deletionTimestamp": "2026-01-01T00:00:00Z"}, {"annotations": {}}], ids=str)
 def test_a_member_on_its_node_that_leaves_it_or_its_group_is_due(change: dict[str, Any]) -> None:
     world = World("a")
     world.pod("p", spec={"nodeName": "a"})

@@ -10,8 +10,8 @@ import pytest
 
 from agent_scheduler.engine.decide.decide import CandidateNodes
 from agent_scheduler.engine.profiles.profiles import ProfileSpec, build_profile
+from agent_scheduler.engine.recount import contradictions
 from agent_scheduler.engine.state.podinfo import PodInfo
-from agent_scheduler.engine.state.recount import contradictions
 from agent_scheduler.plugin import PluginArgs
 from kube_client.bind import BindOutcome
 from kube_client.pace import TICK

@@ -13,17 +13,17 @@ from agent_scheduler.cluster.cluster import Cluster, KnownPods
 from agent_scheduler.engine.dra.catalogue import Devices
 from agent_scheduler.engine.events.events import ClusterEvent
 from agent_scheduler.engine.gangs.native import NativeGroups
+from agent_scheduler.engine.ledger import Ledger
 from agent_scheduler.engine.plugins.dynamic_resources import DynamicResources
 from agent_scheduler.engine.plugins.gpu_share import GPUShare
 from agent_scheduler.engine.plugins.node_resources_fit import NodeResourcesFit
 from agent_scheduler.engine.queueing.places import Place
 from agent_scheduler.engine.queueing.queue import SchedulingQueue
+from agent_scheduler.engine.recount import contradictions
 from agent_scheduler.engine.state.gpus import ANNOTATION as GPU_INDEX
 from agent_scheduler.engine.state.gpus import RESOURCE as GPU
-from agent_scheduler.engine.state.ledger import Ledger
 from agent_scheduler.engine.state.podclasses import PodClasses
 from agent_scheduler.engine.state.podinfo import PodInfo
-from agent_scheduler.engine.state.recount import contradictions
 from tests.support.engine import node, pod_json, read_pod
 from tests.support.queues import scheduling_queue
 from tests.support.running import AGENT, Reports
@@ -39,16 +39,14 @@ class World:
         self.now = 100.0
         self.ledger, known = Ledger(), KnownPods()
         self.settled: list[str] = []
-        self.queue: SchedulingQueue[PodInfo] = scheduling_queue(
+        self.queue: SchedulingQueue = scheduling_queue(
             {"agent-scheduler": AGENT.hint_map()},
             clock=lambda: self.now,
             pre_enqueue={"agent-scheduler": AGENT.pre_enqueue},
             recorder=self.reports,
             is_pending=known.waits,
         )
-        listener = SimpleNamespace(
-            settled=lambda pod, _node: self.settled.append(pod.name), seen=lambda _pod: None
-        )
+        listener = SimpleNamespace(settled=lambda pod, _node: self.settled.append(pod.name), seen=lambda _pod: None)
         self.cluster = Cluster(
             known=known,
             ledger=self.ledger,
@@ -138,8 +136,7 @@ def sharing() -> tuple[World, dict[str, Any]]:
 
 
 @pytest.mark.parametrize(
-    ("devices", "free", "wakes"),
-    [("0", (400, 1000), False), ("1", (1000, 400), True), (None, (1000, 1000), True)],
+    ("devices", "free", "wakes"), [("0", (400, 1000), False), ("1", (1000, 400), True), (None, (1000, 1000), True)]
 )
 def test_a_pod_that_is_seen_on_another_device_than_it_was_assumed_on_frees_that(
     devices: str | None, free: tuple[int, ...], wakes: bool

@@ -7,7 +7,6 @@ import asyncio
 from agent_scheduler.cluster.cluster import Entry
 from agent_scheduler.engine.queueing.queue import SchedulingQueue
 from agent_scheduler.engine.state.podclasses import PodClasses
-from agent_scheduler.engine.state.podinfo import PodInfo
 from agent_scheduler.fastpath.worker import Feed
 from kube_client.testing.virtual import virtual_time
 from tests.support.engine import pod_json, read_pod
@@ -20,7 +19,7 @@ class World:
 
     def __init__(self) -> None:
         self.feed = Feed()
-        self.queue: SchedulingQueue[PodInfo] = scheduling_queue({"agent-scheduler": AGENT.hint_map()})
+        self.queue: SchedulingQueue = scheduling_queue({"agent-scheduler": AGENT.hint_map()})
         self.has_room = True
         self.waiter = self.wait()
 

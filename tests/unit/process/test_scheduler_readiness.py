@@ -27,8 +27,7 @@ async def test_a_scheduler_is_ready_once_it_has_listed_all_and_until_it_is_asked
 async def test_controllers_are_not_ready_once_they_are_asked_to_end() -> None:
     async with controllers() as several:
         process = several.start()
-        await until(lambda: process.sharding is not None and process.sharding.is_synced)
-        assert process.sharding is not None
+        await until(lambda: process.is_synced)
         ready = process.sources().ready
         assert failing(ready) == []
         process.stop()

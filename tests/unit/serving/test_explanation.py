@@ -44,12 +44,7 @@ REFUSED: dict[str, Any] = {
         "held": [],
     },
     "attempts": [
-        {
-            "time": "2026-11-21T09:50:00Z",
-            "seconds": 0.00125,
-            "result": "unschedulable",
-            "message": "0/5 nodes",
-        },
+        {"time": "2026-11-21T09:50:00Z", "seconds": 0.00125, "result": "unschedulable", "message": "0/5 nodes"},
         {"time": "2026-11-21T09:49:00Z", "seconds": 1.5, "result": "error", "message": "binding rejected"},
     ],
 }
@@ -131,6 +126,30 @@ def test_a_plugin_that_failed_is_told() -> None:
     assert "  a plugin failed: KeyError: 'x'\n" in shown
 
 
+#: Values that the page's code tells apart.
+TOLD_APART = ("place", "standing")
+
+
+def poisoned(value: Any) -> Any:
+    """The same page, with texts that forge lines and control a terminal."""
+    match value:
+        case str():
+            return value and f"{value}\x1b[2J\n\u202e"
+        case dict():
+            return {key: each if key in TOLD_APART else poisoned(each) for key, each in value.items()}
+        case list():
+            return [poisoned(each) for each in value]
+    return value
+
+
+def test_texts_of_objects_neither_add_lines_nor_control_a_terminal() -> None:
+    gang = {"podgroup": "ns/train", "place": "waiting", "example": "ns/train-0", "gang": GANG}
+    for page in (REFUSED, gang):
+        lines = render(poisoned(page)).split("\n")
+        assert len(lines) == len(render(page).split("\n"))
+        assert all(line.isprintable() for line in lines)
+
+
 def test_only_headings_are_bold_and_only_if_asked_for() -> None:
     assert "\x1b" not in render(REFUSED)
     bold = render(REFUSED, bold=True)
@@ -167,7 +186,7 @@ GANG: dict[str, Any] = {
             "deserved": {},
             "used": {"cpu": "2"},
             "missing": {"cpu": "1"},
-        },
+        }
     ],
     "place": 2,
     "waiting": 5,

@@ -8,8 +8,7 @@ from datetime import UTC, datetime
 import msgspec
 from structlog.testing import capture_logs
 
-from agent_scheduler.batch.committing import BatchObserver
-from agent_scheduler.engine.quotas.book import QuotaBook
+from agent_scheduler.engine.queues.book import QuotaBook
 from agent_scheduler.engine.quotas.queues import QueueInfo
 from agent_scheduler.engine.session.conf import SessionConf
 from agent_scheduler.engine.session.session import Stage
@@ -36,16 +35,12 @@ class Recording:
         self.metrics = Metrics(version="1")
         observer = MetricsObserver(self.metrics, clock=lambda: 0.0, policy="p")
         self.reports = BatchReports(
-            BatchMetrics(self.families),
-            observer,
-            now=lambda: datetime(2026, 1, 1, 0, 1, tzinfo=UTC),
+            BatchMetrics(self.families), observer, now=lambda: datetime(2026, 1, 1, 0, 1, tzinfo=UTC)
         )
         # As the process does; what sessions said is read of no other object.
         self.families.read_from(object())
 
-    def session(
-        self, scene: Scene, how: SessionConf = QUEUES, *, spent: Mapping[Stage, float] | None = None
-    ) -> None:
+    def session(self, scene: Scene, how: SessionConf = QUEUES, *, spent: Mapping[Stage, float] | None = None) -> None:
         book = QuotaBook()
         for each in scene.queues:
             book.set_queue(each)
@@ -60,9 +55,7 @@ class Recording:
 def two_queues() -> Scene:
     scene = Scene(node("a", cpu="4"))
     scene.queues.append(
-        QueueInfo(
-            name="q", parent="root", weight=3, capability={"cpu": 3000, GPU: 2000}, deserved={"cpu": 2000}
-        )
+        QueueInfo(name="q", parent="root", weight=3, capability={"cpu": 3000, GPU: 2000}, deserved={"cpu": 2000})
     )
     return scene
 
@@ -167,7 +160,7 @@ def test_stages_are_measured_by_volcanos_names() -> None:
 
 def test_slices_and_broken_sessions_and_failed_binds_are_counted() -> None:
     recording = Recording()
-    reports: BatchObserver = recording.reports
+    reports = recording.reports
     reports.sliced(0.002)
     reports.sliced(0.001)
     reports.session_broken("failed")
@@ -183,7 +176,7 @@ def test_slices_and_broken_sessions_and_failed_binds_are_counted() -> None:
 
 def test_what_both_schedulers_report_alike_goes_where_the_fast_paths_goes() -> None:
     recording = Recording()
-    reports: BatchObserver = recording.reports
+    reports = recording.reports
     with capture_logs() as lines:
         for problem in ("no answer", "no answer"):
             reports.bind_failed(World().pod("p"), "n1", problem)

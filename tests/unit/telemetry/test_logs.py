@@ -110,6 +110,32 @@ def test_a_console_line_is_readable() -> None:
     assert "woken [queue] pods=3" in text
 
 
+@pytest.mark.parametrize("log_format", ["json", "console"])
+def test_texts_of_strangers_neither_add_lines_nor_control_a_terminal(log_format: logs.LogFormat) -> None:
+    out = start(log_format=log_format)
+    hostile = "a\x1b[2J\x9b1m\u202e\nb"
+    logs.get_logger("x").warning("one", path=hostile, each=[hostile])
+    logging.getLogger("lib").warning("two %s", hostile)
+    lines = out.getvalue().decode().split("\n")
+    assert len(lines) == 3
+    assert all(line.isprintable() for line in lines)
+    try:
+        raise ValueError(hostile)
+    except ValueError:
+        logs.get_logger("x").exception("three")
+    assert all(line.isprintable() for line in out.getvalue().decode().split("\n"))
+
+
+def test_repeating_lines_of_a_library_are_limited() -> None:
+    out = start()
+    for number in range(9):
+        logging.getLogger("aiohttp.server").error("request %d", number, exc_info=ValueError("x"))
+        logging.getLogger("aiohttp.server").warning("%s %s", "too few")  # noqa: PLE1206
+    lines = [orjson.loads(line) for line in out.getvalue().splitlines() if line.startswith(b"{")]
+    assert [line["event"] for line in lines] == ["request 0"]
+    assert out.getvalue().count(b"\n") == 2
+
+
 def test_values_that_json_does_not_know_are_written_as_text() -> None:
     out = start()
     logs.get_logger("x").info("a", where=logs, what={1: "a"}, broken="\ud800", large=2**70)

@@ -12,7 +12,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from agent_scheduler.engine.queueing.places import PendingCounts
-from agent_scheduler.engine.quotas.book import QuotaBook
+from agent_scheduler.engine.queues.book import QuotaBook
 from agent_scheduler.telemetry.families import Families, HistogramFamily
 from agent_scheduler.telemetry.metrics import Metrics
 from agent_scheduler.telemetry.series import exponential

@@ -20,6 +20,7 @@ import orjson
 import uvloop
 from rich.console import Console
 
+from apimachinery.visible import visible_lines
 from bench.harness.embedded import embedded
 from bench.harness.measure import machine
 from bench.harness.model import Case, Tuning
@@ -54,17 +55,14 @@ def execute(args: argparse.Namespace) -> int:
     """Run the demo as `command` documents it, and return its exit code."""
     if args.story is not None:
         if args.json:
-            print(
-                "agent-scheduler demo: --story prints lines and excludes --json",
-                file=sys.stderr,
-            )
+            print("agent-scheduler demo: --story prints lines and excludes --json", file=sys.stderr)
             return 2
         play = {"gates": story.play, "jobs": job_story.play}[args.story]
-        return _ended(lambda: play(lambda text: print(text, flush=True)), lambda _: 0)
+        return _ended(lambda: play(_say), lambda _: 0)
     try:
         workload = workload_of(args)
     except TraceError as error:
-        print(f"agent-scheduler demo: {error}", file=sys.stderr)
+        print(f"agent-scheduler demo: {visible_lines(str(error))}", file=sys.stderr)
         return 2
     # With --json, standard output contains only the JSON object.
     console = Console(stderr=args.json)
@@ -91,7 +89,7 @@ def _ended(work: Callable[[], Awaitable[_T]], finish: Callable[[_T], int]) -> in
         print("agent-scheduler demo: terminated", file=sys.stderr)
         return 143
     except (ProcessError, RequestFailed, OSError) as error:
-        print(f"agent-scheduler demo: {error}", file=sys.stderr)
+        print(f"agent-scheduler demo: {visible_lines(str(error))}", file=sys.stderr)
         return 1
     return finish(found)
 
@@ -101,7 +99,11 @@ def _view(args: argparse.Namespace, console: Console) -> View:
         return LineView(lambda text: None)
     if console.is_terminal:
         return LiveView(console)
-    return LineView(lambda text: print(text, flush=True))
+    return LineView(_say)
+
+
+def _say(text: str) -> None:
+    print(visible_lines(text), flush=True)
 
 
 async def _until_terminated(work: Callable[[], Awaitable[_T]]) -> _T:

@@ -9,6 +9,8 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
+from apimachinery.visible import visible
+
 from .outcome import Outcome, duration
 from .view import fill_bins, sparkline
 
@@ -48,14 +50,14 @@ def summary(outcome: Outcome, report: Path | None) -> Panel:
 
 def _asked(outcome: Outcome) -> str:
     sent = outcome.since_start(outcome.track.sent)
-    text = f"{outcome.workload.name}: {outcome.track.created:,} pods"
+    text = f"{visible(outcome.workload.name)}: {outcome.track.created:,} pods"
     if sent:
         text += f" within {sent[-1] - sent[0]:.1f} s"
     text += f", on {len(outcome.workload.nodes):,} nodes"
     gangs = [(track.batch.name, track.batch.count // track.batch.gang.size, track.batch.gang.size)
              for track in outcome.gangs if track.batch.gang is not None]  # fmt: skip
     for queue, count, size in gangs:
-        text += f"; {count} gangs of {size} pods in queue {queue}"
+        text += f"; {count} gangs of {size} pods in queue {visible(queue)}"
     return text
 
 
@@ -87,10 +89,7 @@ def _others(outcome: Outcome) -> str:
         for each in RECORDED
     ]
     return "\n".join(
-        (
-            "For the same number of pods; recorded with a real API server on two cores, not measured now:",
-            *lines,
-        )
+        ("For the same number of pods; recorded with a real API server on two cores, not measured now:", *lines)
     )
 
 

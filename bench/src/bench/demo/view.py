@@ -14,6 +14,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from apimachinery.visible import visible, visible_lines
 from bench.harness.result import Latency
 
 from .outcome import Outcome, Sample, duration
@@ -90,7 +91,7 @@ class LiveView(Live):
         super().__init__(console=console, auto_refresh=False, transient=True)
 
     def say(self, text: str) -> None:
-        self.console.print(text)
+        self.console.print(Text(visible_lines(text)))
 
     def show(self, frame: Frame) -> None:
         self.update(screen(frame), refresh=True)
@@ -126,17 +127,12 @@ def screen(frame: Frame) -> Panel:
     )
     latency = _pairs(*((name, duration(getattr(frame.latency, name))) for name in ("p50", "p90", "p99")))
     queues = _pairs(
-        *((name, _number(count)) for name, count in (sample.queues or {"not published": 0.0}).items()),
+        *((visible(name), _number(count)) for name, count in (sample.queues or {"not published": 0.0}).items())
     )
-    races = _pairs(
-        ("conflicts", _number(sample.conflicts)),
-        ("urgent retries", _number(sample.urgent)),
-    )
+    races = _pairs(("conflicts", _number(sample.conflicts)), ("urgent retries", _number(sample.urgent)))
     counts = fill_bins(frame.fill)
     fill = Table.grid(padding=(0, 1))
-    fill.add_row(
-        Text("node CPU 0%", style="dim"), Text(sparkline(counts), style="cyan"), Text("100%", style="dim")
-    )
+    fill.add_row(Text("node CPU 0%", style="dim"), Text(sparkline(counts), style="cyan"), Text("100%", style="dim"))
     fullest = max(frame.fill, default=0.0)
     fill.add_row(Text("fullest", style="dim"), Text(f"{fullest:.0%}"), Text(""))
     return Panel(
@@ -151,9 +147,7 @@ def screen(frame: Frame) -> Panel:
                     Panel(races, title="races"),
                 ]
             ),
-            Panel(
-                Text(sparkline(frame.history, width=70), style="green"), title="bound per second", height=3
-            ),
+            Panel(Text(sparkline(frame.history, width=70), style="green"), title="bound per second", height=3),
             Panel(fill, title="node fill"),
         ),
         title=f"{frame.title}  {sample.at:.1f} s",
@@ -175,14 +169,14 @@ def final_table(outcome: Outcome) -> Group:
         refused.add_column("reason")
         groups = outcome.audit.refused_by_gist()
         for text, count, _ in groups[:_REFUSALS]:
-            refused.add_row(f"{count:,}", Text(text))
+            refused.add_row(f"{count:,}", Text(visible(text)))
         if len(groups) > _REFUSALS:
             rest = sum(count for _, count, _ in groups[_REFUSALS:])
             refused.add_row(f"{rest:,}", f"{len(groups) - _REFUSALS} more reasons: see the report")
         parts.append(refused)
     failures = outcome.failures
     if failures:
-        parts += [Text(f"FAILED  {text}", style="bold red") for text in failures[:10]]
+        parts += [Text(f"FAILED  {visible(text)}", style="bold red") for text in failures[:10]]
         if len(failures) > 10:
             parts.append(Text(f"FAILED  and {len(failures) - 10:,} more", style="bold red"))
     else:

@@ -15,10 +15,10 @@ from agent_scheduler.engine.dra.catalogue import Devices
 from agent_scheduler.engine.framework.args import FragmentationArgs
 from agent_scheduler.engine.framework.handle import Handle
 from agent_scheduler.engine.gangs.native import NativeGroups
+from agent_scheduler.engine.ledger import Ledger
 from agent_scheduler.engine.rules.fragmentation import Measure
 from agent_scheduler.engine.state.columns import CPU, MEMORY
 from agent_scheduler.engine.state.gpus import NO_GPUS, WHOLE, Indices, choose
-from agent_scheduler.engine.state.ledger import Ledger
 from agent_scheduler.engine.state.namespaces import Namespaces
 from agent_scheduler.engine.state.nodeinfo import node_info
 from agent_scheduler.engine.state.owners import Owners
@@ -130,10 +130,7 @@ class Decisions:
             return (
                 sum(
                     measure.gpus.unusable(
-                        gpus,
-                        offers[row][CPU] - taken[row][CPU],
-                        offers[row][MEMORY] - taken[row][MEMORY],
-                        reach[row],
+                        gpus, offers[row][CPU] - taken[row][CPU], offers[row][MEMORY] - taken[row][MEMORY], reach[row]
                     )
                     for row, gpus in columns.gpus.items()
                 )

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from . import schema, typed
+from . import nesting, schema, typed
 from . import schema_source as source
 from .errors import ApiError, Cause
 from .resource import Object, Resource
@@ -54,12 +54,7 @@ class _Manager(NamedTuple):
     subresource: str
 
     def identity(self) -> tuple[str, ...]:
-        return (
-            self.name,
-            self.operation,
-            "" if self.operation == "Apply" else self.api_version,
-            self.subresource,
-        )
+        return (self.name, self.operation, "" if self.operation == "Apply" else self.api_version, self.subresource)
 
     def __str__(self) -> str:
         text = f'"{self.name}"'
@@ -132,13 +127,7 @@ def apply(
 
 
 def track(
-    old: Object | None,
-    new: Object,
-    *,
-    manager: str,
-    resource: Resource,
-    now: str,
-    subresource: str = "",
+    old: Object | None, new: Object, *, manager: str, resource: Resource, now: str, subresource: str = ""
 ) -> None:
     """Record in `new`, in place, that `manager` changed `old` to `new`; `old` is None for a create.
 
@@ -191,9 +180,7 @@ def overlaid(live: Object, config: Object, kind: tuple[str, str, str], resource:
     whole = list(typed.atomics(config, root))
     if whole:
         shown = ", ".join(whole)
-        raise ValueError(
-            f"invalid ApplyConfiguration: may not mutate atomic arrays, maps or structs: {shown}"
-        )
+        raise ValueError(f"invalid ApplyConfiguration: may not mutate atomic arrays, maps or structs: {shown}")
     merged: Object = typed.merge(live, config, root)
     return merged
 
@@ -224,7 +211,7 @@ def _root(resource: Resource) -> source.Type:
 
 def _typed(config: Object, resource: Resource, root: source.Type) -> Object:
     """Return a copy of the configuration with canonical values; raise if it does not match its type."""
-    copy: Object = orjson.loads(orjson.dumps(config))
+    copy: Object = nesting.loads(nesting.dumps(config))
     metadata = copy.get("metadata")
     if isinstance(metadata, dict):
         metadata.pop("managedFields", None)
@@ -261,9 +248,7 @@ def _compare(old: Object, new: Object, root: source.Type) -> tuple[FieldSet, Fie
     before, after = typed.leaves(old, root, maps=True), typed.leaves(new, root, maps=True)
     ignored = ("f:metadata", "f:managedFields")
     changed = frozenset(
-        path
-        for path, value in after.items()
-        if (path not in before or before[path] != value) and path[:2] != ignored
+        path for path, value in after.items() if (path not in before or before[path] != value) and path[:2] != ignored
     )
     return changed, frozenset(path for path in before.keys() - after.keys() if path[:2] != ignored)
 
@@ -288,7 +273,7 @@ def _not_by_kubectl(
     if manager != "kubectl" or not text:
         return conflicts
     try:
-        before = orjson.loads(text)
+        before = nesting.loads(text)
     except orjson.JSONDecodeError:
         return conflicts
     allowed = typed.leaves(before, root, maps=True) if isinstance(before, dict) else {}
@@ -300,7 +285,7 @@ def _refresh_last_applied(result: Object, live: Object, config: Object, manager:
     annotations = (live.get("metadata") or {}).get("annotations") or {}
     if manager == "kubectl" and _LAST_APPLIED in annotations:
         metadata = dict(result["metadata"])
-        said = orjson.dumps(config).decode() + "\n"
+        said = nesting.dumps(config).decode() + "\n"
         metadata["annotations"] = {**(metadata.get("annotations") or {}), _LAST_APPLIED: said}
         result["metadata"] = metadata
 
@@ -341,8 +326,7 @@ def _read(obj: Object | None) -> Managed:
 def _cap(managed: Managed) -> None:
     """Merge the oldest updaters into one, to bound the size of managedFields."""
     updaters = sorted(
-        (entry for entry in managed.values() if entry.manager.operation == "Update"),
-        key=lambda entry: entry.time,
+        (entry for entry in managed.values() if entry.manager.operation == "Update"), key=lambda entry: entry.time
     )
     for entry in updaters[: max(len(updaters) - _MAX_UPDATERS, 0)]:
         ancient = _Manager(_ANCIENT, "Update", entry.manager.api_version, "")
@@ -353,10 +337,7 @@ def _cap(managed: Managed) -> None:
 
 def _written(obj: Object, managed: Managed) -> Object:
     """Return the object with its managers in kube-apiserver's order: appliers first, then by time and name."""
-    entries = sorted(
-        managed.values(),
-        key=lambda entry: (entry.manager.operation, entry.time, entry.manager),
-    )
+    entries = sorted(managed.values(), key=lambda entry: (entry.manager.operation, entry.time, entry.manager))
     metadata = {key: value for key, value in (obj.get("metadata") or {}).items() if key != "managedFields"}
     if entries:
         metadata["managedFields"] = [_entry(entry) for entry in entries]

@@ -10,9 +10,9 @@ from functools import lru_cache
 from typing import Any
 
 import msgspec
-import orjson
 from msgspec.structs import replace
 
+from . import nesting
 from .admission.attributes import GroupVersionKind
 from .admission.configured import Below, Review
 from .errors import ApiError, bad_request, conflict, not_found, other_namespace
@@ -34,7 +34,7 @@ def bind(registry: Registry, served: Served, namespace: str, name: str, request:
     own = obj["metadata"].get("namespace") or namespace
     if own != namespace:
         raise other_namespace()
-    if registry.reviewers is not None:
+    if registry.is_reviewed:
         below = BINDING if name else Below(kind=BINDING.kind, resource="bindings")
         _label(registry, obj)
         review = review_below(registry, served, obj, namespace, request, below)
@@ -55,9 +55,7 @@ def _label(registry: Registry, binding: Object) -> None:
             labels.update(topology)
 
 
-async def _bind_reviewed(
-    registry: Registry, served: Served, name: str, dry: bool, review: Review
-) -> Response:
+async def _bind_reviewed(registry: Registry, served: Served, name: str, dry: bool, review: Review) -> Response:
     obj = await review.mutate()
     name, node = _bound_to(obj, name)
     await review.validate(obj)
@@ -82,7 +80,7 @@ def _bind(registry: Registry, served: Served, binding: Object, key: str, node: s
         raise not_found("pods", "", key.partition("/")[2])
     _check_preconditions(old, metadata)
     if dry:
-        pod: Object = orjson.loads(old.data)
+        pod: Object = nesting.loads(old.data)
         assign(pod, node=node, now=registry.now())
     else:
         _store_bound(registry, served, old, node, annotations=metadata.get("annotations"))
@@ -110,17 +108,17 @@ def _store_bound(registry: Registry, served: Served, old: Record, node: str, *, 
     metadata, spec = bytes(pieces.metadata), bytes(pieces.spec)
     if old.deleting or old.fields[field] or b'"schedulingGates":[{' in spec:
         # Usually this raises; if the text was in some other field, the bind continues.
-        assign(orjson.loads(old.data), node=node, now=now)
+        assign(nesting.loads(old.data), node=node, now=now)
     labels = old.labels
     target = store.tables[NODES].records.get(node)
     topology = _topology(target.labels) if target is not None and target.labels else None
     if annotations or topology:
-        decoded: Object = orjson.loads(metadata)
+        decoded: Object = nesting.loads(metadata)
         if annotations:
             decoded["annotations"] = {**decoded.get("annotations", {}), **annotations}
         if topology:
             labels = decoded["labels"] = store.shared({**labels, **topology})
-        metadata = orjson.dumps(decoded)
+        metadata = nesting.dumps(decoded)
     rv = store.rv + 1
     data = b'%b%d%b,"spec":%b%b"nodeName":%b},"status":%b}' % (
         HEAD,
@@ -128,7 +126,7 @@ def _store_bound(registry: Registry, served: Served, old: Record, node: str, *, 
         metadata[_VERSION_AT + len(str(old.rv)) :],
         spec[:-1],
         b"," if len(spec) > 2 else b"",
-        orjson.dumps(node),
+        nesting.dumps(node),
         _scheduled(bytes(pieces.status), now),
     )
     fields = (*old.fields[:field], node, *old.fields[field + 1 :])
@@ -140,7 +138,7 @@ def _store_bound(registry: Registry, served: Served, old: Record, node: str, *, 
 
 def status_of(pod: Record) -> Object:
     """Return the status of a stored pod without decoding the rest."""
-    status: Object = orjson.loads(bytes(_pieces(pod.data).status))
+    status: Object = nesting.loads(bytes(_pieces(pod.data).status))
     return status
 
 
@@ -148,7 +146,7 @@ def with_status(pod: Record, rv: int, status: Object) -> Record:
     """Return the next version of a pod with another status, which must not change fields that selectors use."""
     pieces = _pieces(pod.data)
     metadata = bytes(pieces.metadata)[_VERSION_AT + len(str(pod.rv)) :]
-    data = b'%b%d%b,"spec":%b,"status":%b}' % (HEAD, rv, metadata, bytes(pieces.spec), orjson.dumps(status))
+    data = b'%b%d%b,"spec":%b,"status":%b}' % (HEAD, rv, metadata, bytes(pieces.spec), nesting.dumps(status))
     return replace(pod, rv=rv, data=data)
 
 
@@ -159,9 +157,9 @@ def _topology(labels: dict[str, str]) -> dict[str, str]:
 @lru_cache(maxsize=256)
 def _scheduled(status: bytes, now: str) -> bytes:
     """Apply `set_scheduled` to an encoded status. Cached, because the pods of a burst have equal statuses."""
-    decoded: Object = orjson.loads(status)
+    decoded: Object = nesting.loads(status)
     set_scheduled(decoded, now=now)
-    return orjson.dumps(decoded)
+    return nesting.dumps(decoded)
 
 
 def _target(target: Any) -> str:

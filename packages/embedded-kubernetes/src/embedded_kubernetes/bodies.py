@@ -8,10 +8,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import orjson
 import yaml
 
-from . import protobuf, schema
+from . import nesting, protobuf, schema
 from .errors import ApiError, bad_request, unknown_format
 from .json_syntax import syntax_error
 from .requests import Request, check_delete_options
@@ -29,7 +28,7 @@ def _yaml(body: bytes, kind: str) -> Any:
     try:
         document = yaml.load(body, Loader=loader)  # noqa: S506  a safe loader
         # YAML has dates and non-string keys; the round trip reduces the document to JSON.
-        return orjson.loads(orjson.dumps(document))
+        return nesting.loads(nesting.dumps(document))
     except (yaml.YAMLError, TypeError, RecursionError) as error:
         raise bad_request(f"error converting YAML to JSON for {kind}: {error}") from None
 
@@ -40,7 +39,7 @@ def parse(request: Request, kind: str, *, may_be_yaml: bool = False) -> Any:
         media = media_type(request)
         if may_be_yaml or media in _YAML_TYPES:
             try:
-                return orjson.loads(request.body)
+                return nesting.loads(request.body)
             except ValueError:
                 return _yaml(request.body, kind)
         if media == protobuf.MEDIA_TYPE:
@@ -48,7 +47,7 @@ def parse(request: Request, kind: str, *, may_be_yaml: bool = False) -> Any:
         if media not in ("", "application/json"):
             raise unknown_format("application/json, application/yaml")
     try:
-        return orjson.loads(request.body)
+        return nesting.loads(request.body)
     except ValueError as error:
         shown = request.body[:64].decode("utf-8", "replace")
         raise bad_request(
@@ -86,8 +85,7 @@ def check_names(obj: Any, resource: Resource) -> Object:
         )
     if version and version != resource.api_version:
         raise bad_request(
-            f"the API version in the data ({version}) does not match the expected API version "
-            f"({resource.api_version})"
+            f"the API version in the data ({version}) does not match the expected API version ({resource.api_version})"
         )
     obj["kind"], obj["apiVersion"] = resource.kind, resource.api_version
     return obj

@@ -22,15 +22,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's flags. Errors are reported under the name of `parser`."""
     parser.set_defaults(program=parser.prog)
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default: %(default)s)")
-    parser.add_argument(
-        "--port",
-        type=int,
-        default=8001,
-        help="0 selects a free port (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--nodes", type=int, default=10, metavar="N", help="number of nodes (default: %(default)s)"
-    )
+    parser.add_argument("--port", type=int, default=8001, help="0 selects a free port (default: %(default)s)")
+    parser.add_argument("--nodes", type=int, default=10, metavar="N", help="number of nodes (default: %(default)s)")
     parser.add_argument("--node-cpu", default="32", metavar="QUANTITY", help="(default: %(default)s)")
     parser.add_argument("--node-memory", default="128Gi", metavar="QUANTITY", help="(default: %(default)s)")
     parser.add_argument("--node-pods", default="110", metavar="N", help="(default: %(default)s)")
@@ -102,10 +95,7 @@ def _add_access(parser: argparse.ArgumentParser) -> None:
         "every request needs it",
     )  # fmt: skip
     parser.add_argument(
-        "--authorization-mode",
-        default="AlwaysAllow",
-        metavar="MODE",
-        help="AlwaysAllow or RBAC (default: %(default)s)",
+        "--authorization-mode", default="AlwaysAllow", metavar="MODE", help="AlwaysAllow or RBAC (default: %(default)s)"
     )
     parser.add_argument(
         "--token-auth-file", type=Path, metavar="FILE",
@@ -139,6 +129,7 @@ def main(args: argparse.Namespace) -> int:
     import uvloop
 
     from apimachinery.errors import ConfigurationError
+    from apimachinery.visible import visible_lines
 
     from .errors import ClusterError
     from .fault_plan import read_plan
@@ -147,7 +138,7 @@ def main(args: argparse.Namespace) -> int:
     try:
         plan = None if args.faults is None else read_plan(args.faults)
     except ConfigurationError as error:
-        print(f"{args.program}: {error}", file=sys.stderr)
+        print(visible_lines(f"{args.program}: {error}"), file=sys.stderr)
         return 2
     try:
         settings = settings_of(args)
@@ -155,7 +146,7 @@ def main(args: argparse.Namespace) -> int:
             runner.run(_serve(settings, plan, shows_token=not args.token))
     except ClusterError as error:
         text = error.as_flag() if isinstance(error, SettingError) else str(error)
-        print(f"{args.program}: {text}", file=sys.stderr)
+        print(visible_lines(f"{args.program}: {text}"), file=sys.stderr)
         return 1
     return 0
 

@@ -14,8 +14,7 @@ from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from math import inf
 
-import orjson
-
+from . import nesting
 from .builtin.eviction import budget_status, matches
 from .controllers import Controller, WorkQueue
 from .registry import Registry
@@ -30,7 +29,7 @@ _FINAL = ("Succeeded", "Failed")
 
 
 def _is_ready(data: bytes) -> bool:
-    return is_true(orjson.loads(data).get("status") or {}, "Ready")
+    return is_true(nesting.loads(data).get("status") or {}, "Ready")
 
 
 @dataclass(slots=True)

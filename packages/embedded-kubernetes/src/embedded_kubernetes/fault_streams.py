@@ -15,8 +15,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple, Protocol
 
-import orjson
-
+from . import nesting
 from .errors import gone
 from .watch import Watcher, nobody
 
@@ -49,7 +48,7 @@ class Distortion(Protocol):
 
 def expired() -> bytes:
     """Return the event by which a server ends an expired watch."""
-    return b'{"type":"ERROR","object":' + orjson.dumps(gone(TOO_OLD).status()) + b"}\n"
+    return b'{"type":"ERROR","object":' + nesting.dumps(gone(TOO_OLD).status()) + b"}\n"
 
 
 TOO_OLD = "too old resource version: injected by a fault"
@@ -210,10 +209,7 @@ class DisturbedWatcher:
     """
 
     def __init__(
-        self,
-        inner: Watcher,
-        distortion: Distortion,
-        call_later: Callable[[float, Callable[[], None]], Cancellable],
+        self, inner: Watcher, distortion: Distortion, call_later: Callable[[float, Callable[[], None]], Cancellable]
     ) -> None:
         self._inner = inner
         self._distortion = distortion

@@ -15,9 +15,7 @@ from random import Random
 from typing import Final, NamedTuple
 from urllib.parse import unquote
 
-import orjson
-
-from . import errors, fault_plan
+from . import errors, fault_plan, nesting
 from .auth.attributes import VERBS, NoRequest, by_path, of_path
 from .errors import ApiError
 from .fault_plan import Fault, FaultRule, Match, Plan
@@ -143,11 +141,7 @@ class Injector:
         for turns in self._turns:
             fault = turns.rule.fault
             kind = fault.kind
-            if (
-                _strikes_verb(kind, target.verb)
-                and _matches(turns.rule.match, request, target)
-                and turns.strikes()
-            ):
+            if _strikes_verb(kind, target.verb) and _matches(turns.rule.match, request, target) and turns.strikes():
                 if kind in fault_plan.WATCH_KINDS:
                     return Disturbance(distortion=self._distortion(fault, request, turns))
                 self._count(kind)
@@ -222,9 +216,7 @@ def _matches(match: Match, request: Request, target: Target) -> bool:
         return False
     if match.query is not None and not fnmatchcase(request.query, match.query):
         return False
-    if match.resource is not None and not any(
-        fnmatchcase(name, match.resource) for name in target.resources()
-    ):
+    if match.resource is not None and not any(fnmatchcase(name, match.resource) for name in target.resources()):
         return False
     if match.namespace is not None and not fnmatchcase(target.namespace, match.namespace):
         return False
@@ -236,7 +228,7 @@ def _name_in(request: Request) -> str:
     if request.method != "POST":
         return ""
     try:
-        return str(orjson.loads(request.body)["metadata"]["name"])
+        return str(nesting.loads(request.body)["metadata"]["name"])
     except (ValueError, KeyError, TypeError):
         return ""
 

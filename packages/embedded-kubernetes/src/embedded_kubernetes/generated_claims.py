@@ -9,8 +9,7 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import NamedTuple
 
-import orjson
-
+from . import nesting
 from .controllers import reference_to
 from .handlers import Api
 from .pod_claims import CLAIMS, Use
@@ -106,11 +105,9 @@ class ClaimMaker:
         store.put(CLAIMS, record, None)
         return name
 
-    def _make_first(
-        self, pod: Record, use: Use, base: str, template: Record, namespace: Record | None
-    ) -> str:
+    def _make_first(self, pod: Record, use: Use, base: str, template: Record, namespace: Record | None) -> str:
         """Create a claim through the API. Later copies differ only in parts that do not affect admission."""
-        given = orjson.loads(template.data)["spec"]
+        given = nesting.loads(template.data)["spec"]
         wanted: Object = given.get("metadata") or {}
         kept: Object = {"annotations": {**(wanted.get("annotations") or {}), POD_CLAIM_NAME: use.entry}}
         if wanted.get("labels"):

@@ -10,10 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from urllib.parse import unquote
 
-import orjson
 import yaml
 
-from . import binding, deletion, patching, reading, scale, subresources, tokens, writing
+from . import binding, deletion, nesting, patching, reading, scale, subresources, tokens, writing
 from .admission.calls import Https, Transport
 from .admission.configured import Overtaken, Reviewers
 from .auth.aggregation import gather
@@ -57,7 +56,7 @@ def _watching(request: Request) -> Request:
 
 def _shaped(view: View, served: Served, response: Response) -> Response:
     """Return the response of a write as a Table or as metadata, if the client asked for that."""
-    if orjson.loads(response.body).get("kind") != served.resource.kind:
+    if nesting.loads(response.body).get("kind") != served.resource.kind:
         return response
     return Response(response.status, view.object(response.body), headers=response.headers)
 
@@ -65,7 +64,10 @@ def _shaped(view: View, served: Served, response: Response) -> Response:
 def _as_yaml(accept: str, response: Response) -> Response:
     if response.content_type != JSON or not wants_yaml(accept):
         return response
-    text = yaml.safe_dump(orjson.loads(response.body), default_flow_style=False, allow_unicode=True)
+    if nesting.has_deep(response.body):
+        # JSON is YAML, too.
+        return Response(response.status, response.body, YAML, response.headers)
+    text = yaml.safe_dump(nesting.loads(response.body), default_flow_style=False, allow_unicode=True)
     return Response(response.status, text.encode(), YAML, response.headers)
 
 
@@ -130,7 +132,7 @@ class Api:
         resource = served.resource
         body = {"kind": resource.kind, "apiVersion": resource.api_version, **obj}
         namespace = obj.get("metadata", {}).get("namespace", "") if resource.namespaced else ""
-        request = Request("POST", resource.path, body=orjson.dumps(body), user=SELF)
+        request = Request("POST", resource.path, body=nesting.dumps(body), user=SELF)
         try:
             response = writing.create(self.registry, served, namespace, request)
         except ApiError as error:
@@ -138,7 +140,7 @@ class Api:
                 return None
             raise
         assert isinstance(response, Response), "the server's own writes are not reviewed"
-        created: Object = orjson.loads(response.body)
+        created: Object = nesting.loads(response.body)
         return created
 
     async def close(self) -> None:
@@ -244,11 +246,7 @@ class Api:
             request, rest, path = _watching(request), rest[1:], ""
         namespace = ""
         in_namespace = False
-        if (
-            rest[0] == "namespaces"
-            and len(rest) > 2
-            and not (len(rest) == 3 and rest[2] in _NAMESPACE_SUBRESOURCES)
-        ):
+        if rest[0] == "namespaces" and len(rest) > 2 and not (len(rest) == 3 and rest[2] in _NAMESPACE_SUBRESOURCES):
             namespace, in_namespace = rest[1], True
             rest = rest[2:]
         served = kinds.get(rest[0])
@@ -305,9 +303,7 @@ class Api:
             raise method_not_allowed()
         return binding.bind(self.registry, pods, namespace, "", request)
 
-    def _collection(
-        self, request: Request, served: Served, namespace: str, *, in_namespace: bool
-    ) -> Answer | Stream:
+    def _collection(self, request: Request, served: Served, namespace: str, *, in_namespace: bool) -> Answer | Stream:
         method, registry, verbs = request.method, self.registry, served.resource.verbs
         if method in ("GET", "HEAD"):
             if request.query and request.flag("watch"):
@@ -328,7 +324,7 @@ class Api:
 
     def _create(self, served: Served, namespace: str, request: Request) -> Answer:
         """Create an object, by a template of earlier creates if possible."""
-        if self.registry.reviewers is not None:
+        if self.registry.is_reviewed:
             return writing.create(self.registry, served, namespace, request)
         templates = self._templates.get((served.resource.group, served.resource.plural))
         sight = templates.look(request, namespace) if templates is not None else None
@@ -357,9 +353,7 @@ class Api:
             return deletion.delete(registry, served, namespace, name, request)
         raise method_not_allowed()
 
-    def _subresource(
-        self, request: Request, served: Served, namespace: str, name: str, *, subresource: str
-    ) -> Answer:
+    def _subresource(self, request: Request, served: Served, namespace: str, name: str, *, subresource: str) -> Answer:
         method, registry = request.method, self.registry
         post = _POSTED.get((served.name, subresource))
         if post is not None:
@@ -384,13 +378,11 @@ class Api:
         if method == "PUT":
             return writing.update(registry, served, namespace, name, subresource=subresource, request=request)
         if method == "PATCH":
-            return patching.patched(
-                registry, served, namespace, name, subresource=subresource, request=request
-            )
+            return patching.patched(registry, served, namespace, name, subresource=subresource, request=request)
         raise method_not_allowed()
 
     def _establish(self, response: Response) -> Response:
         """Establish a new definition at once, which the apiextensions controllers do a moment later."""
         if response.status == 201:
-            writing.establish(self.registry, orjson.loads(response.body)["metadata"]["name"])
+            writing.establish(self.registry, nesting.loads(response.body)["metadata"]["name"])
         return response

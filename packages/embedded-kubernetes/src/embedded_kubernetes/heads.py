@@ -40,6 +40,8 @@ class Head:
     accept: str | None = None
     authorization: str | None = None
     impersonate: tuple[tuple[str, str], ...] = ()
+    host: str = ""
+    origin: str = ""
     expects_continue: bool = False
     #: Whether the message is framed by more than its length.
     framed: bool = False
@@ -61,6 +63,10 @@ class Head:
             self.authorization = value.decode("latin-1")
         elif name.startswith(_IMPERSONATE):
             self.impersonate += ((name.decode("latin-1"), value.decode("latin-1")),)
+        elif name == b"host":
+            self.host = value.decode("latin-1")
+        elif name == b"origin":
+            self.origin = value.decode("latin-1")
         elif name == b"content-length":
             if int(value) > BODY_LIMIT:
                 raise TOO_LARGE

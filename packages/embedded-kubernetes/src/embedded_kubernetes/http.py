@@ -20,6 +20,8 @@ from collections.abc import Callable
 
 import httptools
 
+from apimachinery.visible import visible
+
 from .connections import FAULT, Shared
 from .errors import ApiError
 from .heads import BODY_LIMIT, TOO_LARGE, Head
@@ -30,6 +32,9 @@ _log = logging.getLogger(__name__)
 
 _PIPELINE_LIMIT = 64
 _WRITE_HIGH = 1024 * 1024
+#: Seconds in which a request must be complete once it has begun.
+_REQUEST_SECONDS = 30.0
+_TOO_SLOW = ApiError(408, "", "the request was not complete in time")
 #: Seconds in which a rejected client can finish sending, so that it reads the response instead of a reset.
 _LINGER = 1.0
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
@@ -58,6 +63,11 @@ class Connection(asyncio.Protocol):
         self._delay_outlives = False
         self._write_paused = False
         self._discarding = False
+        #: The deadline of an incomplete request, the bytes of bodies that are incomplete or wait, and the loop's time
+        #: since when it has been in its present state.
+        self._deadline: asyncio.TimerHandle | None = None
+        self.held = 0
+        self._since = shared.loop.time()
         #: Whether the parser is between two messages, so that the next byte begins a request.
         self._between = True
         #: The header block of the current message, if it was received as a whole.
@@ -74,12 +84,14 @@ class Connection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = transport  # type: ignore[assignment]
         self._transport.set_write_buffer_limits(high=_WRITE_HIGH)
-        self._shared.connections.add(self)
+        self._shared.admit(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._shared.forget(self)
         self._discarding = True
         self._waiting.clear()
+        self._release(self.held)
+        self._in_time()
         if self._delay is not None and not self._delay_outlives:
             self._delay.cancel()
         if self._pending is not None:
@@ -111,6 +123,29 @@ class Connection(asyncio.Protocol):
                 else:
                     self._refuse(Response(400, b"400 Bad Request", "text/plain; charset=utf-8"))
         self._flush()
+        if self._deadline is None and not self._between and not self._discarding:
+            self._since = self._shared.loop.time()
+            self._deadline = self._shared.loop.call_later(_REQUEST_SECONDS, self._too_slow)
+
+    @property
+    def rank(self) -> tuple[int, float]:
+        """The order in which connections are closed for new ones."""
+        return (0 if not self._between else 1 if not self._busy else 2, self._since)
+
+    def _too_slow(self) -> None:
+        self._deadline = None
+        if not self._discarding:
+            self._refuse(refusal(_TOO_SLOW))
+
+    def _in_time(self) -> None:
+        """The current request is complete, or will not be."""
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
+
+    def _release(self, size: int) -> None:
+        self.held -= size
+        self._shared.release(size)
 
     def _take_known(self, data: bytes) -> bytes:
         """Serve the cached requests at the start of `data`; return the rest."""
@@ -158,11 +193,17 @@ class Connection(asyncio.Protocol):
         self._body_size += len(body)
         if self._body_size > BODY_LIMIT:
             raise TOO_LARGE
+        self.held += len(body)
+        self._shared.hold(self, len(body))
         self._body.append(body)
 
     def on_message_complete(self) -> None:
         self._between = True
+        self._in_time()
         if self._discarding:
+            return
+        if (foreign := self._shared.foreign(self._head)) is not None:
+            self._refuse(refusal(foreign))
             return
         head, body = self._head, self._body
         url = head.url
@@ -181,10 +222,12 @@ class Connection(asyncio.Protocol):
         if block and keep and chunked and not head.framed:
             self._shared.known.remember(block, head, self._body_size)
         if self._busy:
+            # Its body is held until it is served.
             self._waiting.append((request, keep, chunked))
             if len(self._waiting) >= _PIPELINE_LIMIT:
                 self._transport.pause_reading()
             return
+        self._release(len(request.body))
         self._serve(request, keep=keep, chunked=chunked)
 
     # -- responses
@@ -223,18 +266,11 @@ class Connection(asyncio.Protocol):
             self._answer_disturbed(request, result, fault, keep=keep, chunked=chunked)
         else:
             self._wait(
-                result,
-                lambda answer: self._answer_disturbed(request, answer, fault, keep=keep, chunked=chunked),
+                result, lambda answer: self._answer_disturbed(request, answer, fault, keep=keep, chunked=chunked)
             )
 
     def _answer_disturbed(
-        self,
-        request: Request,
-        result: Response | Stream | None,
-        fault: Disturbance,
-        *,
-        keep: bool,
-        chunked: bool,
+        self, request: Request, result: Response | Stream | None, fault: Disturbance, *, keep: bool, chunked: bool
     ) -> None:
         instead = fault.instead()
         if isinstance(result, Stream):
@@ -295,7 +331,7 @@ class Connection(asyncio.Protocol):
         try:
             return self._api.handle(request)
         except Exception:
-            _log.exception("%s %s failed", request.method, request.path)
+            _log.exception("%s %s failed", request.method, visible(request.path))
             return refusal(FAULT)
 
     def _finish(self, request: Request, result: Response | Stream, *, keep: bool, chunked: bool) -> None:
@@ -322,6 +358,7 @@ class Connection(asyncio.Protocol):
     def _refuse(self, response: Response) -> None:
         """Respond to a request that cannot be read completely, and close the connection."""
         self._discarding = True
+        self._in_time()
         if not self._busy:
             self._shared.heads.write(self._out, response, keep=False)
             self._flush()
@@ -339,16 +376,13 @@ class Connection(asyncio.Protocol):
     def _serve_waiting(self) -> None:
         while self._waiting and not self._busy and not self._discarding:
             request, keep, chunked = self._waiting.popleft()
+            self._release(len(request.body))
             self._serve(request, keep=keep, chunked=chunked)
         self._flush()
         self._resume_reading()
 
     def _resume_reading(self) -> None:
-        if (
-            not self._write_paused
-            and len(self._waiting) < _PIPELINE_LIMIT
-            and not self._transport.is_closing()
-        ):
+        if not self._write_paused and len(self._waiting) < _PIPELINE_LIMIT and not self._transport.is_closing():
             self._transport.resume_reading()
 
     # -- watches

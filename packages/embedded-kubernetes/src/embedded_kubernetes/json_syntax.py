@@ -7,11 +7,14 @@ from __future__ import annotations
 
 import json
 
+from .nesting import MOST_LEVELS, TOO_DEEP
+
 _END = "unexpected end of JSON input"
 _SPACE = " \t\r\n"
 _ESCAPES = '"\\/bfnrt'
 _HEX = "0123456789abcdefABCDEF"
 _DIGITS = "0123456789"
+_CLOSING = {"{": "}", "[": "]"}
 
 
 class _Found(Exception):
@@ -27,8 +30,6 @@ def syntax_error(body: bytes) -> str:
             scanner.refuse(left, "after top-level value")
     except _Found as found:
         return str(found)
-    except RecursionError:
-        return "exceeded max depth"
     return ""
 
 
@@ -58,12 +59,52 @@ class _Scanner:
         raise _Found(_END)
 
     def value(self) -> None:
+        """Read a value. Its containers are a list instead of calls, because there may be many levels."""
+        inside: list[str] = []
+        while True:
+            letter = self.peek()
+            if letter in "{[":
+                inside.append(letter)
+                if len(inside) > MOST_LEVELS:
+                    raise _Found(TOO_DEEP)
+                self.next()
+                if self.peek() != _CLOSING[letter]:
+                    self._begin_item(letter)
+                    continue
+                self.next()
+                inside.pop()
+            else:
+                self._scalar(letter)
+            while inside and self._is_last(inside[-1]):
+                inside.pop()
+            if not inside:
+                return
+            self._begin_item(inside[-1])
+
+    def _begin_item(self, container: str) -> None:
+        """Read what precedes the value of an item: in an object, the key."""
+        if container == "[":
+            return
         letter = self.peek()
-        if letter == "{":
-            self._object()
-        elif letter == "[":
-            self._array()
-        elif letter == '"':
+        if letter != '"':
+            self.refuse(letter, "looking for beginning of object key string")
+        self._string()
+        if (letter := self.peek()) != ":":
+            self.refuse(letter, "after object key")
+        self._at += 1
+
+    def _is_last(self, container: str) -> bool:
+        """Read what follows an item; return whether it ends the container."""
+        letter = self.peek()
+        self._at += 1
+        if letter == _CLOSING[container]:
+            return True
+        if letter != ",":
+            self.refuse(letter, "after array element" if container == "[" else "after object key:value pair")
+        return False
+
+    def _scalar(self, letter: str) -> None:
+        if letter == '"':
             self._string()
         elif letter == "-" or letter in _DIGITS:
             self._number()
@@ -71,41 +112,6 @@ class _Scanner:
             self._literal({"t": "true", "f": "false", "n": "null"}[letter])
         else:
             self.refuse(letter, "looking for beginning of value")
-
-    def _object(self) -> None:
-        self.next()
-        if self.peek() == "}":
-            self._at += 1
-            return
-        while True:
-            letter = self.peek()
-            if letter != '"':
-                self.refuse(letter, "looking for beginning of object key string")
-            self._string()
-            if (letter := self.peek()) != ":":
-                self.refuse(letter, "after object key")
-            self._at += 1
-            self.value()
-            letter = self.peek()
-            self._at += 1
-            if letter == "}":
-                return
-            if letter != ",":
-                self.refuse(letter, "after object key:value pair")
-
-    def _array(self) -> None:
-        self.next()
-        if self.peek() == "]":
-            self._at += 1
-            return
-        while True:
-            self.value()
-            letter = self.peek()
-            self._at += 1
-            if letter == "]":
-                return
-            if letter != ",":
-                self.refuse(letter, "after array element")
 
     def _string(self) -> None:
         self.next()

@@ -22,11 +22,9 @@ from functools import partial
 from heapq import heappop, heappush
 from typing import cast
 
-import orjson
-
 from apimachinery.quantity import QuantityError
 
-from . import kubelet_status
+from . import kubelet_status, nesting
 from .controllers import Controller, WorkQueue, run
 from .kubelet_admission import NodeBook
 from .kubelet_claims import PodClaims
@@ -75,12 +73,7 @@ class Kubelets(Controller):
     """
 
     def __init__(
-        self,
-        store: Store,
-        *,
-        start_seconds: float = 0.0,
-        stop_seconds: float = 0.2,
-        resize_seconds: float = 0.1,
+        self, store: Store, *, start_seconds: float = 0.0, stop_seconds: float = 0.2, resize_seconds: float = 0.1
     ) -> None:
         """Create the kubelets for a store with tables of pods, nodes and leases.
 
@@ -183,7 +176,7 @@ class Kubelets(Controller):
             self._over(uid, pod)
         if pod.stopping or (pod.over and not record.deleting):
             return
-        obj = orjson.loads(record.data)
+        obj = nesting.loads(record.data)
         if record.deleting:
             self._stop(uid, pod, obj)
         else:
@@ -208,7 +201,7 @@ class Kubelets(Controller):
         book = self._books.get(node)
         if book is None:
             return  # its node does not exist; `_see_node` processes it when the node is created
-        uid, obj = record.uid, orjson.loads(record.data)
+        uid, obj = record.uid, nesting.loads(record.data)
         pod = self._pods[uid] = _Pod(record.key, node, record.rv)
         if phase in _FINAL:
             pod.over = True
@@ -250,7 +243,7 @@ class Kubelets(Controller):
         """Retry a waiting pod after one of its claims changed."""
         pod, current = self._pods.get(uid), self._current(uid)
         if pod is not None and current is not None and pod.waiting and not (pod.over or pod.stopping):
-            self._begin(uid, orjson.loads(current.data))
+            self._begin(uid, nesting.loads(current.data))
 
     def _begin(self, uid: str, obj: Object) -> None:
         """Start an admitted pod if its claims are ready."""
@@ -267,7 +260,7 @@ class Kubelets(Controller):
     def _start(self, uid: str) -> None:
         current = self._current(uid)
         if current is not None and not self._pods[uid].over and not self._pods[uid].stopping:
-            self._run(uid, orjson.loads(current.data))
+            self._run(uid, nesting.loads(current.data))
 
     def _run(self, uid: str, obj: Object) -> None:
         host_ip = self._host_ips.get(self._pods[uid].node)
@@ -301,7 +294,7 @@ class Kubelets(Controller):
         pod, current = self._pods.get(uid), self._current(uid)
         if pod is None or current is None or pod.over or pod.stopping:
             return None
-        return cast(Object, orjson.loads(current.data))
+        return cast(Object, nesting.loads(current.data))
 
     def _ready(self, run: int, uid: str) -> None:
         if (obj := self._living(uid, run)) is not None:
@@ -329,9 +322,7 @@ class Kubelets(Controller):
     def _start_again(self, run: int, uid: str) -> None:
         if (obj := self._living(uid, run)) is not None:
             pod = self._pods[uid]
-            self._write(
-                uid, obj, kubelet_status.started_again(obj, now=self._now(), ready=pod.play.ready_after == 0)
-            )
+            self._write(uid, obj, kubelet_status.started_again(obj, now=self._now(), ready=pod.play.ready_after == 0))
             self._started(uid, pod)
 
     def _stop(self, uid: str, pod: _Pod, obj: Object) -> None:
@@ -344,16 +335,14 @@ class Kubelets(Controller):
         pod, current = self._pods.get(uid), self._current(uid)
         if pod is None or current is None:
             return
-        obj = orjson.loads(current.data)
+        obj = nesting.loads(current.data)
         if not obj["metadata"].get("finalizers"):
             self._store.remove(PODS, current)
             return
         was_over = pod.over
         self._over(uid, pod)
         obj["metadata"]["deletionGracePeriodSeconds"] = 0
-        self._write(
-            uid, obj, obj.get("status", {}) if was_over else kubelet_status.ended(obj, now=self._now())
-        )
+        self._write(uid, obj, obj.get("status", {}) if was_over else kubelet_status.ended(obj, now=self._now()))
 
     def _current(self, uid: str) -> Record | None:
         pod = self._pods.get(uid)
@@ -392,7 +381,7 @@ class Kubelets(Controller):
                 self._host_ips.pop(name)
                 self._leases.drop(name)
             return
-        obj = orjson.loads(record.data)
+        obj = nesting.loads(record.data)
         book = self._books.get(name)
         if book is not None:
             book.resize(obj)
@@ -413,7 +402,7 @@ class Kubelets(Controller):
             if known is None:
                 self._take_on(bound)
             elif not known.over:
-                book.hold(bound.uid, self._resizes.demand(bound.uid, orjson.loads(bound.data)))
+                book.hold(bound.uid, self._resizes.demand(bound.uid, nesting.loads(bound.data)))
 
     def _bound_to(self, node: str) -> list[Record]:
         indexed = self._pod_table.having(self._node_field, node)

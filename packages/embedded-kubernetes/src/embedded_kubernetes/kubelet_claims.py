@@ -13,8 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-import orjson
-
+from . import nesting
 from .controllers import Index, WorkQueue
 from .node_selection import selects
 from .pod_claims import CLAIMS, Use, uses_of
@@ -136,14 +135,12 @@ class PodClaims:
             uid, user = self._used.get(device, ("", ""))
             other = taken.get(device) or (user if uid != claim.uid else "")
             if other:
-                raise _Unready(
-                    f"device {device.name} of pool {device.pool} is in use by ResourceClaim {other}"
-                )
+                raise _Unready(f"device {device.name} of pool {device.pool} is in use by ResourceClaim {other}")
             taken[device] = name
 
 
 def _status_of(claim: Record) -> Object:
-    return orjson.loads(claim.data).get("status") or {}
+    return nesting.loads(claim.data).get("status") or {}
 
 
 def _results(allocation: Object) -> Iterable[Object]:
@@ -152,9 +149,7 @@ def _results(allocation: Object) -> Iterable[Object]:
 
 def _is_for(allocation: Object, node: Record) -> bool:
     selector = allocation.get("nodeSelector")
-    return selector is None or any(
-        selects(term, node.labels, node.name) for term in selector["nodeSelectorTerms"]
-    )
+    return selector is None or any(selects(term, node.labels, node.name) for term in selector["nodeSelectorTerms"])
 
 
 def _not_ready(status: Object, allocation: Object) -> Iterator[Device]:
@@ -174,9 +169,7 @@ def _not_ready(status: Object, allocation: Object) -> Iterator[Device]:
 def _own_devices(allocation: Object) -> list[Device]:
     """Return the devices that the claim uses exclusively: without admin access or shared capacity."""
     return [
-        _device(each)
-        for each in _results(allocation)
-        if not each.get("adminAccess") and each.get("shareID") is None
+        _device(each) for each in _results(allocation) if not each.get("adminAccess") and each.get("shareID") is None
     ]
 
 

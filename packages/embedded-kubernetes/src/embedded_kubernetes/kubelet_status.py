@@ -8,8 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-import orjson
-
+from . import nesting
 from .resource import Object
 from .store import Record, Store
 from .times import micro_clock_text
@@ -192,12 +191,7 @@ def evicted(pod: Object, *, now: str) -> Object:
     message = "The node was low on resource: memory. "
     status = ended(pod, now=now, code=137)
     target = _condition("DisruptionTarget", "True", now, "TerminationByKubelet") | {"message": message}
-    return {
-        **status,
-        "reason": "Evicted",
-        "message": message,
-        "conditions": [*status["conditions"], target],
-    }
+    return {**status, "reason": "Evicted", "message": message, "conditions": [*status["conditions"], target]}
 
 
 def refused(pod: Object, *, reason: str, message: str, now: str) -> Object:
@@ -235,10 +229,7 @@ def ready_node(node: Object, *, host_ip: str, now: str) -> Object:
     status["conditions"] = kept + conditions
     status.setdefault(
         "addresses",
-        [
-            {"type": "InternalIP", "address": host_ip},
-            {"type": "Hostname", "address": node["metadata"]["name"]},
-        ],
+        [{"type": "InternalIP", "address": host_ip}, {"type": "Hostname", "address": node["metadata"]["name"]}],
     )
     info = dict(status.get("nodeInfo") or {})
     for key, value in (
@@ -286,7 +277,7 @@ class NodeLeases(NamedTuple):
             spec = {"holderIdentity": node.name, "leaseDurationSeconds": _SECONDS, "renewTime": micros}
             self.store.insert(LEASES, {"metadata": metadata, "spec": spec})
         else:
-            lease = orjson.loads(record.data)
+            lease = nesting.loads(record.data)
             lease["spec"] = {**lease.get("spec", {}), "holderIdentity": node.name, "renewTime": micros}
             self.store.replace(LEASES, record, lease)
 

@@ -10,8 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import orjson
-
+from . import nesting
 from .errors import ApiError, bad_request, json_name
 from .resource import Object
 from .strategic import strategic_merge_patch
@@ -65,7 +64,7 @@ def merge_patch(doc: Object, patch: object, *, nulls: bool = True) -> Object:
 
 
 def copy_json(value: Any) -> Any:
-    return orjson.loads(orjson.dumps(value))
+    return nesting.loads(nesting.dumps(value))
 
 
 def _merged(target: Object, patch: Object, nulls: bool) -> Object:
@@ -230,9 +229,7 @@ def _replace(doc: Object, operation: Object) -> None:
 
 
 def _move(doc: Object, operation: Object) -> None:
-    container, token = _find(
-        doc, operation.get("from"), "move operation does not apply: doc is missing from path: {}"
-    )
+    container, token = _find(doc, operation.get("from"), "move operation does not apply: doc is missing from path: {}")
     value = _at(f"error in move for path: '{token}'", _get, container, token)
     _take(container, token)
     path = operation.get("path")

@@ -7,9 +7,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-import orjson
-
-from . import apply, patch
+from . import apply, nesting, patch
 from .auth.writes import creation
 from .bodies import check_fields, check_names, media_type, parse
 from .builtin import causes
@@ -48,9 +46,7 @@ def patched(
     old = served.table.get(namespace, name)
     if applies:
         config = _configuration(request, served, namespace, name, exists=old is not None)
-        new, warnings, before = _applied(
-            registry, served, old, config, subresource=subresource, request=request
-        )
+        new, warnings, before = _applied(registry, served, old, config, subresource=subresource, request=request)
     elif old is None:
         raise not_found(resource.plural, served.name[0], name)
     else:
@@ -67,7 +63,7 @@ def patched(
 def _merged(served: Served, old: Record, form: str, request: Request) -> _Patched:
     resource = served.resource
     try:
-        body = orjson.loads(request.body)
+        body = nesting.loads(request.body)
     except ValueError as error:
         raise bad_request(f"error decoding patch: {error}") from None
     before = served.stored.decode(old.data)
@@ -156,13 +152,7 @@ def _configuration(request: Request, served: Served, namespace: str, name: str, 
 
 
 def _applied(
-    registry: Registry,
-    served: Served,
-    old: Record | None,
-    config: Object,
-    *,
-    subresource: str,
-    request: Request,
+    registry: Registry, served: Served, old: Record | None, config: Object, *, subresource: str, request: Request
 ) -> _Patched:
     resource, metadata = served.resource, config["metadata"]
     group, name = served.name[0], metadata["name"]

@@ -10,8 +10,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-import orjson
-
+from . import nesting
 from .resource import Object
 from .store import Record
 
@@ -45,11 +44,9 @@ def uses_of(pod: Record) -> tuple[Use, ...]:
     """Return the claims of a pod in the order of its spec."""
     if _IN_SPEC not in pod.data and _IN_STATUS not in pod.data:
         return ()
-    read: Object = orjson.loads(pod.data)
+    read: Object = nesting.loads(pod.data)
     status = read.get("status") or {}
-    named = {
-        each["name"]: each.get("resourceClaimName", "") for each in status.get("resourceClaimStatuses") or ()
-    }
+    named = {each["name"]: each.get("resourceClaimName", "") for each in status.get("resourceClaimStatuses") or ()}
     uses = [
         Use(
             each["name"],

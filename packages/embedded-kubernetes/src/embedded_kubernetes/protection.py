@@ -12,8 +12,7 @@ from __future__ import annotations
 
 from math import inf
 
-import orjson
-
+from . import nesting
 from .builtin.storage import CLAIM_PROTECTION, VOLUME_PROTECTION
 from .controllers import Controller, Index, WorkQueue
 from .deletion import release
@@ -44,10 +43,7 @@ class Protection(Controller):
         self._noted_claims = WorkQueue[str]()
         self._noted_pods = WorkQueue[str]()
         self._noted_volumes = WorkQueue[str]()
-        for table, noted in (
-            (self._claims.table, self._noted_claims),
-            (self._volumes.table, self._noted_volumes),
-        ):
+        for table, noted in ((self._claims.table, self._noted_claims), (self._volumes.table, self._noted_volumes)):
             noted.extend(record.key for record in table.scan("") if record.deleting)
         self._pods.table.subscribers.append(self._pod_changed)
         self._claims.table.subscribers.append(self._claim_changed)
@@ -99,7 +95,7 @@ class Protection(Controller):
         if b'"persistentVolumeClaim":{' not in record.data and b'"ephemeral":{' not in record.data:
             return ()
         found: list[str] = []
-        for volume in orjson.loads(record.data)["spec"].get("volumes") or ():
+        for volume in nesting.loads(record.data)["spec"].get("volumes") or ():
             if volume.get("persistentVolumeClaim"):
                 found.append(volume["persistentVolumeClaim"].get("claimName", ""))
             elif volume.get("ephemeral"):
@@ -159,4 +155,4 @@ class Protection(Controller):
 
 
 def _has(record: Record, finalizer: str) -> bool:
-    return finalizer in orjson.loads(record.data)["metadata"].get("finalizers", ())
+    return finalizer in nesting.loads(record.data)["metadata"].get("finalizers", ())

@@ -11,8 +11,7 @@ import base64
 from collections.abc import Iterator
 from typing import Any
 
-import orjson
-
+from . import nesting
 from . import schema_source as source
 from .errors import ApiError, bad_request
 from .resource import Object
@@ -25,9 +24,7 @@ _MAGIC = b"k8s\x00"
 def decode(body: bytes) -> Object:
     """Return the object in an envelope. Raises 400 for malformed bytes, 415 for unknown messages or fields."""
     if not body.startswith(_MAGIC):
-        raise bad_request(
-            "the body is not in Kubernetes' protobuf envelope: it does not begin with its magic"
-        )
+        raise bad_request("the body is not in Kubernetes' protobuf envelope: it does not begin with its magic")
     try:
         envelope = dict(wire_fields(memoryview(body)[len(_MAGIC) :]))
         names = {number: _text(text) for number, text in wire_fields(envelope.get(1, b""))}
@@ -119,7 +116,7 @@ def _value(type_: source.Type, raw: Any) -> Any:
         return _text(parts.get(3, b"")) if parts.get(1) else _value(_INTEGER, parts.get(2, 0))
     if type_.kind == source.RAW:
         # A message around JSON, such as FieldsV1.
-        return orjson.loads(_slice(dict(wire_fields(raw)).get(1, b"null")))
+        return nesting.loads(_slice(dict(wire_fields(raw)).get(1, b"null")))
     if type_.struct:
         return _message(type_.struct, raw)
     raise _unknown(f"a value of type {type_.go}")

@@ -12,8 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 from zlib import crc32
 
-import orjson
-
+from . import nesting
 from .builtin.causes import forbidden, unsupported
 from .errors import ApiError, Cause, bad_request, gone, invalid, not_found
 from .registry import Registry, Served
@@ -119,13 +118,13 @@ def _watch_problems(parameters: Mapping[str, str]) -> Iterator[Cause]:
 
 
 def _token(version: int, key: str) -> str:
-    body = orjson.dumps({"v": _CONTINUE_VERSION, "rv": version, "start": key + "\u0000"})
+    body = nesting.dumps({"v": _CONTINUE_VERSION, "rv": version, "start": key + "\u0000"})
     return base64.urlsafe_b64encode(body).rstrip(b"=").decode()
 
 
 def _read_token(token: str) -> tuple[int, str]:
     try:
-        body: Any = orjson.loads(base64.urlsafe_b64decode(token + "=" * (-len(token) % 4)))
+        body: Any = nesting.loads(base64.urlsafe_b64decode(token + "=" * (-len(token) % 4)))
         version, start = body["rv"], body["start"]
         if body["v"] != _CONTINUE_VERSION or not isinstance(version, int) or not isinstance(start, str):
             raise ValueError("not a token of this server")
@@ -186,9 +185,7 @@ def _candidates(
             held = table.having(field, selector.pinned(field) or "")
             if held is not None:
                 return [
-                    record
-                    for record in held
-                    if record.key > after and (not namespace or record.namespace == namespace)
+                    record for record in held if record.key > after and (not namespace or record.namespace == namespace)
                 ]
     return table.scan(namespace, after=after, at=at)
 
@@ -271,11 +268,9 @@ def watch(registry: Registry, served: Served, namespace: str, request: Request, 
             backlog = replay(view, served.table.since(version), namespace=namespace, selector=selector)
         except Compacted as compacted:
             text = f"too old resource version: {version} ({compacted.oldest})"
-            error = b'{"type":"ERROR","object":' + orjson.dumps(gone(text).status()) + b"}\n"
+            error = b'{"type":"ERROR","object":' + nesting.dumps(gone(text).status()) + b"}\n"
             backlog = (error,)
-    watcher = Watcher(
-        view, namespace=namespace, selector=selector, floor=floor, backlog=backlog, bookmarks=bookmarks
-    )
+    watcher = Watcher(view, namespace=namespace, selector=selector, floor=floor, backlog=backlog, bookmarks=bookmarks)
     if error is None:
         served.hub.open(watcher)
     else:

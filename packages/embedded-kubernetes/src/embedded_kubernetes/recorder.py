@@ -6,8 +6,7 @@ Events are best effort: none is recorded in a missing or terminating namespace.
 
 from __future__ import annotations
 
-import orjson
-
+from . import nesting
 from .registry import NAMESPACES
 from .resource import Object
 from .store import Record, Store
@@ -31,15 +30,13 @@ class Recorder:
         """Record a Warning about a pod."""
         self.tell(pod, ("v1", "Pod"), reason, message, warning=True)
 
-    def tell(
-        self, about: Record, kind: tuple[str, str], reason: str, message: str, *, warning: bool = False
-    ) -> None:
+    def tell(self, about: Record, kind: tuple[str, str], reason: str, message: str, *, warning: bool = False) -> None:
         """Record an event about an object. `kind` is its apiVersion and kind."""
         subject = (about.uid, reason, message)
         known = self._store.tables[EVENTS].records.get(self._told.get(subject, ""))
         now = clock_text(self._store.clock())
         if known is not None:
-            event: Object = orjson.loads(known.data)
+            event: Object = nesting.loads(known.data)
             event["count"] = event.get("count", 1) + 1
             event["lastTimestamp"] = now
             self._store.replace(EVENTS, known, event)

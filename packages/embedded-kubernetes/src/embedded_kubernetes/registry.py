@@ -8,19 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-import orjson
-
-from . import crd
+from . import crd, nesting
 from .resource import Object, Resource
 from .store import Event, Record, Store, Table
 from .times import clock_text
 from .views import ShapedView, View
 from .watch import Hub
-
-if TYPE_CHECKING:
-    from .admission.configured import Reviewers
 
 #: Fields that tables index, if their kind has them.
 _INDEXED = ("spec.nodeName",)
@@ -64,8 +59,8 @@ class Registry:
         self.orphaned: Callable[[tuple[str, str]], None] = _nobody
         #: Called with the name of each table that is added after the start.
         self.added: Callable[[tuple[str, str]], None] = _nobody
-        #: Webhooks and policies; None while there are none. Updated by `Reviewers`.
-        self.reviewers: Reviewers | None = None
+        #: Whether there are webhooks or policies. Updated by `admission.configured.Reviewers`.
+        self.is_reviewed = False
         self._hubs: dict[tuple[str, str], Hub] = {}
         self._stored: dict[tuple[str, str], Served] = {}
         self._second = -1
@@ -160,7 +155,7 @@ class Registry:
         if event.type == "DELETED":
             del self.classes[event.record.name]
         else:
-            self.classes[event.record.name] = orjson.loads(event.record.data)
+            self.classes[event.record.name] = nesting.loads(event.record.data)
         defaults = [found for found in self.classes.values() if found.get("globalDefault")]
         self.default_class = min(defaults, key=lambda found: int(found.get("value", 0)), default=None)
 

@@ -14,8 +14,7 @@ from functools import lru_cache
 from typing import Any
 from urllib.parse import parse_qsl, urlencode
 
-import orjson
-
+from . import nesting
 from .auth.identity import EVERYBODY, User
 from .builtin.causes import forbidden, required, too_long, unsupported
 from .builtin.causes import invalid as cause_invalid
@@ -202,7 +201,7 @@ def refusal(error: ApiError) -> Response:
     seconds = (error.details or {}).get("retryAfterSeconds")
     if seconds is not None and "Retry-After" not in error.headers:
         headers = (*headers, ("Retry-After", str(seconds)))
-    return Response(error.code, orjson.dumps(error.status()), headers=headers)
+    return Response(error.code, nesting.dumps(error.status()), headers=headers)
 
 
 def success(status: int, details: Mapping[str, Any] | None = None) -> Response:
@@ -212,7 +211,7 @@ def success(status: int, details: Mapping[str, Any] | None = None) -> Response:
         body["code"] = status
     else:
         body["details"] = details
-    return Response(status, orjson.dumps(body))
+    return Response(status, nesting.dumps(body))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,8 +16,7 @@ from collections.abc import Iterable
 from heapq import heappop, heappush
 from math import inf
 
-import orjson
-
+from . import nesting
 from .binding import status_of, with_status
 from .controllers import Controller, Index, WorkQueue
 from .deletion import delete_record, release
@@ -181,11 +180,7 @@ class ResourceClaims(Controller):
         """
         made: dict[str, str] = {}
         for use in uses:
-            if (
-                not use.template
-                or use.claim == ""
-                or (use.claim and self._maker.own(pod, use.claim) is not None)
-            ):
+            if not use.template or use.claim == "" or (use.claim and self._maker.own(pod, use.claim) is not None):
                 continue
             try:
                 made[use.entry] = self._maker.name_for(pod, use)
@@ -232,7 +227,7 @@ class ResourceClaims(Controller):
         record = self._claims.table.records.get(key)
         if record is None:
             return
-        claim: Object = orjson.loads(record.data)
+        claim: Object = nesting.loads(record.data)
         metadata, status = claim["metadata"], claim.get("status") or {}
         reserved = status.get("reservedFor") or []
         if any(each.get("apiGroup") or each["resource"] != "pods" for each in reserved):

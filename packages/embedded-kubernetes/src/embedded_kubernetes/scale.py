@@ -9,9 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import orjson
-
-from . import patch, schema, writing
+from . import nesting, patch, schema, writing
 from .admission.attributes import GroupVersionKind
 from .admission.configured import Below, Review, check_current, review_of
 from .bodies import media_type, of_kind, parse
@@ -50,7 +48,7 @@ def respond(registry: Registry, served: Served, namespace: str, name: str, reque
         raise not_found(served.resource.plural, served.name[0], name)
     current = served.stored.decode(old.data)
     if request.method in ("GET", "HEAD"):
-        return Response(200, orjson.dumps(scale_of(current)))
+        return Response(200, nesting.dumps(scale_of(current)))
     if request.method == "PUT":
         sent: Any = parse(request, _KIND)
         dry = request.dry_run("UpdateOptions")
@@ -62,7 +60,7 @@ def respond(registry: Registry, served: Served, namespace: str, name: str, reque
     wanted = _decoded(sent, served, namespace, name)
     manager = request.parameters.get("fieldManager", "")
     write = writing.Write(registry, served, request, dry, manager=manager)
-    if registry.reviewers is not None:
+    if registry.is_reviewed:
         review = review_of(
             registry,
             served,
@@ -105,7 +103,7 @@ def _scaled(write: writing.Write, old: Record, wanted: Object) -> Response:
     # The resourceVersion is a precondition; without one, any version is accepted.
     new["metadata"]["resourceVersion"] = wanted["metadata"].get("resourceVersion") or str(old.rv)
     answer = writing.changed(write, old, new)
-    return Response(200, orjson.dumps(scale_of(orjson.loads(answer.body))))
+    return Response(200, nesting.dumps(scale_of(nesting.loads(answer.body))))
 
 
 def scale_of(obj: Object) -> Object:
@@ -133,7 +131,7 @@ def _patched(scale: Object, request: Request) -> Object:
     if apply is None:
         raise unsupported_media_type()
     try:
-        body = orjson.loads(request.body)
+        body = nesting.loads(request.body)
     except ValueError as error:
         raise bad_request(f"error decoding patch: {error}") from None
     return apply(scale, body)

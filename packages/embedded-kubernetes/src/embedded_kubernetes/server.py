@@ -11,6 +11,7 @@ import contextlib
 import gc
 import ssl
 from dataclasses import KW_ONLY, dataclass, field
+from ipaddress import ip_address
 from pathlib import Path
 
 from .connections import Shared
@@ -20,6 +21,8 @@ from .pacing import CollectorTurns
 from .requests import Disturb
 
 _BACKLOG = 4096
+#: Seconds for a TLS handshake.
+_HANDSHAKE = 10.0
 
 
 def tls_context(certificate: Path, key: Path) -> ssl.SSLContext:
@@ -68,9 +71,16 @@ class Server:
         shared = self._shared = Shared(self.api, loop, disturb=self.disturb)
         self._turns = CollectorTurns(self.api.collector, loop)
         self._listener = await loop.create_server(
-            lambda: Connection(shared), self.host, self.port, ssl=self.tls, backlog=_BACKLOG
+            lambda: Connection(shared),
+            self.host,
+            self.port,
+            ssl=self.tls,
+            ssl_handshake_timeout=_HANDSHAKE if self.tls is not None else None,
+            backlog=_BACKLOG,
         )
-        self.port = self._listener.sockets[0].getsockname()[1]
+        places = [listening.getsockname() for listening in self._listener.sockets]
+        shared.is_local = all(ip_address(place[0].partition("%")[0]).is_loopback for place in places)
+        self.port = places[0][1]
         self.api.address = self.url.partition("://")[2]
 
     async def stop(self, *, grace: float = 2.0) -> None:

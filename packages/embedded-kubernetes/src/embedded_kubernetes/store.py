@@ -21,12 +21,15 @@ from sys import intern
 from typing import Any
 
 import msgspec
-import orjson
 from msgspec.structs import replace
 from sortedcontainers import SortedList
 
+from . import nesting
+from .errors import ApiError
 from .resource import Object
 
+#: The limit of an object in bytes: etcd's default limit of a request.
+MOST_BYTES = 1536 * 1024
 #: The start of every stored encoding; the version follows. `restamped` depends on it.
 HEAD = b'{"metadata":{"resourceVersion":"'
 
@@ -263,11 +266,7 @@ class Store:
         table = self.tables.get(name)
         if table is None:
             table = self.tables[name] = Table(
-                namespaced=namespaced,
-                field_names=field_names,
-                extract=extract,
-                indexed=indexed,
-                limit=self.history,
+                namespaced=namespaced, field_names=field_names, extract=extract, indexed=indexed, limit=self.history
             )
         return table
 
@@ -286,9 +285,11 @@ class Store:
     def put(self, name: tuple[str, str], record: Record, old: Record | None) -> None:
         """Store a record that the caller encoded as the next version of `old`, or of a new object if None.
 
-        Raises `Superseded` if `old` is no longer the current version.
+        Raises `Superseded` if `old` is no longer the current version, and 500 for more than MOST_BYTES.
         """
         table = self.tables[name]
+        if len(record.data) > MOST_BYTES:
+            raise ApiError(500, "", "etcdserver: request is too large")
         if record.rv != self.rv + 1:
             raise ValueError(f"{record.key}: encoded as version {record.rv}, the next is {self.rv + 1}")
         if old is None:
@@ -341,7 +342,7 @@ class Store:
             name,
             metadata["uid"],
             rv,
-            orjson.dumps(body),
+            nesting.dumps(body),
             self.shared(metadata.get("labels")),
             tuple(map(intern, table.pick(table.extract(obj)))),
             tuple([owner["uid"] for owner in owners]) if owners else (),
@@ -377,9 +378,7 @@ class Store:
         for subscriber in table.subscribers:
             subscriber(event)
 
-    def _own(
-        self, name: tuple[str, str], key: str, *, owned: tuple[str, ...], owners: tuple[str, ...]
-    ) -> None:
+    def _own(self, name: tuple[str, str], key: str, *, owned: tuple[str, ...], owners: tuple[str, ...]) -> None:
         for uid in owned:
             if uid not in owners:
                 held = self.dependents.get(uid)

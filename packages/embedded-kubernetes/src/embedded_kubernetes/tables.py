@@ -13,9 +13,7 @@ from collections.abc import Callable, Iterable
 from functools import lru_cache
 from typing import Any
 
-import orjson
-
-from . import schema_source
+from . import nesting, schema_source
 from .cells import CELLS, FILTERS, event_row, pod_row
 from .jsonpath import compile_path
 from .printing import age
@@ -59,7 +57,7 @@ def table(resource: Resource, objs: Iterable[Object], *, meta: Object, include: 
         "apiVersion": "meta.k8s.io/v1",
         "metadata": meta,
         # Decoded on each call, because the caller may change it.
-        "columnDefinitions": orjson.loads(_definitions(columns)),
+        "columnDefinitions": nesting.loads(_definitions(columns)),
         "rows": rows,
     }
 
@@ -75,10 +73,7 @@ def _carried(obj: Object, include: str) -> Object | None:
 def columns_of(resource: Resource) -> tuple[Column, ...]:
     """Return the columns of a kind."""
     if resource.custom:
-        return (
-            _COMMON["name"],
-            *(one for one in resource.columns or (_CUSTOM_AGE,) if isinstance(one, Column)),
-        )
+        return (_COMMON["name"], *(one for one in resource.columns or (_CUSTOM_AGE,) if isinstance(one, Column)))
     if resource.columns is None:
         return (_COMMON["name"], _DATE)
     return tuple(_COMMON[one] if isinstance(one, str) else one for one in resource.columns)
@@ -94,7 +89,7 @@ def documented(description: str) -> str:
 
 @lru_cache(maxsize=256)
 def _definitions(columns: tuple[Column, ...]) -> bytes:
-    return orjson.dumps(
+    return nesting.dumps(
         [
             {
                 "name": column.name,
@@ -159,7 +154,7 @@ def _custom_value(value: Any, kind: str, now: str) -> Any:
     if kind == "string":
         if isinstance(value, bool):
             return "true" if value else "false"
-        return value if isinstance(value, str) else orjson.dumps(value).decode()
+        return value if isinstance(value, str) else nesting.dumps(value).decode()
     if kind == "date":
         if not isinstance(value, str):
             return None

@@ -17,8 +17,7 @@ from collections.abc import Callable, Sequence
 from operator import itemgetter
 from typing import Any, NamedTuple
 
-import orjson
-
+from . import nesting
 from .builtin.events import LONGEST_NOTE
 from .builtin.names import subdomain
 from .registry import Registry, Served
@@ -74,33 +73,25 @@ class Template:
 
     def __init__(self, record: Record, served: Served, holes: Sequence[Hole]) -> None:
         """Create a template from a stored object. Raises ValueError if that is not possible."""
-        obj: Object = orjson.loads(record.data)
+        obj: Object = nesting.loads(record.data)
         for number, path in enumerate((*_STAMPS, *[hole.stored for hole in holes])):
             holder: Any = obj
             for step in path[:-1]:
                 holder = holder[step]
             holder[path[-1]] = _MARK.format(number)
-        marked = orjson.dumps(obj)
+        marked = nesting.dumps(obj)
         self._stored = Form(marked)
         self._view = served.view
         #: Only a shaped kind returns more than the stored bytes and its kind.
         self._shown = Form(served.view.object(marked)) if served.resource.shape is not None else None
         names = served.table.field_names
         self._fields = record.fields
-        self._varying = [
-            (names.index(field), number) for number, hole in enumerate(holes) for field in hole.fields
-        ]
+        self._varying = [(names.index(field), number) for number, hole in enumerate(holes) for field in hole.fields]
         self._labels = record.labels
         self._owners = record.owners
 
     def fill(
-        self,
-        rv: int,
-        namespace: str,
-        uid: str,
-        texts: Sequence[str],
-        *,
-        owners: tuple[str, ...] | None = None,
+        self, rv: int, namespace: str, uid: str, texts: Sequence[str], *, owners: tuple[str, ...] | None = None
     ) -> Record:
         """Return the object with these texts as version `rv`. `owners` is set if UIDs of owners are among the texts."""
         fields = list(self._fields)
@@ -128,7 +119,7 @@ class Template:
 
 
 def _encoded(rv: int, uid: str, texts: Sequence[str]) -> list[bytes]:
-    return list(map(orjson.dumps, (str(rv), uid, *texts)))
+    return list(map(nesting.dumps, (str(rv), uid, *texts)))
 
 
 class Sight(NamedTuple):
@@ -164,7 +155,7 @@ class Templates:
             return None
         texts: list[str] = []
         try:
-            sent: Any = orjson.loads(request.body)
+            sent: Any = nesting.loads(request.body)
             for above, name, fits, optional in self._places:
                 holder = sent
                 for step in above:
@@ -177,7 +168,7 @@ class Templates:
                 texts.append(text)
         except (ValueError, KeyError, TypeError, AttributeError):
             return None  # the full path reports the error
-        return Sight((namespace, b"%d %b" % (len(texts), orjson.dumps(sent))), texts)
+        return Sight((namespace, b"%d %b" % (len(texts), nesting.dumps(sent))), texts)
 
     def make(self, sight: Sight) -> Response | None:
         """Store an object by its template; return None without a template, or if an error is due."""

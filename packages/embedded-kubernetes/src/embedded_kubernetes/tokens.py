@@ -8,9 +8,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-import orjson
-
-from . import schema
+from . import nesting, schema
 from .admission.attributes import GroupVersionKind
 from .admission.configured import Below, Review, review_of
 from .auth.gate import Access
@@ -50,7 +48,7 @@ def request_token(registry: Registry, served: Served, namespace: str, name: str,
     """Return a token for the service account. Raises 404 if that is missing, 422 for an invalid lifetime."""
     dry = request.dry_run("CreateOptions") if request.query else False
     asked = _read(request)
-    if registry.reviewers is not None:
+    if registry.is_reviewed:
         review = review_of(
             registry,
             served,
@@ -98,13 +96,7 @@ def _complete(registry: Registry, served: Served, asked: Object, namespace: str,
     _check_lifetime(spec["expirationSeconds"])
     spec.setdefault("boundObjectRef", None)
     uid, now = registry.store.uid(), registry.now()
-    asked["metadata"] = {
-        **metadata,
-        "name": name,
-        "namespace": namespace,
-        "uid": uid,
-        "creationTimestamp": now,
-    }
+    asked["metadata"] = {**metadata, "name": name, "namespace": namespace, "uid": uid, "creationTimestamp": now}
     return account
 
 
@@ -124,7 +116,7 @@ def _answer(registry: Registry, account: Record, asked: Object, *, dry: bool) ->
     if not dry:
         claims = _claims(registry, account, spec, bound, now)
         answer["status"]["token"] = issuer.keys.sign({"iss": issuer.name, **claims})
-    return Response(201, orjson.dumps(answer))
+    return Response(201, nesting.dumps(answer))
 
 
 def _claims(registry: Registry, account: Record, spec: Object, bound: _Bound, now: int) -> Object:

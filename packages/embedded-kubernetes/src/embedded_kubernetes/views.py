@@ -11,9 +11,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-import orjson
-
-from . import tables
+from . import nesting, tables
 from .errors import ApiError
 from .resource import Object, Resource
 from .store import Record
@@ -117,14 +115,14 @@ class View:
     def decode(self, data: bytes) -> Object:
         """Return the decoded object with kind and version of this view."""
         obj: Object = {"kind": self.resource.kind, "apiVersion": self.resource.api_version}
-        obj.update(orjson.loads(data))
+        obj.update(nesting.loads(data))
         return obj
 
     def bookmark(self, rv: int, *, initial_end: bool) -> bytes:
         metadata: Object = {"resourceVersion": str(rv)}
         if initial_end:
             metadata["annotations"] = {"k8s.io/initial-events-end": "true"}
-        return self.line("BOOKMARK", orjson.dumps({"metadata": metadata, **self.resource.bookmark}))
+        return self.line("BOOKMARK", nesting.dumps({"metadata": metadata, **self.resource.bookmark}))
 
     def list(self, items: Sequence[bytes], meta: Object) -> bytes:
         """Return the body of a LIST of stored encodings."""
@@ -133,7 +131,7 @@ class View:
             items = [self.item(data) for data in items]
         kind = resource.list_kind or resource.kind + "List"
         names = self._named(kind).encode()
-        return b'{%b"metadata":%b,"items":[%b]}' % (names, orjson.dumps(meta), b",".join(items))
+        return b'{%b"metadata":%b,"items":[%b]}' % (names, nesting.dumps(meta), b",".join(items))
 
 
 class ShapedView(View):
@@ -171,7 +169,7 @@ def nameless(obj: Object) -> bytes:
     """Return the object in its stored encoding."""
     obj.pop("kind", None)
     obj.pop("apiVersion", None)
-    return orjson.dumps(obj)
+    return nesting.dumps(obj)
 
 
 class PartialView(View):
@@ -187,22 +185,22 @@ class PartialView(View):
         return {
             "kind": "PartialObjectMetadata",
             "apiVersion": self._version,
-            "metadata": orjson.loads(data)["metadata"],
+            "metadata": nesting.loads(data)["metadata"],
         }
 
     def object(self, data: bytes) -> bytes:
         if self._listed:
             why = "you requested PartialObjectMetadataList, but the requested object is not a list"
             raise not_acceptable(why)
-        return orjson.dumps(self._partial(data))
+        return nesting.dumps(self._partial(data))
 
     def line(self, type_: str, data: bytes) -> bytes:
-        return orjson.dumps({"type": type_, "object": self._partial(data)}) + b"\n"
+        return nesting.dumps({"type": type_, "object": self._partial(data)}) + b"\n"
 
     def list(self, items: Sequence[bytes], meta: Object) -> bytes:
         if not self._listed:
             raise not_acceptable("you requested PartialObjectMetadata, but the requested object is a list")
-        return orjson.dumps(
+        return nesting.dumps(
             {
                 "kind": "PartialObjectMetadataList",
                 "apiVersion": self._version,
@@ -232,25 +230,25 @@ class TableView(View):
         )
 
     def object(self, data: bytes) -> bytes:
-        rv = orjson.loads(data)["metadata"].get("resourceVersion", "")
-        return orjson.dumps(self._table([data], {"resourceVersion": rv}))
+        rv = nesting.loads(data)["metadata"].get("resourceVersion", "")
+        return nesting.dumps(self._table([data], {"resourceVersion": rv}))
 
     def line(self, type_: str, data: bytes) -> bytes:
         if type_ == "BOOKMARK":
             bookmark = {
                 "kind": "Table",
                 "apiVersion": "meta.k8s.io/v1",
-                "metadata": orjson.loads(data)["metadata"],
+                "metadata": nesting.loads(data)["metadata"],
                 "columnDefinitions": None,
                 "rows": [],
             }
-            return orjson.dumps({"type": type_, "object": bookmark}) + b"\n"
-        rv = orjson.loads(data)["metadata"]["resourceVersion"]
+            return nesting.dumps({"type": type_, "object": bookmark}) + b"\n"
+        rv = nesting.loads(data)["metadata"]["resourceVersion"]
         table = self._table([data], {"resourceVersion": rv})
         if self._headed:
             table["columnDefinitions"] = None
         self._headed = True
-        return orjson.dumps({"type": type_, "object": table}) + b"\n"
+        return nesting.dumps({"type": type_, "object": table}) + b"\n"
 
     def list(self, items: Sequence[bytes], meta: Object) -> bytes:
-        return orjson.dumps(self._table(items, meta))
+        return nesting.dumps(self._table(items, meta))

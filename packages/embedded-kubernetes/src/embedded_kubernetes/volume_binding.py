@@ -18,11 +18,11 @@ from collections.abc import Iterator, Mapping
 from math import inf
 from typing import Any, NamedTuple
 
-import orjson
 from sortedcontainers import SortedDict
 
 from apimachinery.quantity import value
 
+from . import nesting
 from .builtin.causes import check_driver_name
 from .builtin.eviction import matches
 from .controllers import Controller, Index, WorkQueue
@@ -77,7 +77,7 @@ class FreeVolumes:
                 yield volume.record
 
     def _add(self, record: Record) -> None:
-        spec: dict[str, Any] = orjson.loads(record.data)["spec"]
+        spec: dict[str, Any] = nesting.loads(record.data)["spec"]
         ref = spec.get("claimRef")
         if ref is not None:
             claim = f"{ref.get('namespace')}/{ref.get('name')}"
@@ -253,7 +253,7 @@ class VolumeBinding(Controller):
         return None
 
     def _may_have(self, volume: Record, claim: Record) -> bool:
-        ref = orjson.loads(volume.data)["spec"].get("claimRef")
+        ref = nesting.loads(volume.data)["spec"].get("claimRef")
         return ref is None or (
             (ref.get("namespace"), ref.get("name")) == (claim.namespace, claim.name)
             and ref.get("uid") in (None, "", claim.uid)
@@ -289,9 +289,7 @@ class VolumeBinding(Controller):
             made["hostPath"] = {"path": f"/var/simulated/{name}"}
         else:
             made["csi"] = {"driver": storage_class["provisioner"], "volumeHandle": name}
-        labels = (
-            (self._registry.object(NODES, node) or {}).get("metadata", {}).get("labels", {}) if node else {}
-        )
+        labels = (self._registry.object(NODES, node) or {}).get("metadata", {}).get("labels", {}) if node else {}
         key = next((key for key in _TOPOLOGY if key in labels), None)
         if key is not None:
             term = {"matchExpressions": [{"key": key, "operator": "In", "values": [labels[key]]}]}

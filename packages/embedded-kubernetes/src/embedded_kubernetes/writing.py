@@ -10,9 +10,7 @@ from __future__ import annotations
 from hashlib import blake2b
 from typing import NamedTuple
 
-import orjson
-
-from . import apply, crd
+from . import apply, crd, nesting
 from .admission.configured import Below, Review, check_current, review_of
 from .admission.plugins import admit_create, admit_stored, admit_update
 from .auth import reviews
@@ -97,15 +95,13 @@ def _checked_question(write: Write, obj: Object) -> Object:
 
 
 def _told(write: Write, question: Object) -> Response:
-    answer = reviews.answer(
-        write.served.resource.kind, question, write.request.user, Access.of(write.registry)
-    )
-    return Response(201, orjson.dumps(answer), headers=write.warnings)
+    answer = reviews.answer(write.served.resource.kind, question, write.request.user, Access.of(write.registry))
+    return Response(201, nesting.dumps(answer), headers=write.warnings)
 
 
 def _review(write: Write, operation: str, obj: Object, old: Object | None = None) -> Review | None:
     """Return the review of this write, if any webhook or policy matches."""
-    if write.registry.reviewers is None:
+    if not write.registry.is_reviewed:
         return None
     metadata = obj["metadata"]
     return review_of(
@@ -199,9 +195,7 @@ def free_name(registry: Registry, served: Served, metadata: Object) -> str:
 def match_name(metadata: Object, name: str) -> None:
     given = metadata.get("name") or ""
     if not given:
-        raise bad_request(
-            f"the name of the object ({name} based on URL) was undeterminable: name must be provided"
-        )
+        raise bad_request(f"the name of the object ({name} based on URL) was undeterminable: name must be provided")
     if given != name:
         raise other_name(given, name)
 
@@ -263,7 +257,7 @@ def change(write: Write, old: Record, new: Object, *, before: Object | None = No
     if served.resource.shape is not None:
         new = served.resource.shape.to_stored(new)
     served.resource.default(new)
-    if write.registry.reviewers is None:
+    if not write.registry.is_reviewed:
         return _replace(write, _judged(write, old, new, before))
     if before is None:
         before = served.stored.decode(old.data)

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 _NAMES = {
     "api": "binding bodies collector connections deletion discovery errors fault_plan fault_streams faults handlers "
-    "heads http inproc pacing pages reading registry requests resource scale selectors store stream_sender "
+    "heads http inproc nesting pacing pages reading registry requests resource scale selectors store stream_sender "
     "subresources templates times tokens views watch writing",
     "auth": "auth",
     "admission": "admission",

@@ -45,9 +45,7 @@ class Timers:
 
     def advance(self, seconds: float) -> None:
         end = self.now + seconds
-        while due := min(
-            (each for each in self.waiting if each.at <= end), key=lambda each: each.at, default=None
-        ):
+        while due := min((each for each in self.waiting if each.at <= end), key=lambda each: each.at, default=None):
             self.waiting.remove(due)
             self.now = due.at
             due.action()
@@ -77,11 +75,11 @@ class Client:
 
     def post(self, path: str, body: Any, more: str = "") -> None:
         data = orjson.dumps(body)
-        head = f"POST {path} HTTP/1.1\nHost: x\nContent-Type: application/json\n{more}"
+        head = f"POST {path} HTTP/1.1\nHost: localhost\nContent-Type: application/json\n{more}"
         self.send(f"{head}Content-Length: {len(data)}\n\n", data)
 
     def get(self, path: str, more: str = "") -> None:
-        self.send(f"GET {path} HTTP/1.1\nHost: x\n{more}\n")
+        self.send(f"GET {path} HTTP/1.1\nHost: localhost\n{more}\n")
 
     def delete(self, path: str) -> None:
         self.send(f"DELETE {path} HTTP/1.1\n\n")
@@ -173,9 +171,7 @@ class Served:
 
 
 @asynccontextmanager
-async def serving(
-    world: World | None = None, *, real_time: bool = False, **options: Any
-) -> AsyncIterator[Served]:
+async def serving(world: World | None = None, *, real_time: bool = False, **options: Any) -> AsyncIterator[Served]:
     world = world or World(auth=options.pop("auth", None))
     async with Server(world.api, **options) as server:
         timers = Timers(asyncio.get_running_loop())

@@ -18,11 +18,11 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable
 from enum import Enum
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
-from kube_client.logs import get_logger
+from kube_client.logs import LimitedLog, get_logger
 from kube_client.transport import Transport, TransportError
 
 YES_SECONDS = 60.0
@@ -57,12 +57,6 @@ class Access(Enum):
     FORBIDDEN = "forbidden"
     UNKNOWN = "unknown"
     BUSY = "busy"
-
-
-class Authorizer(Protocol):
-    async def access(self, token: str, path: str) -> Access:
-        """Return whether the bearer of `token` may GET `path`. Never raises for network failures."""
-        ...
 
 
 class _User(msgspec.Struct, frozen=True):
@@ -128,6 +122,8 @@ class KubeAuthorizer:
     def __init__(self, transport: Transport, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._transport = transport
         self._clock = clock
+        # Every client of the port can cause it.
+        self._limited_log = LimitedLog(_log, clock=clock)
         self._slots = asyncio.Semaphore(_CONCURRENCY)
         self._known_slots = asyncio.Semaphore(_CONCURRENCY)
         # The caches contain digests instead of tokens, so a memory dump does not reveal tokens, and no UNKNOWN or
@@ -138,6 +134,7 @@ class KubeAuthorizer:
         self._asking: dict[_Key, asyncio.Task[Access]] = {}
 
     async def access(self, token: str, path: str) -> Access:
+        """Return whether the bearer of `token` may GET `path`. Never raises for network failures."""
         key = (hashlib.sha256(token.encode("utf-8", "surrogatepass")).digest(), path)
         given = self._yes.get(key, YES_SECONDS) or self._no.get(key, NO_SECONDS)
         if given is not None:
@@ -158,7 +155,7 @@ class KubeAuthorizer:
             async with slots:
                 answer = await self._ask(token, path)
         except _CannotAsk as error:
-            _log.warning("cannot authorize a request", path=path, problem=str(error))
+            self._limited_log.warning("cannot authorize a request", path=path, problem=str(error))
             return Access.UNKNOWN
         finally:
             del self._asking[key]

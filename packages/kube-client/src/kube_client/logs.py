@@ -23,7 +23,7 @@ finally:
     else:
         sys.modules["rich"] = _rich
 
-__all__ = ["FilteringBoundLogger", "OncePer", "Repeated", "get_logger", "structlog"]
+__all__ = ["FilteringBoundLogger", "LimitedLog", "OncePer", "get_logger", "structlog"]
 
 _INTERVAL: Final = 60.0
 
@@ -66,21 +66,22 @@ class OncePer:
         return held
 
 
-class Repeated:
-    """The warning `event` of `log`, about many objects alike. Calls within a minute of a line are only counted.
+class LimitedLog:
+    """Writes lines that may repeat: one per event and key in `seconds`, as `OncePer`.
 
-    The next line contains their number as `repeated`, with the fields of the last call.
+    Each contains the number of suppressed lines before it as `held_back`.
     """
 
-    def __init__(self, log: Any, event: str, *, clock: Callable[[], float]) -> None:
+    def __init__(self, log: FilteringBoundLogger, *, clock: Callable[[], float], seconds: float = _INTERVAL) -> None:
         self._log = log
-        self._event = event
-        self._once = OncePer(_INTERVAL, clock=clock)
+        self._once = OncePer(seconds, clock=clock)
 
-    def warn(self, **fields: object) -> None:
-        suppressed = self._once.admit(self._event)
-        if suppressed is None:
-            return
-        if suppressed:
-            fields["repeated"] = suppressed
-        self._log.warning(self._event, **fields)
+    def error(self, event: str, key: str = "", /, **fields: Any) -> None:
+        held = self._once.admit(f"{event} {key}")
+        if held is not None:
+            self._log.error(event, **fields, held_back=held)
+
+    def warning(self, event: str, key: str = "", /, **fields: Any) -> None:
+        held = self._once.admit(f"{event} {key}")
+        if held is not None:
+            self._log.warning(event, **fields, held_back=held)

@@ -24,7 +24,7 @@ from kube_client.budget import Budget
 from kube_client.dispatch import Dispatcher, Ended
 from kube_client.driver import AlreadySent, Driver, Operation, Send, ask, pause
 from kube_client.errors import Failure, FailureClass, ResponseOrigin
-from kube_client.logs import Repeated, get_logger
+from kube_client.logs import LimitedLog, get_logger
 from kube_client.pace import Pace
 from kube_client.patch import MERGE
 from kube_client.retry import Backoff, Timing
@@ -160,7 +160,7 @@ class EventRecorder:
             attempts=settings.attempts,
         )
         self._start = start_of(transport)
-        self._losses = Repeated(_log, "event not recorded", clock=timing.clock)
+        self._limited_log = LimitedLog(_log, clock=timing.clock)
         self._now = timing.now
         self._count = count
         self._serial = 0
@@ -247,9 +247,7 @@ class EventRecorder:
             reason=key.reason,
             action=key.action,
             note=key.note,
-            regarding=_Regarding(
-                about.api_version, about.kind, about.name, about.uid, about.namespace or UNSET
-            ),
+            regarding=_Regarding(about.api_version, about.kind, about.name, about.uid, about.namespace or UNSET),
         )
 
     async def run(self) -> None:
@@ -293,17 +291,11 @@ class EventRecorder:
 
         return self._driver.budget.at_once(
             lambda: self._start(
-                post.method,
-                post.path,
-                body=post.body,
-                timeout=self._driver.request_timeout,
-                answered=answered,
+                post.method, post.path, body=post.body, timeout=self._driver.request_timeout, answered=answered
             )
         )
 
-    async def _tell(
-        self, _name: str, event: _Series | _Event, already_sent: AlreadySent | None = None
-    ) -> None:
+    async def _tell(self, _name: str, event: _Series | _Event, already_sent: AlreadySent | None = None) -> None:
         failure = await self._driver.run(self._telling(event), already_sent=already_sent)
         if failure is None:
             return
@@ -311,7 +303,7 @@ class EventRecorder:
         gone = failure.source is ResponseOrigin.API_SERVER and failure.status in (403, 404)
         self._count("dropped" if gone else "failed")
         about = event if isinstance(event, _Event) else event.event
-        self._losses.warn(reason=about.reason, error=str(failure))
+        self._limited_log.warning("event not recorded", reason=about.reason, error=str(failure))
         if isinstance(event, _Series) and self._series.get(event.key) is event:
             del self._series[event.key]
 
@@ -359,9 +351,7 @@ def _of_series(series: _Series) -> Send:
     if series.recorded:
         name = event.metadata.name
         path = f"{_path(event.metadata.namespace)}/{segment(name)}"
-        return Send(
-            "PATCH", path, RequestInfo(Verb.PATCH, "events", name), _encode({"series": update}), MERGE
-        )
+        return Send("PATCH", path, RequestInfo(Verb.PATCH, "events", name), _encode({"series": update}), MERGE)
     return _post(msgspec.structs.replace(event, series=update) if series.times > 1 else event)
 
 

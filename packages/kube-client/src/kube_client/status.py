@@ -9,7 +9,6 @@ replaces one that is waiting.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, NamedTuple
@@ -22,7 +21,7 @@ from kube_client.budget import Budget
 from kube_client.dispatch import Dispatcher
 from kube_client.driver import Driver, Send, repeated
 from kube_client.errors import Failure, FailureClass
-from kube_client.logs import Repeated, get_logger
+from kube_client.logs import LimitedLog, get_logger
 from kube_client.pace import Pace
 from kube_client.patch import STRATEGIC, is_about_another_pod, is_conflict, version_in
 from kube_client.retry import Backoff, Timing
@@ -129,7 +128,7 @@ class StatusWriter:
             request_timeout=settings.request_timeout,
             attempts=settings.attempts,
         )
-        self._refusals = Repeated(_log, "status not written", clock=timing.clock)
+        self._limited_log = LimitedLog(_log, clock=timing.clock)
         self._now = timing.now
         self._count = count
         self._dispatcher: Dispatcher[PodKey, _Report] = Dispatcher(
@@ -139,20 +138,13 @@ class StatusWriter:
         # contains only reported pods that are not scheduled yet. Invariant: a waiting report in the dispatcher is its
         # pod's last one.
         self._last: dict[str, _Report] = {}
-        #: For delayed rewrites; None while `run` is not running.
-        self._tasks: asyncio.TaskGroup | None = None
 
     def __len__(self) -> int:
         """Return the number of reports that are not written yet."""
         return len(self._dispatcher)
 
     def report(
-        self,
-        pod: PodKey,
-        condition: PodCondition,
-        *,
-        known: PodCondition | None = None,
-        nominated: str | None = None,
+        self, pod: PodKey, condition: PodCondition, *, known: PodCondition | None = None, nominated: str | None = None
     ) -> None:
         """Queue a pod's condition and return immediately.
 
@@ -208,21 +200,13 @@ class StatusWriter:
         if last is None or last.written_at is None or not is_older(last.version, version):
             return
         assert last.condition is not None, "a nomination alone is forgotten when it is written"
-        at = max(now, last.restored_at + _WATCH_LAG)
-        if (known is not None and _says(known, last.condition)) or (at > now and self._tasks is None):
+        if known is not None and _says(known, last.condition):
             return
+        at = max(now, last.restored_at + _WATCH_LAG)
         transition = known is None or known.status != last.condition.status
         again = _Report(last.condition, last.nominated, transition, restored_at=at)
         self._last[pod.uid] = again
-        if at > now and self._tasks is not None:
-            self._tasks.create_task(self._later(at - now, pod, again))
-        else:
-            self._dispatcher.put(pod, again)
-
-    async def _later(self, seconds: float, pod: PodKey, report: _Report) -> None:
-        await self._timing.sleep(seconds)
-        if self._last.get(pod.uid) is report:
-            self._dispatcher.put(pod, report)
+        self._dispatcher.put_later(pod, again, at - now)
 
     def nominate(self, pod: PodKey, node_name: str, *, known: PodCondition | None = None) -> None:
         """Set nominatedNodeName, or remove it with ""; the condition stays. `known` is as for `report`."""
@@ -258,11 +242,7 @@ class StatusWriter:
 
     async def run(self) -> None:
         """Write until cancelled."""
-        async with asyncio.TaskGroup() as self._tasks:
-            try:
-                await self._dispatcher.run()
-            finally:
-                self._tasks = None
+        await self._dispatcher.run()
 
     async def drain(self, timeout: float) -> int:  # noqa: ASYNC109
         """Wait up to `timeout` seconds until everything is written; return the number of unwritten reports."""
@@ -299,8 +279,7 @@ class StatusWriter:
 
         # A patch names no version, so a conflict means that the server itself lost too many races for the pod.
         reply = await self._driver.run(
-            repeated(Send("PATCH", path, asked, self._patch(pod, report), STRATEGIC), also=is_conflict),
-            refuse=refuse,
+            repeated(Send("PATCH", path, asked, self._patch(pod, report), STRATEGIC), also=is_conflict), refuse=refuse
         )
         failure = reply.failure
         if failure is None:
@@ -314,7 +293,7 @@ class StatusWriter:
         elif is_about_another_pod(failure):
             self._give_up("dropped", pod, report)
         elif not failure.retryable and not is_conflict(failure):
-            self._refusals.warn(pod=f"{pod.namespace}/{pod.name}", error=str(failure))
+            self._limited_log.warning("status not written", pod=f"{pod.namespace}/{pod.name}", error=str(failure))
             self._give_up("failed", pod, report)
         elif pod.uid not in self._last:
             # Forgotten during the request: there is nothing to retry.

@@ -80,14 +80,13 @@ async def test_an_answer_that_does_not_say_yes_is_a_no(body: bytes, code: int) -
     assert await world.access() is Access.UNAUTHENTICATED
 
 
-@pytest.mark.parametrize(
-    "broken", [Hang(), Answer(500, b"{}"), Answer(403, b"{}"), Answer(201, b"<html>")], ids=str
-)
+@pytest.mark.parametrize("broken", [Hang(), Answer(500, b"{}"), Answer(403, b"{}"), Answer(201, b"<html>")], ids=str)
 async def test_what_cannot_be_asked_is_refused_and_not_remembered(broken: Action) -> None:
     world = World()
     world.reviews.broken = broken
     with capture_logs() as lines:
-        assert await world.access() is Access.UNKNOWN
+        for _ in range(3):
+            assert await world.access() is Access.UNKNOWN
     told = [(line["event"], line["log_level"], line["path"]) for line in lines]
     assert told == [("cannot authorize a request", "warning", "/metrics")]
     world.reviews.broken = None

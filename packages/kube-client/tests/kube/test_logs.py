@@ -6,26 +6,26 @@ import pytest
 import structlog
 from structlog.testing import capture_logs
 
-from kube_client.logs import OncePer, Repeated
+from kube_client.logs import LimitedLog, OncePer
 
 
-def test_a_flood_of_one_warning_is_a_line_a_minute_with_its_number() -> None:
+def test_a_flood_of_one_line_is_a_line_a_minute_with_the_number_of_the_others() -> None:
     now = 100.0
     with capture_logs() as logged:
-        repeated = Repeated(structlog.get_logger(), "not_written", clock=lambda: now)
+        limited = LimitedLog(structlog.get_logger(), clock=lambda: now)
         for number in range(1000):
-            repeated.warn(pod=f"p-{number}")
+            limited.warning("not written", pod=f"p-{number}")
+        limited.warning("not written", "another key", pod="other")
         now += 59
-        repeated.warn(pod="late")
-        assert logged == [{"event": "not_written", "log_level": "warning", "pod": "p-0"}]
+        limited.warning("not written", pod="late")
         now += 1
-        repeated.warn(pod="last")
-        assert logged[1:] == [
-            {"event": "not_written", "log_level": "warning", "pod": "last", "repeated": 1000}
-        ]
-        now += 60
-        repeated.warn(pod="alone")
-        assert "repeated" not in logged[2]
+        limited.error("not written", pod="last")
+    line = {"event": "not written", "log_level": "warning", "held_back": 0}
+    assert logged == [
+        {**line, "pod": "p-0"},
+        {**line, "pod": "other"},
+        {**line, "log_level": "error", "pod": "last", "held_back": 1000},
+    ]
 
 
 def test_a_repeated_line_is_let_through_once_a_period_and_counted() -> None:

@@ -163,9 +163,7 @@ async def test_what_is_listed_is_added_and_what_is_watched_follows() -> None:
     events = event("ADDED", pod("b", 12)) + event("MODIFIED", pod("a", 13)) + event("DELETED", pod("b", 14))
     world = World([listing(11, pod("a", 10))], [Stream([events], end="hang")])
     async with world.run():
-        await world.after(
-            ("added", "a", "10"), ("added", "b", "12"), ("modified", "a", "13"), ("deleted", "b", "14")
-        )
+        await world.after(("added", "a", "10"), ("added", "b", "12"), ("modified", "a", "13"), ("deleted", "b", "14"))
         assert world.reflector.synced.is_set()
         assert world.watched_from() == ["11"]
         assert len(world.reflector.uids) == 1
@@ -272,10 +270,7 @@ async def test_where_and_when_a_watch_goes_on_after_others(what: str) -> None:
         assert world.watched_from() == [str(version) for version in watched_from]
         assert world.time.slept == slept
         listed = {f"list_{reason}": reasons.count(reason) for reason in reasons}
-        assert {each: n for each, n in world.counts.items() if each.startswith("list")} == {
-            "list_initial": 1,
-            **listed,
-        }
+        assert {each: n for each, n in world.counts.items() if each.startswith("list")} == {"list_initial": 1, **listed}
 
 
 @pytest.mark.parametrize(
@@ -310,9 +305,7 @@ async def test_the_server_may_say_when_to_list_again() -> None:
 async def test_what_was_made_and_went_before_a_list_is_told_to_be_gone() -> None:
     lists = [listing(11, pod("a", 8)), listing(30, pod("a", 8), pod("c", 21))]
     world = World([*lists], [status(410), SILENT])
-    made = {
-        name: msgspec.convert(pod(name, version), Item) for name, version in (("b", 20), ("c", 21), ("d", 31))
-    }
+    made = {name: msgspec.convert(pod(name, version), Item) for name, version in (("b", 20), ("c", 21), ("d", 31))}
     async with world.run():
         await world.reflector.synced.wait()
         for name in made:
@@ -398,9 +391,7 @@ async def test_a_backup_under_higher_revisions_ends_the_view_by_its_objects() ->
     ids=["reset", "clean", "half open"],
 )
 @pytest.mark.promise("L15")
-async def test_a_watch_that_was_broken_off_is_not_resumed_from_a_version_that_is_yet_to_come(
-    watch: Stream,
-) -> None:
+async def test_a_watch_that_was_broken_off_is_not_resumed_from_a_version_that_is_yet_to_come(watch: Stream) -> None:
     """A server whose store went back takes such a watch, and tells of nothing until it has come to that version."""
     lists = [listing(100, pod("a", 90)), listing(60, pod("a", 40))]
     world = World([*lists], [watch, SILENT], now=listing(60))
@@ -465,11 +456,7 @@ async def test_versions_that_are_no_numbers_are_never_compared() -> None:
         thing["metadata"]["resourceVersion"] = version
         return thing
 
-    events = [
-        event("MODIFIED", odd("a", "y")),
-        event("MODIFIED", odd("a", "b")),
-        event("MODIFIED", odd("a", "b")),
-    ]
+    events = [event("MODIFIED", odd("a", "y")), event("MODIFIED", odd("a", "b")), event("MODIFIED", odd("a", "b"))]
     world = World([listing(11, odd("a", "z"))], [Stream([b"".join(events)], end="clean"), SILENT])
     async with world.run():
         await world.watching(2)

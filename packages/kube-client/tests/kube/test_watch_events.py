@@ -67,8 +67,7 @@ def test_an_object_that_cannot_be_decoded_is_still_identified() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "number"),
-    [("12", 12), ("0", 0), ("", None), ("-1", None), ("1.5", None), ("٣", None), ("a", None)],
+    ("text", "number"), [("12", 12), ("0", 0), ("", None), ("-1", None), ("1.5", None), ("٣", None), ("a", None)]
 )
 def test_only_plain_digits_are_comparable_versions(text: str, number: int | None) -> None:
     assert version(text) == number

@@ -28,10 +28,26 @@ from kube_client.transport import Transport, segment
 
 from .identity import is_known, job_key, key_of
 from .plugins.registry import objects_of
-from .plugins.ssh import FILES, with_keys
-from .ssh_keys import new_pair
+from .plugins.ssh import FILES, KeyPair, with_keys
 from .volumes import claim_for, claim_name
 from .writes import JobWriter, Wanted
+
+
+def new_pair() -> KeyPair:
+    """Create an Ed25519 pair, which is as strong as RSA of 3072 bits and fast to create.
+
+    Raises ModuleNotFoundError without `cryptography`.
+    """
+    from cryptography.hazmat.primitives import serialization
+    from cryptography.hazmat.primitives.asymmetric import ed25519
+
+    key = ed25519.Ed25519PrivateKey.generate()
+    private = key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.OpenSSH, serialization.NoEncryption()
+    )
+    public = key.public_key().public_bytes(serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH)
+    return KeyPair(private.decode(), public.decode() + "\n")
+
 
 _encode = msgspec.json.Encoder().encode
 
@@ -182,9 +198,7 @@ class Belongings:
             if found is None:
                 return None
             if not found.metadata.uid:
-                return (
-                    f"pvc {name} is not found, the job will be in the Pending state until the PVC is created"
-                )
+                return f"pvc {name} is not found, the job will be in the Pending state until the PVC is created"
         self._claimed[key_of(job)] = job.metadata.uid
         return ""
 

@@ -23,33 +23,13 @@ from kube_client.retry import Timing
 
 from .belongings import Belongings
 from .cluster import NEWS, JobsCluster
-from .depends import (
-    REASON,
-    WaitingTask,
-    attainable_minimum,
-    pods_in_vain,
-    reserves,
-    waiting_roles,
-    waiting_tasks,
-)
+from .depends import REASON, WaitingTask, attainable_minimum, pods_in_vain, reserves, waiting_roles, waiting_tasks
 from .group import group_for, renewal
 from .identity import key_of
 from .plugins.registry import changed, unknown
 from .pods import correction, desired, is_lost, partition_of, place_of, places_of, pod_for, stand_by
 from .policies import JobEvent
-from .states import (
-    CLOSED,
-    ENDED,
-    FAILED,
-    FINISHED,
-    PENDING,
-    PHASES,
-    RESTARTING,
-    Kill,
-    Scope,
-    next_phase,
-    tasks_of,
-)
+from .states import CLOSED, ENDED, FAILED, FINISHED, PENDING, PHASES, RESTARTING, Kill, Scope, next_phase, tasks_of
 from .status import controlled_by, counted, explained, found_again, moved, without_others, without_plugins
 from .volumes import mounted
 from .writes import JobWriter, Wanted
@@ -114,9 +94,7 @@ class Carrying:
         if whole and group is not None and not await self._writes.mark_group(group, wanted):
             return False
         status = msgspec.structs.replace(
-            job.status,
-            version=job.status.version + whole,
-            retry_count=job.status.retry_count + kill.restarts,
+            job.status, version=job.status.version + whole, retry_count=job.status.retry_count + kill.restarts
         )
         status = counted(status, _after(pods, targets))
         if whole:
@@ -190,25 +168,19 @@ class Carrying:
     async def _sync_pods(self, job: Job, wanted: Wanted, *, is_answered: bool) -> bool:
         pods = self._cluster.pods(job)
         wish, waiting = places_of(job, pods), waiting_tasks(job, pods)
-        standing_by = [
-            pod for pod in pods.values() if pod.stands_by and pod.metadata.deletion_timestamp is None
-        ]
+        standing_by = [pod for pod in pods.values() if pod.stands_by and pod.metadata.deletion_timestamp is None]
         in_vain = {each.task for each in waiting.values() if each.in_vain}
         begin = [pod for pod in standing_by if pod.annotation(TASK_SPEC) not in waiting]
         held_back = in_vain if reserves(job) else waiting.keys()
         missing = (
-            (task, index)
-            for name, task, index in desired(job)
-            if name not in pods and task.name not in held_back
+            (task, index) for name, task, index in desired(job) if name not in pods and task.name not in held_back
         )
         make = list(islice(missing, _PORTION))
         if len(make) == _PORTION:
             self._cluster.put(key_of(job))
         made = await self._writes.begin_pods(begin, wanted)
         made = await self._make_pods(job, make, waiting, wanted) and made
-        surplus = [
-            pod for name, pod in pods.items() if name not in wish and pod.metadata.deletion_timestamp is None
-        ]
+        surplus = [pod for name, pod in pods.items() if name not in wish and pod.metadata.deletion_timestamp is None]
         # Pods whose turn never comes keep no room; their removal is no eviction for policies.
         leave = [pod for pod in standing_by if pod.annotation(TASK_SPEC) in in_vain]
         marked = await self._writes.mark_pods(leave, wanted)
@@ -224,11 +196,7 @@ class Carrying:
         return done and made and deleted
 
     async def _make_pods(
-        self,
-        job: Job,
-        missing: Collection[tuple[TaskSpec, int]],
-        waiting: Collection[str],
-        wanted: Wanted,
+        self, job: Job, missing: Collection[tuple[TaskSpec, int]], waiting: Collection[str], wanted: Wanted
     ) -> bool:
         """Create the missing pods; those of `waiting` tasks get the stage gate."""
         problems: list[str] = []
@@ -249,14 +217,10 @@ class Carrying:
 
         done = all(await self._writes.each(missing, make))
         if problems:
-            self.say(
-                job, "FailedCreate", f"Error creating pods: [{', '.join(sorted(problems))}]", warning=True
-            )
+            self.say(job, "FailedCreate", f"Error creating pods: [{', '.join(sorted(problems))}]", warning=True)
         return done
 
-    async def _take_back(
-        self, job: Job, task: TaskSpec, index: int, found: Mapping[str, Any], wanted: Wanted
-    ) -> bool:
+    async def _take_back(self, job: Job, task: TaskSpec, index: int, found: Mapping[str, Any], wanted: Wanted) -> bool:
         """Restore the assignment of an existing pod. Returns whether it was created for the Job."""
         pod = msgspec.convert(found, JobPod)
         if not is_lost(job, task, pod):
@@ -293,9 +257,7 @@ class Carrying:
             if pod.metadata.deletion_timestamp is None and pod.status.phase not in ENDED
         ]
         group = self._cluster.group(job)
-        if not await self._writes.mark_pods(alive, wanted) or not await self._writes.delete_pods(
-            alive, wanted
-        ):
+        if not await self._writes.mark_pods(alive, wanted) or not await self._writes.delete_pods(alive, wanted):
             return False
         if group is not None and not await self._writes.delete_group(group, wanted):
             return False

@@ -7,7 +7,7 @@ one stopped.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Set
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
@@ -15,15 +15,8 @@ from typing import Any, Final
 import msgspec
 
 from agent_scheduler.cluster.groups import pod_groups, queues
-from agent_scheduler.controllers.reconciling import CreationReceiver, KeyQueue
-from agent_scheduler.objects.batch import (
-    COMMANDS,
-    PRIORITY_CLASSES,
-    TASK_SPEC,
-    Command,
-    PriorityClass,
-    command_path,
-)
+from agent_scheduler.controllers.reconciling import PATIENCE, CreationReceiver, KeyQueue
+from agent_scheduler.objects.batch import COMMANDS, PRIORITY_CLASSES, TASK_SPEC, Command, PriorityClass, command_path
 from agent_scheduler.objects.job import JOBS, Job
 from agent_scheduler.objects.job_pod import JOB_NAME, JobPod
 from apimachinery.durations import format_duration
@@ -65,11 +58,10 @@ class JobController:
 
     name = "job"
     settle = _SETTLE
+    patience = PATIENCE
     needs: tuple[str, ...] = ("Job", "PodGroup", "Queue")
 
-    def __init__(
-        self, settings: JobSettings, *, transport: Transport, events: EventRecorder, timing: Timing
-    ) -> None:
+    def __init__(self, settings: JobSettings, *, transport: Transport, events: EventRecorder, timing: Timing) -> None:
         self.workers = settings.workers
         self._ssh = settings.ssh
         self._timing = timing
@@ -95,7 +87,7 @@ class JobController:
 
     # ---- watches
 
-    def kinds(self, put: KeyQueue, learn: CreationReceiver) -> list[Kind]:
+    def kinds(self, put: KeyQueue, learn: CreationReceiver, _absent: Set[str]) -> list[Kind]:
         known = self._cluster
         self._put = known.put = put
         known.learn = learn

@@ -90,8 +90,7 @@ def attainable_minimum(job: Job, group: PodGroup | None, pods: Mapping[str, JobP
         return ""
     there = _by_task(job, pods)
     if not is_told and all(
-        len(there[task.name]) >= task.replicas
-        and all(pod.status.phase in _RAN for _, pod in there[task.name])
+        len(there[task.name]) >= task.replicas and all(pod.status.phase in _RAN for _, pod in there[task.name])
         for task in tasks_of(job)
     ):
         return ""
@@ -142,8 +141,7 @@ def _in_vain(found: Mapping[str, WaitingTask], possible: Mapping[str, int]) -> s
     #: Task -> the tasks that wait for it; and task -> the dependencies that may still become ready.
     behind: dict[str, list[str]] = {}
     hopes = {
-        name: {each for each, _, least in waiting.on if possible[each] >= least}
-        for name, waiting in found.items()
+        name: {each for each, _, least in waiting.on if possible[each] >= least} for name, waiting in found.items()
     }
     for name, hoped in hopes.items():
         for each in hoped:

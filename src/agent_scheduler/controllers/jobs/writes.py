@@ -15,7 +15,7 @@ from agent_scheduler.objects.batch import STAGE_GATE, PodGroup, pod_group_path, 
 from agent_scheduler.objects.job import Job, JobStatus, job_path
 from agent_scheduler.objects.job_pod import OUT_OF_SYNC, JobPod
 from agent_scheduler.objects.wire import Metadata
-from agent_scheduler.telemetry.logs import OncePer, get_logger
+from agent_scheduler.telemetry.logs import LimitedLog, get_logger
 from kube_client.answers import Verb, asked_at
 from kube_client.create import CreateResult, create_once, delete_once, is_gone
 from kube_client.driver import Send, send_once
@@ -32,7 +32,6 @@ _decode_job = msgspec.json.Decoder(Job).decode
 
 #: Concurrent requests about pods of one Job.
 _AT_ONCE: Final = 8
-_LOG_SECONDS: Final = 60.0
 _BEGIN: Final = {"name": STAGE_GATE, "$patch": "delete"}
 _MARK: Final = {"annotations": {OUT_OF_SYNC: "true"}}
 
@@ -48,7 +47,7 @@ class JobWriter:
         self._transport = transport
         self._timing = timing
         self._log = get_logger("job-controller")
-        self._once = OncePer(_LOG_SECONDS, clock=timing.clock)
+        self._limited_log = LimitedLog(self._log, clock=timing.clock)
 
     # ---- the Job
 
@@ -120,9 +119,7 @@ class JobWriter:
         async def begin(pod: JobPod) -> bool:
             path, metadata = _pod_path(pod), pod.metadata
             body = _encode({"metadata": {"uid": metadata.uid}, "spec": {"schedulingGates": [_BEGIN]}})
-            patched = await patch_once(
-                self._transport, path, body, wanted=wanted, timing=self._timing, strategic=True
-            )
+            patched = await patch_once(self._transport, path, body, wanted=wanted, timing=self._timing, strategic=True)
             failure = patched.failure
             return failure is None or is_about_another_pod(failure) or self.failed(path, failure)
 
@@ -195,9 +192,7 @@ class JobWriter:
         return False
 
     def complain(self, what: str, problem: str) -> None:
-        held = self._once.admit(problem[:60])
-        if held is not None:
-            self._log.error("job not reconciled", object=what, problem=problem, held_back=held)
+        self._limited_log.error("job not reconciled", problem[:60], object=what, problem=problem)
 
 
 def _pod_path(pod: JobPod) -> str:

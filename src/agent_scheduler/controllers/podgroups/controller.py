@@ -8,7 +8,7 @@ these events, such as the creation of a pod. A workload that is scaled to zero h
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Set
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -16,14 +16,14 @@ import msgspec
 from msgspec import Raw
 
 from agent_scheduler.cluster.groups import POD_GROUP, namespaces, pod_groups
-from agent_scheduler.controllers.reconciling import CreationReceiver, KeyQueue
+from agent_scheduler.controllers.reconciling import PATIENCE, CreationReceiver, KeyQueue
 from agent_scheduler.engine.state.podinfo import FINISHED
 from agent_scheduler.objects.batch import GROUP_NAME, GROUP_OF_PODS, PodGroup, pod_group_path
 from agent_scheduler.objects.batch import pod_groups as groups_path
 from agent_scheduler.objects.job_pod import JOB_NAME
 from agent_scheduler.objects.wire import Metadata, Namespace, OwnerReference
 from agent_scheduler.objects.workload import MemberPod, Replicated
-from agent_scheduler.telemetry.logs import OncePer, get_logger
+from agent_scheduler.telemetry.logs import LimitedLog, get_logger
 from apimachinery.quantity import QuantityError
 from apimachinery.wire import Wire
 from kube_client.answers import Verb, asked_at
@@ -49,7 +49,6 @@ _WORKLOADS: Final = {
 _WATCHED: Final = {("apps/v1", "ReplicaSet"), ("apps/v1", "StatefulSet")}
 #: Seconds after which the watch has delivered the deletion of pods that were deleted with their group.
 _PODS_GO: Final = 0.2
-_LOG_SECONDS: Final = 60.0
 
 #: Namespace and name.
 GroupName = tuple[str, str]
@@ -133,6 +132,7 @@ class PodGroupController:
     name = "podgroup"
     workers = 8
     settle = 0.0
+    patience = PATIENCE
     needs: tuple[str, ...] = ("PodGroup",)
 
     def __init__(self, settings: PodGroupSettings, *, transport: Transport, timing: Timing) -> None:
@@ -140,7 +140,7 @@ class PodGroupController:
         self._transport = transport
         self._timing = timing
         self._log = get_logger("podgroup-controller")
-        self._once = OncePer(_LOG_SECONDS, clock=timing.clock)
+        self._limited_log = LimitedLog(self._log, clock=timing.clock)
         self._put: KeyQueue = lambda _key, _seconds=None, /: None
         self._made: CreationReceiver = lambda _kind, _made, /: True
         #: Pods by UID; and by namespace and name of the group that each names, or should name.
@@ -156,7 +156,7 @@ class PodGroupController:
 
     # ---- watches
 
-    def kinds(self, put: KeyQueue, learn: CreationReceiver) -> list[Kind]:
+    def kinds(self, put: KeyQueue, learn: CreationReceiver, _absent: Set[str]) -> list[Kind]:
         self._put, self._made = put, learn
         selector = "status.phase!=Succeeded,status.phase!=Failed"
         if len(self._schedulers) == 1:
@@ -253,9 +253,7 @@ class PodGroupController:
         pod = self._pods.get(key)
         return pod is None or await self._put_into_group(pod, wanted)
 
-    async def _keep(
-        self, of: GroupName, wanted: Callable[[], bool], *, comes: MemberPod | None = None
-    ) -> bool:
+    async def _keep(self, of: GroupName, wanted: Callable[[], bool], *, comes: MemberPod | None = None) -> bool:
         """Ensure the group if there are pods for which it is created.
 
         `comes` is a pod that is about to name it, which is then the newest.
@@ -276,9 +274,7 @@ class PodGroupController:
     async def _put_into_group(self, pod: MemberPod, wanted: Callable[[], bool]) -> bool:
         metadata, name, named = pod.metadata, group_name(pod), named_group(pod)
         own = metadata.namespace, name
-        if self._is_scaled_down(own) or (
-            named not in ("", name) and (metadata.namespace, named) in self._groups
-        ):
+        if self._is_scaled_down(own) or (named not in ("", name) and (metadata.namespace, named) in self._groups):
             return await self._keep(own, wanted)
         if named == name:
             return await self._keep(own, wanted)
@@ -383,9 +379,7 @@ class PodGroupController:
             return {}
         # The watch may not have delivered the workload yet, although it has delivered a pod of it.
         path = f"/apis/{owner.api_version}/namespaces/{segment(namespace)}/{plural}/{segment(owner.name)}"
-        failure, response = await send_once(
-            self._transport, Send("GET", path, asked_at(path, Verb.GET, owner.uid))
-        )
+        failure, response = await send_once(self._transport, Send("GET", path, asked_at(path, Verb.GET, owner.uid)))
         if response is not None:
             return _decode_owner(response.body).metadata.annotations or {}
         if failure is not None and failure.kind is FailureClass.NOT_FOUND:
@@ -409,9 +403,7 @@ class PodGroupController:
         return False
 
     def _complain(self, what: str, problem: str) -> None:
-        held = self._once.admit(problem[:60])
-        if held is not None:
-            self._log.error("pod not added to a group", object=what, problem=problem, held_back=held)
+        self._limited_log.error("pod not added to a group", problem[:60], object=what, problem=problem)
 
 
 def _is_watched(owner: OwnerReference) -> bool:

@@ -1,23 +1,28 @@
 """Maintains the states of queues and the counts of their groups by phase; creates the queues `root` and `default`.
 
-Commands (bus.volcano.sh/v1alpha1) open and close a queue, as in Volcano. The children of a closed queue are closed and
-opened with it, except for those that were closed separately. The scheduler writes a queue's allocated resources.
+Commands (bus.volcano.sh/v1alpha1) open and close a queue, as in Volcano, but only those of one namespace: a tenant who
+may create Commands for the Jobs of its own namespace has no right to close the queues of others. The children of a
+closed queue are closed and opened with it, except for those that were closed separately. The scheduler writes a queue's
+allocated resources.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Set
+from dataclasses import dataclass
 from typing import Any, Final
 
 import msgspec
 
 from agent_scheduler.cluster.groups import pod_groups, queues
-from agent_scheduler.controllers.reconciling import CreationReceiver
+from agent_scheduler.controllers.reconciling import PATIENCE, CreationReceiver
+from agent_scheduler.engine.events.signals import Signal
 from agent_scheduler.engine.quotas.queues import OWN_ANCESTOR
 from agent_scheduler.objects.batch import (
     API_VERSION,
     CLOSE_QUEUE,
     CLOSED_BY_PARENT,
+    COMMAND_VERSION,
     COMMANDS,
     DEFAULT_QUEUE,
     OPEN_QUEUE,
@@ -29,28 +34,18 @@ from agent_scheduler.objects.batch import (
     command_path,
     queue_path,
 )
-from agent_scheduler.telemetry.logs import OncePer, get_logger
+from agent_scheduler.telemetry.logs import LimitedLog, get_logger
 from kube_client.create import create_once, delete_once
 from kube_client.errors import Failure, FailureClass
 from kube_client.informers import Kind
+from kube_client.logs import OncePer
 from kube_client.patch import patch_once
 from kube_client.recorder import NORMAL, WARNING, EventRecorder, ObjectReference
 from kube_client.retry import Timing
 from kube_client.transport import Transport, segment
 from kube_client.watch_events import is_older
 
-from .states import (
-    COUNTED,
-    OPEN,
-    SHUT,
-    QueueAction,
-    closed,
-    followed,
-    is_marked,
-    is_own_ancestor,
-    parent_of,
-    synced,
-)
+from .states import COUNTED, OPEN, SHUT, QueueAction, closed, followed, is_marked, is_own_ancestor, parent_of, synced
 
 _encode = msgspec.json.Encoder().encode
 
@@ -60,13 +55,28 @@ _REPORTER: Final = "agent-scheduler-queue"
 _COMMANDS_KEY: Final = ":commands"
 #: Seconds between a change of a group and the write of its count.
 _SETTLE: Final = 0.2
-_LOG_SECONDS: Final = 60.0
+#: The minimum seconds between reports of refused Commands of one namespace.
+_REFUSAL_SECONDS: Final = 60.0
+
+#: The value for Commands of all namespaces.
+ANY_NAMESPACE: Final = "*"
 
 #: The queues that always exist. Other queues are reclaimable unless they are configured otherwise.
 _ALWAYS: Final[Mapping[str, dict[str, Any]]] = {
     ROOT_QUEUE: {"weight": 1, "reclaimable": False},
     DEFAULT_QUEUE: {"weight": 1, "reclaimable": True, "parent": ROOT_QUEUE},
 }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueCommandSettings:
+    """The settings.
+
+    `command_namespace` is the only namespace whose Commands open and close queues: empty for none, `ANY_NAMESPACE` for
+    all namespaces, as in Volcano.
+    """
+
+    command_namespace: str = ""
 
 
 class QueueController:
@@ -78,15 +88,21 @@ class QueueController:
     name = "queue"
     workers = 1
     settle = _SETTLE
+    patience = PATIENCE
     needs: tuple[str, ...] = ("Queue", "PodGroup")
 
-    def __init__(self, *, transport: Transport, events: EventRecorder, timing: Timing) -> None:
+    def __init__(
+        self, settings: QueueCommandSettings, *, transport: Transport, events: EventRecorder, timing: Timing
+    ) -> None:
+        self._settings = settings
         self._transport = transport
         self._events = events
         self._timing = timing
         self._log = get_logger("queue-controller")
-        self._once = OncePer(_LOG_SECONDS, clock=timing.clock)
-        self._put: Callable[[str], None] = lambda _key: None
+        self._limited_log = LimitedLog(self._log, clock=timing.clock)
+        self._refused = OncePer(_REFUSAL_SECONDS, clock=timing.clock)
+        #: A key has to be reconciled.
+        self._put: Signal[[str]] = Signal()
         self._queues: dict[str, Queue] = {}
         #: The names of each queue's children.
         self._below: dict[str, set[str]] = {}
@@ -97,8 +113,8 @@ class QueueController:
 
     # ---- watches
 
-    def kinds(self, put: Callable[[str], None], _learn: CreationReceiver) -> list[Kind]:
-        self._put = put
+    def kinds(self, put: Callable[[str], None], _learn: CreationReceiver, _absent: Set[str]) -> list[Kind]:
+        self._put.connect(put)
         return [
             queues(self._set_queue, self._delete_queue),
             pod_groups(self._set_group, self._delete_group),
@@ -123,6 +139,7 @@ class QueueController:
     def _set_queue(self, found: Queue) -> None:
         known = self._queues.get(found.name)
         if known is not None:
+            # An equal version is applied: what `_patch` derives from a response may lack other clients' changes.
             if known.metadata.uid == found.metadata.uid and is_older(
                 found.metadata.resource_version, known.metadata.resource_version
             ):
@@ -175,8 +192,34 @@ class QueueController:
     def _set_command(self, found: Command) -> None:
         target = found.target
         if target is not None and (target.api_version, target.kind) == (API_VERSION, "Queue"):
+            if self._settings.command_namespace not in (ANY_NAMESPACE, found.metadata.namespace):
+                self._refuse(found)
+                return
             self._commands[found.metadata.uid] = found
             self._put(_COMMANDS_KEY)
+
+    def _refuse(self, command: Command) -> None:
+        """Report a Command of another namespace, which is not executed; at most once a minute per namespace."""
+        metadata = command.metadata
+        held = self._refused.admit(metadata.namespace)
+        if held is None:
+            return
+        allowed = self._settings.command_namespace
+        problem = (
+            f"Commands for queues are executed only from the namespace {allowed}"
+            if allowed
+            else "Commands for queues are not executed"
+        )
+        name = f"{metadata.namespace}/{metadata.name}"
+        self._log.warning("command refused", command=name, problem=problem, held_back=held)
+        self._events.event(
+            ObjectReference("Command", metadata.namespace, metadata.name, metadata.uid, COMMAND_VERSION),
+            type=WARNING,
+            reason="CommandRefused",
+            action="Refuse",
+            note=f"{problem} (--queue-command-namespace)",
+            controller=_REPORTER,
+        )
 
     def _delete_command(self, gone: Command) -> None:
         self._commands.pop(gone.metadata.uid, None)
@@ -191,15 +234,8 @@ class QueueController:
         return await self._sync(key, wanted)
 
     async def _make(self, name: str, wanted: Callable[[], bool]) -> bool:
-        body = {
-            "apiVersion": API_VERSION,
-            "kind": "Queue",
-            "metadata": {"name": name},
-            "spec": _ALWAYS[name],
-        }
-        made = await create_once(
-            self._transport, QUEUES, name, _encode(body), wanted=wanted, timing=self._timing
-        )
+        body = {"apiVersion": API_VERSION, "kind": "Queue", "metadata": {"name": name}, "spec": _ALWAYS[name]}
+        made = await create_once(self._transport, QUEUES, name, _encode(body), wanted=wanted, timing=self._timing)
         if made.failure is None:
             self._log.info("queue created", queue=name)
         # If it exists already, the watch delivers it.
@@ -263,18 +299,14 @@ class QueueController:
                 return True
             parent = self._queues.get(parent_of(queue))
             if parent is not None and parent.name != ROOT_QUEUE and parent.status.state in SHUT:
-                self._log.warning(
-                    "queue not opened", queue=name, problem=f"open its parent {parent.name} first"
-                )
+                self._log.warning("queue not opened", queue=name, problem=f"open its parent {parent.name} first")
                 return True
             return await self._open(name, wanted)
         if name == ROOT_QUEUE:
             self._log.warning("queue not closed", queue=name, problem="the root queue cannot be closed")
             return True
         # A queue that is closed separately must not be opened with its parent.
-        return (not is_marked(queue) or await self._mark(name, "false", wanted)) and await self._close(
-            name, wanted
-        )
+        return (not is_marked(queue) or await self._mark(name, "false", wanted)) and await self._close(name, wanted)
 
     async def _open(self, name: str, wanted: Callable[[], bool]) -> bool:
         return await self._write_status(name, OPEN, wanted) and await self._mark(name, "false", wanted)
@@ -325,27 +357,13 @@ class QueueController:
         if status == msgspec.structs.replace(queue.status, allocated=allocated):
             return True
         # A missing number means 0.
-        said: dict[str, Any] = {
-            "state": state,
-            "allocated": {},
-            **{to: numbers.get(of) for of, to in COUNTED.items()},
-        }
+        said: dict[str, Any] = {"state": state, "allocated": {}, **{to: numbers.get(of) for of, to in COUNTED.items()}}
         return await self._patch(
-            queue,
-            {"status": said},
-            msgspec.structs.replace(queue, status=status),
-            wanted,
-            subresource="/status",
+            queue, {"status": said}, msgspec.structs.replace(queue, status=status), wanted, subresource="/status"
         )
 
     async def _patch(
-        self,
-        queue: Queue,
-        patch: dict[str, Any],
-        after: Queue,
-        wanted: Callable[[], bool],
-        *,
-        subresource: str = "",
+        self, queue: Queue, patch: dict[str, Any], after: Queue, wanted: Callable[[], bool], *, subresource: str = ""
     ) -> bool:
         """Write `patch`, which changes the queue to `after`."""
         metadata = {"uid": queue.metadata.uid, **patch.get("metadata", {})}
@@ -365,9 +383,9 @@ class QueueController:
         """Log the failure. Returns whether no work is left because the queue is gone."""
         if failure.kind in (FailureClass.NOT_FOUND, FailureClass.GONE):
             return failure.kind is FailureClass.NOT_FOUND
-        held = self._once.admit(f"{failure.kind} {failure.message[:60]}")
-        if held is not None:
-            self._log.error("queue not written", queue=name, problem=str(failure), held_back=held)
+        self._limited_log.error(
+            "queue not written", f"{failure.kind} {failure.message[:60]}", queue=name, problem=str(failure)
+        )
         return False
 
 

@@ -5,19 +5,15 @@ Events are about the ConfigMap or the NodeShard. Only the leader writes them; a 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable
 
 from agent_scheduler.objects.shard import API_VERSION, KIND
 from agent_scheduler.telemetry.controllers import ControllersMetrics
-from agent_scheduler.telemetry.logs import OncePer, get_logger
+from agent_scheduler.telemetry.logs import LimitedLog, get_logger
 from kube_client.recorder import NORMAL, WARNING, EventRecorder, ObjectReference
-from kube_client.watch_events import Change
 
 from .configuration import EffectiveSettings
 from .writes import WriteOutcome, WriteResult
-
-_LOG_SECONDS = 60.0
 
 
 class ShardingReports:
@@ -38,22 +34,13 @@ class ShardingReports:
         self._controller = controller
         self._now = now
         self._log = get_logger("sharding")
-        self._once = OncePer(_LOG_SECONDS, clock=clock)
+        self._limited_log = LimitedLog(self._log, clock=clock)
         #: Whether this process writes.
         self.is_leading = False
         #: Configured shards that are not ours; shards that are too large; and how far each is below its minimum.
         self._foreign: frozenset[str] = frozenset()
         self._large: set[str] = set()
         self._short: dict[str, int] = {}
-
-    # ---- watches
-
-    def watched(self, kind: str, what: str) -> None:
-        self._metrics.watched(kind, what)
-
-    def received(self, kind: str, changes: Sequence[Change[Any]]) -> None:
-        for change in changes:
-            self._metrics.watch_events_total.labels(kind, change.type.value).inc()
 
     # ---- the configuration
 
@@ -66,9 +53,7 @@ class ShardingReports:
         """Report that a version of the ConfigMap was applied or refused."""
         if effective.problem:
             self._metrics.config_refused()
-            self._log.error(
-                "configuration refused", problem=effective.problem, in_effect=_in_effect(effective)
-            )
+            self._log.error("configuration refused", problem=effective.problem, in_effect=_in_effect(effective))
             self.still_refused(effective)
             return
         self._metrics.config_applied(self._now())
@@ -120,9 +105,7 @@ class ShardingReports:
 
     # ---- writes
 
-    def written(
-        self, about: ObjectReference, written: WriteResult, *, added: int = 0, removed: int = 0
-    ) -> None:
+    def written(self, about: ObjectReference, written: WriteResult, *, added: int = 0, removed: int = 0) -> None:
         """Report a write; `about` is the shard before it, without a UID if it did not exist."""
         name, result = about.name, written.result
         self._metrics.sharding_writes_total.labels(result.value).inc()
@@ -131,9 +114,12 @@ class ShardingReports:
             self._metrics.sharding_moves_total.labels(name, "removed").inc(removed)
             self._log.info(f"shard {result.value}", shard=name, added=added, removed=removed)
         elif result is not WriteOutcome.CONFLICT:
-            held = self._once.admit(f"{name} {result.value} {written.problem[:60]}")
-            if held is not None:
-                self._log.error("shard not written", shard=name, problem=written.problem, held_back=held)
+            self._limited_log.error(
+                "shard not written",
+                f"{name} {result.value} {written.problem[:60]}",
+                shard=name,
+                problem=written.problem,
+            )
         if result is WriteOutcome.TOO_LARGE and name not in self._large:
             self._large.add(name)
             self._event(about, WARNING, "ShardTooLarge", f"Not written: {written.problem}.")
@@ -141,13 +127,10 @@ class ShardingReports:
             self._large.discard(name)
 
     def kind_missing(self) -> None:
-        held = self._once.admit("kind missing")
-        if held is not None:
-            self._log.error(
-                "kind NodeShard missing",
-                problem=f"the API server has no {KIND} ({API_VERSION}); install it: kubectl apply -k config/crd",
-                held_back=held,
-            )
+        self._limited_log.error(
+            "kind NodeShard missing",
+            problem=f"the API server has no {KIND} ({API_VERSION}); install it: kubectl apply -k config/crd",
+        )
 
     def _event(self, about: ObjectReference, kind: str, reason: str, note: str) -> None:
         if self.is_leading:

@@ -63,9 +63,6 @@ class ShardStore:
         self._shards: dict[str, ShardInfo] = {}
         #: Unconfirmed writes by the shard's name.
         self._unconfirmed: dict[str, _Unconfirmed] = {}
-        #: Names of shards that only responses have included. The watch may never deliver them: shards that were deleted
-        #: before it received them, or whose deletion it has delivered already.
-        self._unwatched: set[str] = set()
 
     def __iter__(self) -> Iterator[ShardInfo]:
         """Iterate over the shards in the order of their names."""
@@ -79,23 +76,8 @@ class ShardStore:
         self._unconfirmed = {name: write for name, write in self._unconfirmed.items() if now < write.until}
         return {name: write.nodes for name, write in self._unconfirmed.items()}
 
-    @property
-    def unwatched(self) -> list[ShardInfo]:
-        """The shards whose deletion the watch may never deliver."""
-        return [self._shards[name] for name in sorted(self._unwatched)]
-
-    def observe(self, shard: ShardInfo) -> None:
-        """Apply a shard from a response."""
-        if shard.name not in self._shards:
-            self._unwatched.add(shard.name)
-        self._set(shard)
-
     def set(self, shard: ShardInfo) -> bool:
-        """Apply a shard from the watch. Returns whether its desired nodes or its owner has changed."""
-        self._unwatched.discard(shard.name)
-        return self._set(shard)
-
-    def _set(self, shard: ShardInfo) -> bool:
+        """Apply a shard. Returns whether its desired nodes or its owner has changed."""
         known = self._shards.get(shard.name)
         if known is None:
             self._put(shard)
@@ -114,7 +96,6 @@ class ShardStore:
         if known is None or known.uid != shard.uid:
             return False
         del self._shards[shard.name]
-        self._unwatched.discard(shard.name)
         write = self._unconfirmed.get(shard.name)
         if write is not None and write.version:
             # A write that names a deleted object is refused.

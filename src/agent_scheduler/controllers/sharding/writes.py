@@ -69,13 +69,28 @@ class WriteResult(NamedTuple):
     is_absent: bool = False
 
 
+_DELETED = WriteResult(WriteOutcome.CONFLICT, "it was deleted meanwhile")
+
+
 class ShardWriter:
     """Sends the requests; never raises for errors of the network or the server."""
 
-    def __init__(self, transport: Transport, store: ShardStore, *, fence: float, timing: Timing) -> None:
-        """Create the writer; a request without a response may be carried out for `fence` seconds."""
+    def __init__(
+        self,
+        transport: Transport,
+        store: ShardStore,
+        *,
+        learn: Callable[[NodeShard], bool],
+        fence: float,
+        timing: Timing,
+    ) -> None:
+        """Create the writer; a request without a response may be carried out for `fence` seconds.
+
+        `learn` receives a shard from a response, and returns False if the watch has delivered its deletion.
+        """
         self._transport = transport
         self._store = store
+        self._learn_first = learn
         self._fence = fence
         self._timing = timing
         #: Shard -> when the last request to create it was given up without a response.
@@ -121,17 +136,14 @@ class ShardWriter:
             "spec": {"nodesDesired": ordered},
         }
         made = await create_once(
-            self._transport,
-            NODE_SHARDS,
-            segment(name),
-            _encode(body),
-            wanted=self._patience(),
-            timing=self._timing,
+            self._transport, NODE_SHARDS, segment(name), _encode(body), wanted=self._patience(), timing=self._timing
         )
         if made.is_open:
             self._unanswered[name] = self._timing.clock()
         if made.found:
             self._learn(made.found)
+        if made.failure is None and self._store.get(name) is None:
+            return _DELETED
         if made.failure is None:
             return WriteResult(WriteOutcome.CREATED)
         if made.is_open and not made.found:
@@ -147,9 +159,7 @@ class ShardWriter:
             self._transport, _path(shard.name), _encode(body), wanted=self._patience(), timing=self._timing
         )
         if patched.failure is None and not patched.found:
-            self._store.observe(
-                msgspec.structs.replace(shard, resource_version=patched.resource_version, desired=nodes)
-            )
+            self._store.set(msgspec.structs.replace(shard, resource_version=patched.resource_version, desired=nodes))
             return WriteResult(WriteOutcome.UPDATED)
         if patched.failure is None:
             self._learn(patched.found)
@@ -164,7 +174,7 @@ class ShardWriter:
             await self.look(shard)
             if self._store.get(shard.name) is None:
                 # A repeated creation reveals whether the kind is missing too.
-                return WriteResult(WriteOutcome.CONFLICT, "it was deleted meanwhile")
+                return _DELETED
         return self._failed(patched.failure)
 
     async def look(self, shard: ShardInfo) -> None:
@@ -182,7 +192,10 @@ class ShardWriter:
         except msgspec.MsgspecError:
             # The watch also reports an unreadable object.
             return
-        self._store.observe(shard_of(shard))
+        if self._learn_first(shard):
+            self._store.set(shard_of(shard))
+        else:
+            self._store.delete(shard_of(shard))
 
     def _failed(self, failure: Failure) -> WriteResult:
         if failure.kind is FailureClass.CONFLICT:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from ..state.ledger import Ledger
+from ..ledger import Ledger
 from ..state.podclass import PodClass
 from ..state.podconstraints import CONSTRAINTS
 from ..state.podterms import NO_TERMS

@@ -14,8 +14,8 @@ import msgspec
 import numpy as np
 
 from ..framework.plugin import Depends, PodUnrankable, Profile
+from ..ledger import Ledger
 from ..state.columns import Columns
-from ..state.ledger import Ledger
 from ..state.podclass import PodClass
 from .budget import KEPT
 from .classview import ClassView

@@ -9,14 +9,11 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final, Protocol
 
 import numpy as np
 
 from ..state.columns import Ints, Rows
-
-if TYPE_CHECKING:
-    from .facet_classes import FacetClasses
 
 #: The score of a refused row, below every other score.
 REFUSED: Final = -(2**63)
@@ -135,6 +132,12 @@ _ROWS_A_PLACE: Final = 256
 _ONE_BY_ONE: Final = 64
 
 
+class Follower(Protocol):
+    """Receives each changed score of a row."""
+
+    def change(self, row: int, old: int, new: int) -> None: ...
+
+
 class Ranking:
     """The scores of `capacity` rows, all refused at first. The first `size` rows are in use."""
 
@@ -148,8 +151,8 @@ class Ranking:
         self._has_been_asked = False
         #: The rows that are not refused; None if they have to be found again.
         self._admitted: Rows | None = None
-        #: Receives each changed score by `change`, and is dropped when all scores change. Set by its owner.
-        self.follower: FacetClasses | None = None
+        #: It is dropped when all scores change. Set by its owner.
+        self.follower: Follower | None = None
 
     def resize(self, size: int) -> None:
         """Set the number of rows in use."""

@@ -10,8 +10,8 @@ from collections.abc import Collection, Sequence
 from typing import Protocol
 
 from ..framework.handle import Handle
+from ..ledger import Ledger
 from ..state.columns import Columns
-from ..state.ledger import Ledger
 from ..state.podclass import PodClass
 from ..state.podcounts import PodsMatching
 from ..state.podterms import ExistingTerm

@@ -14,23 +14,42 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from types import TracebackType
-from typing import Final, NamedTuple, NewType
+from typing import Final, NamedTuple, NewType, TypeVar
 
 import numpy as np
 
 from ..framework.prebind import Writes
+from ..ledger import Ledger
 from ..state.columns import Amounts, Columns, Ints
 from ..state.gpus import NO_GPUS, Free, Indices, beside, choose, without
-from ..state.ledger import Ledger
 from ..state.podclass import HostPort, PodClass
 from ..state.podcounts import PodsMatching
 from ..state.podinfo import PodInfo
 from ..state.podterms import ExistingTerm
 from .classview import ClassView
 from .decide import ClassViews
-from .hypothetical import is_hypothetical, note
 from .reserving import Reservations, reserve, unreserve
 from .snapshot import Snapshot
+
+T = TypeVar("T")
+
+
+def is_hypothetical(columns: Columns, uid: str, row: int) -> bool:
+    """Return whether the pod is hypothetically on `row` with volumes, host ports or GPUs. Other pods have no entry."""
+    kinds = (columns.hypothetical_pods, columns.hypothetical_ports, columns.hypothetical_gpus)
+    return any(uid in by_row.get(row, ()) for by_row in kinds)
+
+
+def note(by_row: dict[int, dict[str, T]], row: int, uid: str, what: T | None) -> None:
+    """Record that the pod has `what` on the row, or remove its entry if None."""
+    there = by_row.setdefault(row, {})
+    if what is None:
+        del there[uid]
+    else:
+        there[uid] = what
+    if not there:
+        del by_row[row]
+
 
 #: A position in a journal.
 Mark = NewType("Mark", int)
@@ -317,9 +336,7 @@ class Trial(WhatIf):
         They read live state: reservations change devices, and a search for devices may be unfinished.
         """
         rows, size = self._ledger.rows_since(sequence), self._columns.size
-        self._snapshot.touched.extend(
-            list(range(size)) if rows is None else [row for row in rows if row < size]
-        )
+        self._snapshot.touched.extend(list(range(size)) if rows is None else [row for row in rows if row < size])
 
     def hand_over(self, pod: PodInfo) -> Reservations:
         """Return the reservations for the pod. The caller has to release them from now on."""

@@ -7,6 +7,8 @@ Before an allocation is written the claim may change in irrelevant ways (above a
 added first), so a reported claim without an allocation ends nothing that has not been written. Written changes stay
 assumed until the watch reports them, even if the attempt is forgotten. So does the removal of a pod from `reservedFor`,
 or of an allocation, once the API server has accepted it.
+
+`volumes.assume_cache` assumes one value per object. A claim has several assumptions at once, each with its own version.
 """
 
 from __future__ import annotations
@@ -83,11 +85,7 @@ class AssumedClaims:
         return tuple(self._held.get(holder, ()))
 
     def assume(
-        self,
-        claim: ResourceClaimInfo,
-        allocation: AllocatedDevices | None,
-        holder: str,
-        group: GroupKey | None = None,
+        self, claim: ResourceClaimInfo, allocation: AllocatedDevices | None, holder: str, group: GroupKey | None = None
     ) -> None:
         key = claim.key
         found = self._claims.get(key)
@@ -191,7 +189,5 @@ class AssumedClaims:
                 if key not in self._held.get(holder, ())
             ]
         for holder, keys in self._held.items():
-            problems += [
-                f"{holder} holds {key}, which is not assumed" for key in keys if key not in self._claims
-            ]
+            problems += [f"{holder} holds {key}, which is not assumed" for key in keys if key not in self._claims]
         return problems

@@ -163,13 +163,16 @@ def of_native(group: batch.NativePodGroup, *, queue: str = batch.DEFAULT_QUEUE) 
     )
 
 
-def of_pod(pod: PodInfo, *, queue: str = batch.DEFAULT_QUEUE) -> PodGroupInfo:
-    """Return the group of one for a pod without a group. Its key is unique: a pod's UID is not a valid name."""
+def of_pod(pod: PodInfo, *, queue: str = "") -> PodGroupInfo:
+    """Return the group of one for a pod without a group. Its key is unique: a pod's UID is not a valid name.
+
+    `queue` is that of the pod; if empty, the one that it names, or the default one.
+    """
     named = pod.batch.queue if pod.batch is not None else ""
     return PodGroupInfo(
         key=GroupKey(pod.namespace, pod.uid),
         uid=pod.uid,
         created=pod.created,
-        queue=named or queue,
+        queue=queue or named or batch.DEFAULT_QUEUE,
         minimum=1,
     )

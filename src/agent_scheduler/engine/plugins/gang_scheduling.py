@@ -16,8 +16,8 @@ from ..events.hints import ClusterEventWithHint, QueueingHint
 from ..events.prehints import ByKeys, PodIndex
 from ..framework.plugin import GANG_SCHEDULING
 from ..gangs.native import NativeGroup, NativeGroups, native_key
+from ..ledger import Ledger
 from ..state.batchinfo import GroupKey
-from ..state.ledger import Ledger
 from ..state.podinfo import PodInfo
 
 TOO_FEW: Final = "waiting for minCount pods from a gang to appear in scheduling queue"
@@ -50,18 +50,10 @@ class GangScheduling:
         pod_added = ByKeys(_BY_GROUP, lambda event, old, new: _keys(native_key(new)), once=True)
         group_changed = ByKeys(_BY_GROUP, lambda event, old, new: _keys(new.key), once=True)
         return (
-            ClusterEventWithHint(
-                ClusterEvent(Resource.UNSCHEDULED_POD, ActionType.ADD), self._member_added, pod_added
-            ),
-            ClusterEventWithHint(
-                ClusterEvent(Resource.ASSIGNED_POD, ActionType.ADD), self._member_added, pod_added
-            ),
-            ClusterEventWithHint(
-                ClusterEvent(Resource.POD_GROUP, ActionType.ADD), self._group_added, group_changed
-            ),
-            ClusterEventWithHint(
-                ClusterEvent(Resource.POD_GROUP, ActionType.UPDATE), _fewer_needed, group_changed
-            ),
+            ClusterEventWithHint(ClusterEvent(Resource.UNSCHEDULED_POD, ActionType.ADD), self._member_added, pod_added),
+            ClusterEventWithHint(ClusterEvent(Resource.ASSIGNED_POD, ActionType.ADD), self._member_added, pod_added),
+            ClusterEventWithHint(ClusterEvent(Resource.POD_GROUP, ActionType.ADD), self._group_added, group_changed),
+            ClusterEventWithHint(ClusterEvent(Resource.POD_GROUP, ActionType.UPDATE), _fewer_needed, group_changed),
         )
 
     def _member_added(self, pod: PodInfo, old: object | None, new: object | None) -> QueueingHint:

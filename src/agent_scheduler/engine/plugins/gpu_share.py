@@ -18,9 +18,9 @@ from ..events.prehints import ALL_PODS, AllPods, Amount, ByKeys, Key, PodIndex, 
 from ..framework.handle import Handle
 from ..framework.plugin import Depends, Filter, PodRejected
 from ..gangs.native import NativeGroups
+from ..ledger import Ledger
 from ..state.columns import Bools, Columns, Rows
 from ..state.gpus import NO_GPUS, RESOURCE, WHOLE, fits, problem_with
-from ..state.ledger import Ledger
 from ..state.nodeinfo import NodeInfo
 from ..state.podclass import PodClass
 from ..state.podinfo import PodInfo
@@ -110,9 +110,7 @@ def _keys_of(pod: PodInfo) -> list[Key]:
     return [Amount(RESOURCE, max(pod.cls.gpu, WHOLE)), *preempting]
 
 
-_INDEX: Final = PodIndex(
-    keys_of=_keys_of, shared=lambda pod: (max(pod.cls.gpu, WHOLE), pod.priority, pod.preempts)
-)
+_INDEX: Final = PodIndex(keys_of=_keys_of, shared=lambda pod: (max(pod.cls.gpu, WHOLE), pod.priority, pod.preempts))
 
 
 def _room(event: ClusterEvent, old: object, new: NodeInfo) -> list[Key]:

@@ -223,9 +223,7 @@ class InterPodAffinityScore(Score):
     def facets(self, state: PreferredTerms, nodes: Columns) -> tuple[Ints, ...]:
         return _facets(_columns(state.groups, nodes), nodes)
 
-    def score_classes(
-        self, state: PreferredTerms, nodes: Columns, rows: Rows, sizes: Callable[[Rows], Ints]
-    ) -> Ints:
+    def score_classes(self, state: PreferredTerms, nodes: Columns, rows: Rows, sizes: Callable[[Rows], Ints]) -> Ints:
         return self.score(state, nodes, rows)
 
     @staticmethod

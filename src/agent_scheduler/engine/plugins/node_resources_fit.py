@@ -23,12 +23,12 @@ from ..events.hints import ClusterEventWithHint
 from ..framework.handle import Handle
 from ..framework.plugin import MAX_NODE_SCORE, Depends, Filter
 from ..gangs.native import NativeGroups
+from ..ledger import Ledger
 from ..rules.curve import FULL, rates_of
 from ..rules.device_backed import ByFullness
 from ..rules.fit_hints import FitHints, met_elsewhere
 from ..state.columns import CPU, MEMORY, Bools, Columns, Ints, Rows
 from ..state.interns import BASE_RESOURCES
-from ..state.ledger import Ledger
 from ..state.podclass import PODS, PodClass
 
 
@@ -109,9 +109,7 @@ class NodeResourcesFit(Filter):
         self._ignored_groups = frozenset(ignored_groups)
         ignores = self._ignored or self._ignored_groups
         #: Returns the requests of a class that are checked.
-        self._wanted: Callable[[PodClass], Mapping[str, int]] = (
-            self._not_ignored if ignores else attrgetter("requests")
-        )
+        self._wanted: Callable[[PodClass], Mapping[str, int]] = self._not_ignored if ignores else attrgetter("requests")
         self._hints = FitHints(self._wanted, ledger, devices)
 
     def seeing(self, ledger: Ledger, devices: Devices, groups: NativeGroups) -> NodeResourcesFit:
@@ -213,9 +211,7 @@ class NodeResourcesFit(Filter):
         return self._hints.events_to_register()
 
 
-def _offered(
-    wanted: Iterable[tuple[int, int, int]], nodes: Columns, rows: Rows
-) -> Iterator[tuple[int, int, Ints]]:
+def _offered(wanted: Iterable[tuple[int, int, int]], nodes: Columns, rows: Rows) -> Iterator[tuple[int, int, Ints]]:
     """Yield (column, amount, [row] offered amounts) of each resource.
 
     One by one, because selecting rows of one column costs a fraction of selecting resources and rows together.

@@ -1,32 +1,73 @@
 """VolumeBinding: a pod goes where all its claims can be satisfied.
 
-The rule is in `volumes.binding`, and that of the score, which exists only if the arguments have a `shape`, in
-`rules.storage_scoring`. For claims that wait for a consumer the binder reserves the volumes and waits for them to be
+The rule is in `volumes.binding`. The score, which exists only if the arguments have a `shape`, is the share of a node's
+storage that the pod's claims would take (KEP-4049), by a curve. For static volumes it is the share of those that the
+claims get there, otherwise the share of the pools where their volumes would be provisioned. All classes have equal
+weight. For claims that wait for a consumer the binder reserves the volumes and waits for them to be
 bound before it binds the pod.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from typing import NamedTuple
+
+import numpy as np
 
 from ..events.hints import ClusterEventWithHint
 from ..framework.args import VolumeBindingArgs
 from ..framework.handle import Handle
 from ..framework.plugin import Depends, Filter, PodRejected, Score
 from ..framework.prebind import Attempt, PreBind, Reserve, Writes
-from ..rules import storage_scoring as scoring
-from ..rules.curve import rates_of
+from ..rules.curve import FULL, rates_of
 from ..state.columns import Bools, Columns, Ints, Rows
 from ..state.nodeinfo import NodeInfo
 from ..state.podclass import PodClass
 from ..state.podinfo import PodInfo
 from ..state.podvolumes import PodVolumes
 from ..volumes import binding
+from ..volumes.binding import VolumePlan
 from ..volumes.catalogue import Catalogue
 from ..volumes.claims import Unresolvable
 from ..volumes.hints import binding_events, volumes_of
+from ..volumes.matching import find_matching_volumes
+from ..volumes.provisioning import free_capacity
 from ..volumes.reservation import ReservedVolumes, reserve
+
+#: Class -> requested and available bytes.
+Shares = dict[str, tuple[int, int]]
+
+
+def _score(plan: VolumePlan, catalogue: Catalogue, rates: Sequence[int], nodes: Columns, rows: Rows) -> Ints:
+    """Score `rows` that passed the filter; `rates` is the value of each share in percent."""
+    found: Ints = np.zeros(rows.shape[0], dtype=np.int64)
+    for position, row in enumerate(rows.tolist()):
+        node = nodes.nodes[row]
+        if node is not None:
+            found[position] = _mean(rates, _shares(plan, catalogue, node).values())
+    return found
+
+
+def _shares(plan: VolumePlan, catalogue: Catalogue, node: NodeInfo) -> Shares:
+    shares: Shares = {}
+    for key, volume in (chosen := find_matching_volumes(plan.claims_to_bind, node)).items():
+        asked, there = shares.get(volume.class_name, (0, 0))
+        asked += catalogue.claims[key].requested or 0
+        shares[volume.class_name] = asked, there + volume.capacity
+    if chosen:
+        return shares
+    for claim in (*(claim for claim, _ in plan.selected), *(each.claim for each in plan.claims_to_bind)):
+        capacity = free_capacity(claim, catalogue, node)
+        if capacity is not None:
+            asked, _ = shares.get(claim.class_name, (0, 0))
+            # Claims of one class share its pools.
+            shares[claim.class_name] = asked + (claim.requested or 0), capacity
+    return shares
+
+
+def _mean(rates: Sequence[int], shares: Iterable[tuple[int, int]]) -> int:
+    found = [rates[FULL if asked > there or not there else asked * FULL // there] for asked, there in shares]
+    return (2 * sum(found) + len(found)) // (2 * len(found)) if found else 0
 
 
 class VolumeBindingState(NamedTuple):
@@ -60,9 +101,7 @@ class VolumeBinding(Filter, Reserve, PreBind):
     def reasons(self, state: VolumeBindingState, nodes: Columns, rows: Rows) -> Mapping[str, int]:
         return binding.reasons(state.plan, state.catalogue, nodes, rows)
 
-    def reserve(
-        self, state: VolumeBindingState, pod: PodInfo, node: NodeInfo, at: str
-    ) -> ReservedVolumes | None:
+    def reserve(self, state: VolumeBindingState, pod: PodInfo, node: NodeInfo, at: str) -> ReservedVolumes | None:
         found = reserve(state.volumes, state.catalogue, node, pod.uid)
         return None if isinstance(found, Unresolvable) else found
 
@@ -104,4 +143,4 @@ class VolumeBindingScore(Score):
 
     def score(self, state: VolumeBindingState, nodes: Columns, rows: Rows) -> Ints:
         assert self._rates is not None, "without a shape there is no state"
-        return scoring.score(state.plan, state.catalogue, self._rates, nodes, rows)
+        return _score(state.plan, state.catalogue, self._rates, nodes, rows)

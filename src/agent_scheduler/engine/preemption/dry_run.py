@@ -17,8 +17,8 @@ from ..decide.classview import ClassView
 from ..decide.compiled import CompiledFilter, count_reasons, first_refusing
 from ..decide.trial import WhatIf
 from ..framework.plugin import Depends
+from ..ledger import Ledger
 from ..state.columns import NOBODY, Bools, Columns, Ints, Rows
-from ..state.ledger import Ledger
 from ..state.podinfo import PodInfo
 from .nominated import NominatedPods, Nominations
 from .pdbs import PDBs
@@ -52,9 +52,7 @@ class Candidate(NamedTuple):
     @property
     def rank(self) -> Rank:
         priorities = [victim.priority for victim in self.victims]
-        return Rank(
-            self.pdb_violations, priorities[0], sum(priorities) + LIFT * len(priorities), len(priorities)
-        )
+        return Rank(self.pdb_violations, priorities[0], sum(priorities) + LIFT * len(priorities), len(priorities))
 
     @property
     def earliest_start(self) -> str:

@@ -23,8 +23,8 @@ import numpy as np
 
 from ..decide.classview import ClassView
 from ..decide.refusals import Diagnosis, fit_error
+from ..ledger import Ledger
 from ..state.columns import NOBODY, Columns
-from ..state.ledger import Ledger
 from ..state.podinfo import PodInfo
 from .dry_run import Candidate, DryRun, DryRunState, select_candidate
 from .nominated import NO_NOMINATED, NominatedPods, Nominations

@@ -13,8 +13,8 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
+from ..ledger import Ledger
 from ..state.columns import NOBODY, Bools, Ints, Rows
-from ..state.ledger import Ledger
 from ..state.podclass import PodClass
 from ..state.podinfo import PodInfo
 from .pdbs import PDBs
@@ -111,11 +111,7 @@ class VictimsBelow:
         if node is None:
             return []
         priority = self._priority
-        return [
-            placement.pod
-            for placement in self._ledger.pods_on(node.name)
-            if placement.pod.priority < priority
-        ]
+        return [placement.pod for placement in self._ledger.pods_on(node.name) if placement.pod.priority < priority]
 
     def _version(self, row: int) -> tuple[int, int]:
         """Return the version of the pods on a row and of their last observed state."""

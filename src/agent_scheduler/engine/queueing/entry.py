@@ -1,66 +1,23 @@
-"""A pod in the queue: the fields that the queue reads of the pod, and the state that it keeps for it.
+"""A pod in the queue, and the state that the queue keeps for it.
 
-The pod is a value that the queue never changes. The state for retries (attempts, plugins that refused it, urgency) is
-kept on its `QueuedPodInfo`, never in the pod's annotations, where a tenant could write it.
+The pod is a value that the queue never changes; a changed pod is another value with the same UID. The state for retries
+(attempts, plugins that refused it, urgency) is kept on its `QueuedPodInfo`, never in the pod's annotations, where a
+tenant could write it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import lru_cache
-from typing import Any, Generic, NamedTuple, Protocol, TypeVar
+from typing import NamedTuple
 
 from msgspec import Struct
 
 from ..events.events import ActionType, ClusterEvent, Resource
+from ..state.podinfo import PodInfo
 
 
-class PodLike(Protocol):
-    """The fields of a pod that the queue reads. Equal UIDs are the same pod; a changed pod is another value."""
-
-    @property
-    def uid(self) -> str: ...
-    @property
-    def namespace(self) -> str: ...
-    @property
-    def name(self) -> str: ...
-    @property
-    def resource_version(self) -> str:
-        """Empty, or a string that no other version of this pod has."""
-
-    @property
-    def scheduler_name(self) -> str:
-        """The profile that the pod requests."""
-
-    @property
-    def priority(self) -> int: ...
-    @property
-    def nominated_node_name(self) -> str:
-        """`status.nominatedNodeName`, empty if unset."""
-
-    @property
-    def labels(self) -> Mapping[str, str]: ...
-    @property
-    def gates(self) -> tuple[str, ...]:
-        """The names in `spec.schedulingGates`."""
-
-    @property
-    def requests(self) -> Mapping[str, int]:
-        """Requested amounts by resource, in the ledger's units."""
-
-    @property
-    def tolerations(self) -> Any:
-        """Opaque; only compared."""
-
-    @property
-    def claim_statuses(self) -> tuple[Any, ...]:
-        """`status.resourceClaimStatuses`; only compared."""
-
-
-PodT = TypeVar("PodT", bound=PodLike)
-
-
-class QueuedPodInfo(Struct, Generic[PodT], kw_only=True, eq=False, gc=False):
+class QueuedPodInfo(Struct, kw_only=True, eq=False, gc=False):
     """One waiting pod. Owned by the one structure of the queue that holds it, or by its attempt while in flight.
 
     `gc=False` is safe because an entry is in no reference cycle. Instants are the queue's clock, in seconds; 0.0 or
@@ -68,7 +25,7 @@ class QueuedPodInfo(Struct, Generic[PodT], kw_only=True, eq=False, gc=False):
     """
 
     uid: str
-    pod: PodT
+    pod: PodInfo
     #: The instant at which the pod was last put into the queue; decides between equal priorities.
     timestamp: float
     attempts: int = 0
@@ -188,7 +145,7 @@ _OF_WAITING = _Changes.of(Resource.TARGET_POD)
 _OF_ASSIGNED = _Changes.of(Resource.ASSIGNED_POD)
 
 
-def pod_change_events(new: PodLike, old: PodLike, *, assigned: bool = False) -> list[ClusterEvent]:
+def pod_change_events(new: PodInfo, old: PodInfo, *, assigned: bool = False) -> list[ClusterEvent]:
     """Return the events of the change from `old` to `new`: a waiting pod, or one that is `assigned` to a node.
 
     Empty for one and the same version. As kube-scheduler's `PodSchedulingPropertiesChange`: one event for each changed

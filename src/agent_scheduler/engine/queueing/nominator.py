@@ -7,12 +7,11 @@ lower priority takes the room.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from typing import Generic
 
-from .entry import PodT
+from ..state.podinfo import PodInfo
 
 
-class Nominator(Generic[PodT]):
+class Nominator:
     """Owns the nominations. Invariant: a pod is nominated to at most one node, and both maps agree."""
 
     def __init__(self, *, is_pending: Callable[[str], bool]) -> None:
@@ -21,11 +20,11 @@ class Nominator(Generic[PodT]):
         `is_pending` returns whether a UID belongs to a pod that exists without a node, according to the watch.
         """
         self._is_pending = is_pending
-        self._by_node: dict[str, dict[str, PodT]] = {}
+        self._by_node: dict[str, dict[str, PodInfo]] = {}
         #: UID -> the node that it is nominated to. Read only.
         self.nominated: dict[str, str] = {}
 
-    def add(self, pod: PodT, node_name: str = "") -> None:
+    def add(self, pod: PodInfo, node_name: str = "") -> None:
         """Nominate `pod` to `node_name`, or if empty to the node in its status, replacing any earlier nomination.
 
         Only removes the earlier nomination if neither names a node, or if the pod is deleted or bound: a late caller
@@ -37,7 +36,7 @@ class Nominator(Generic[PodT]):
             self.nominated[pod.uid] = node
             self._by_node.setdefault(node, {})[pod.uid] = pod
 
-    def delete(self, uid: str) -> PodT | None:
+    def delete(self, uid: str) -> PodInfo | None:
         """Remove the nomination. Return the pod of the last nomination, or None if there was none."""
         node = self.nominated.pop(uid, None)
         if node is None:
@@ -48,7 +47,7 @@ class Nominator(Generic[PodT]):
             del self._by_node[node]
         return pod
 
-    def update(self, old: PodT, new: PodT) -> None:
+    def update(self, old: PodInfo, new: PodInfo) -> None:
         """Handle the change of a pod from `old` to `new`.
 
         If the status still names the same node, a nomination made in memory remains, because its status write may be on
@@ -65,7 +64,7 @@ class Nominator(Generic[PodT]):
         """Return the nodes with nominated pods, as a view that stays current."""
         return self._by_node.keys()
 
-    def pods_for(self, node_name: str) -> tuple[PodT, ...]:
+    def pods_for(self, node_name: str) -> tuple[PodInfo, ...]:
         """Return the pods nominated to `node_name`, in the order of their nominations."""
         return tuple(self._by_node.get(node_name, {}).values())
 

@@ -13,11 +13,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
 from math import inf
-from typing import Any, Final, Generic, NamedTuple, Protocol
+from typing import Final, NamedTuple
 
 from ..events.events import BACKOFF_COMPLETE, POP_FROM_BACKOFF, UNSCHEDULABLE_TIMEOUT
 from ..events.hints import HintMap
-from .entry import PodT, QueuedPodInfo
+from ..events.signals import Signal
+from ..framework.plugin import PreEnqueue
+from .entry import QueuedPodInfo
 from .record import PRE_HINT, QueueRecorder
 from .requeue import AFTER_BACKOFF, SKIP, Strategy
 from .subqueues import ActiveQueue, BackoffQueue, InFlight, QueueSettings
@@ -57,18 +59,6 @@ _AT_A_TIME = 500
 _FIRST: Final = 1 << 30
 
 
-class PreEnqueuePlugin(Protocol):
-    @property
-    def name(self) -> str: ...
-
-    def pre_enqueue(self, pod: Any) -> str | None:
-        """Return the reason why the pod has to wait, or None to admit it.
-
-        Not called for a pod for which the plugin's optional `concerns(pod)` is false, nor for a pod whose UID is not in
-        the plugin's optional `gated`.
-        """
-
-
 class PreEnqueuePlugins:
     """The PreEnqueue plugins of each profile. Immutable."""
 
@@ -76,7 +66,7 @@ class PreEnqueuePlugins:
         self,
         *,
         hint_maps: Mapping[str, HintMap],
-        pre_enqueue: Mapping[str, Sequence[PreEnqueuePlugin]],
+        pre_enqueue: Mapping[str, Sequence[PreEnqueue]],
         recorder: QueueRecorder,
     ) -> None:
         unknown = sorted(pre_enqueue.keys() - hint_maps.keys())
@@ -100,7 +90,7 @@ class PreEnqueuePlugins:
         }
         self._recorder = recorder
 
-    def run(self, entry: QueuedPodInfo[Any]) -> bool:
+    def run(self, entry: QueuedPodInfo) -> bool:
         """Ask every plugin until one refuses; `entry` then names it as its gate, or is no longer gated.
 
         The plugin that gated the pod before is asked first because it most likely still does.
@@ -130,14 +120,14 @@ class PreEnqueuePlugins:
         return True
 
 
-class Places(Generic[PodT]):
+class Places:
     """Owns all pods that wait or are in flight. Invariant: a UID is in exactly one of the four places."""
 
     def __init__(
         self,
         *,
         hint_maps: Mapping[str, HintMap],
-        pre_enqueue: Mapping[str, Sequence[PreEnqueuePlugin]],
+        pre_enqueue: Mapping[str, Sequence[PreEnqueue]],
         settings: QueueSettings,
         recorder: QueueRecorder,
         on_deadline: Callable[[], None],
@@ -148,15 +138,13 @@ class Places(Generic[PodT]):
         self._pre_hints = settings.pre_queueing_hints
         self.settings = settings
         self._on_deadline = on_deadline
-        self.active: ActiveQueue[PodT] = ActiveQueue()
-        self.backoff: BackoffQueue[PodT] = BackoffQueue(settings)
-        self.unschedulable: UnschedulablePods[PodT] = UnschedulablePods(
+        self.active = ActiveQueue()
+        self.backoff = BackoffQueue(settings)
+        self.unschedulable = UnschedulablePods(
             hint_maps=hint_maps if self._pre_hints else {},
             raised=lambda plugin, error: recorder.plugin_raised(plugin, PRE_HINT, error),
         )
-        self.in_flight: InFlight[PodT] = InFlight(
-            max_events=settings.max_inflight_events, forgotten=recorder.events_forgotten
-        )
+        self.in_flight = InFlight(max_events=settings.max_inflight_events, forgotten=recorder.events_forgotten)
         # Checked for every pod event of the watch, so the dicts are read without the classes around them.
         self._uids = (
             self.in_flight.uids(),
@@ -165,8 +153,8 @@ class Places(Generic[PodT]):
             self.unschedulable.entries.keys(),
         )
         self._refused = self.unschedulable.entries.keys()
-        #: Called with a UID that is about to enter the pool.
-        self.before_unschedulable: Callable[[str], None] = lambda uid: None
+        #: A pod, as UID, is about to enter the pool.
+        self.before_unschedulable: Signal[[str]] = Signal()
         #: The deadline that the caller knows from `next_deadline` or `on_deadline`.
         self._known_deadline = inf
 
@@ -174,7 +162,7 @@ class Places(Generic[PodT]):
         self,
         *,
         hint_maps: Mapping[str, HintMap],
-        pre_enqueue: Mapping[str, Sequence[PreEnqueuePlugin]],
+        pre_enqueue: Mapping[str, Sequence[PreEnqueue]],
         settings: QueueSettings,
         label: str,
     ) -> None:
@@ -196,7 +184,7 @@ class Places(Generic[PodT]):
 
     # -- moves ---------------------------------------------------------------------------------------------
 
-    def pop(self) -> QueuedPodInfo[PodT] | None:
+    def pop(self) -> QueuedPodInfo | None:
         """Return the best active pod, or else one that may leave its backoff early. It is then in flight."""
         entry = self.active.pop()
         if entry is None:
@@ -211,7 +199,7 @@ class Places(Generic[PodT]):
         self.in_flight.start(entry)
         return entry
 
-    def take(self, uid: str) -> QueuedPodInfo[PodT] | None:
+    def take(self, uid: str) -> QueuedPodInfo | None:
         """Pop a certain pod as `SchedulingQueue.take`."""
         entry = self.active.remove(uid) or self.backoff.remove(uid)
         if entry is None:
@@ -237,7 +225,7 @@ class Places(Generic[PodT]):
         if entry is not None:
             self._count(entry, ())
 
-    def requeue(self, entry: QueuedPodInfo[PodT], strategy: Strategy, *, label: str, now: float) -> Place:
+    def requeue(self, entry: QueuedPodInfo, strategy: Strategy, *, label: str, now: float) -> Place:
         """Move `entry`, which is in the pool or in no place, as `strategy` requires. Return its new place.
 
         A pod that PreEnqueue refuses stays in the pool or goes there, whatever the strategy.
@@ -253,11 +241,11 @@ class Places(Generic[PodT]):
         self.to_active(entry, label=label, now=now)
         return ACTIVE
 
-    def poppable(self, entry: QueuedPodInfo[PodT], place: Place) -> bool:
+    def poppable(self, entry: QueuedPodInfo, place: Place) -> bool:
         """Return whether `entry`, which is in `place`, could be popped now."""
         return place is ACTIVE or (place is BACKOFF and self.backoff.may_leave_early(entry))
 
-    def to_active(self, entry: QueuedPodInfo[PodT], *, label: str, now: float) -> None:
+    def to_active(self, entry: QueuedPodInfo, *, label: str, now: float) -> None:
         """Make `entry` active; it is in no place, and PreEnqueue has admitted it."""
         if entry.initial_attempt_timestamp is None:
             entry.initial_attempt_timestamp = now
@@ -266,7 +254,7 @@ class Places(Generic[PodT]):
             self._count(entry, entry.rejectors)
         self._recorder.incoming(ACTIVE, label, entry)
 
-    def _to_unschedulable(self, entry: QueuedPodInfo[PodT], *, label: str) -> None:
+    def _to_unschedulable(self, entry: QueuedPodInfo, *, label: str) -> None:
         if entry.uid not in self._refused:
             self.before_unschedulable(entry.uid)
             self._recorder.incoming(UNSCHEDULABLE, label, entry)
@@ -275,13 +263,13 @@ class Places(Generic[PodT]):
         self._count(entry, entry.rejectors)
         self._tell_deadline(stale_at)
 
-    def _to_backoff(self, entry: QueuedPodInfo[PodT], *, label: str) -> None:
+    def _to_backoff(self, entry: QueuedPodInfo, *, label: str) -> None:
         self.backoff.add(entry)
         self._count(entry, entry.rejectors)
         self._recorder.incoming(BACKOFF, label, entry)
         self._tell_deadline(entry.backoff_expiration)
 
-    def _count(self, entry: QueuedPodInfo[PodT], plugins: tuple[str, ...]) -> None:
+    def _count(self, entry: QueuedPodInfo, plugins: tuple[str, ...]) -> None:
         """Make the unschedulable_pods gauge count `entry` under `plugins` only."""
         counted = entry.counted
         if counted == plugins:
@@ -361,7 +349,7 @@ class Places(Generic[PodT]):
             return None
         return Place.GATED if entry.gated else Place.UNSCHEDULABLE
 
-    def entry(self, uid: str) -> QueuedPodInfo[PodT] | None:
+    def entry(self, uid: str) -> QueuedPodInfo | None:
         """Return the entry of `uid`, waiting or in flight."""
         flying = self.in_flight.get(uid)
         if flying is not None:
@@ -374,16 +362,12 @@ class Places(Generic[PodT]):
         waiting = (("active", self.active), ("backoff", self.backoff), ("pool", self.unschedulable))
         for name, entries in waiting:
             for entry in entries:
-                assert seen.setdefault(entry.uid, name) == name, (
-                    f"{entry.uid} is in {seen[entry.uid]} and {name}"
-                )
+                assert seen.setdefault(entry.uid, name) == name, f"{entry.uid} is in {seen[entry.uid]} and {name}"
                 assert entry.uid == entry.pod.uid, f"{entry.uid} carries the pod {entry.pod.uid}"
                 assert entry.counted == entry.rejectors, f"{entry.uid} is miscounted in unschedulable_pods"
                 assert name == "pool" or not entry.gated, f"{entry.uid} is gated in {name}"
         for flying in self.in_flight:
-            assert flying.entry.uid not in seen, (
-                f"{flying.entry.uid} is in {seen[flying.entry.uid]} and in flight"
-            )
+            assert flying.entry.uid not in seen, f"{flying.entry.uid} is in {seen[flying.entry.uid]} and in flight"
             assert not flying.entry.counted, f"{flying.entry.uid} is in flight and still counted as refused"
         for entry in self.backoff:
             assert entry.backoff_expiration > 0.0, f"{entry.uid} is in backoff without an expiration"

@@ -18,15 +18,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import Generic, NamedTuple
+from typing import NamedTuple
 
 from ..events import events as ev
 from ..events.events import ClusterEvent
 from ..events.hints import HintMap
 from ..events.signals import Signal
-from .entry import PodT, QueuedPodInfo, pod_change_events
+from ..framework.plugin import PreEnqueue
+from ..state.podinfo import PodInfo
+from .entry import QueuedPodInfo, pod_change_events
 from .nominator import Nominator
-from .places import ACTIVE, PendingCounts, Place, Places, PreEnqueuePlugin
+from .places import ACTIVE, PendingCounts, Place, Places
 from .record import QueueRecorder
 from .requeue import IMMEDIATELY
 from .subqueues import QueueSettings
@@ -48,7 +50,7 @@ class QueueError(ValueError):
     """A call that violates the queue's contract."""
 
 
-class SchedulingQueue(Generic[PodT]):
+class SchedulingQueue:
     """Owns all waiting pods and the nominations."""
 
     def __init__(
@@ -56,7 +58,7 @@ class SchedulingQueue(Generic[PodT]):
         *,
         clock: Callable[[], float],
         hint_maps: Mapping[str, HintMap],
-        pre_enqueue: Mapping[str, Sequence[PreEnqueuePlugin]],
+        pre_enqueue: Mapping[str, Sequence[PreEnqueue]],
         settings: QueueSettings,
         signals: QueueSignals,
         recorder: QueueRecorder,
@@ -72,7 +74,7 @@ class SchedulingQueue(Generic[PodT]):
         self._on_ready = signals.ready
         self._recorder = recorder
         self._is_pending = is_pending
-        self.places: Places[PodT] = Places(
+        self.places = Places(
             hint_maps=self.hint_maps,
             pre_enqueue=pre_enqueue,
             settings=settings,
@@ -82,7 +84,7 @@ class SchedulingQueue(Generic[PodT]):
         # Read in every turn of the loop, so the dict is read without the class around it.
         self._active = self.places.active.uids()
         self._refused, _errors = self.places.backoff.uids()
-        self.waker: Waker[PodT] = Waker(
+        self.waker = Waker(
             places=self.places,
             hint_maps=self.hint_maps,
             clock=clock,
@@ -91,16 +93,16 @@ class SchedulingQueue(Generic[PodT]):
             on_ready=signals.ready,
             on_backlog=signals.deadline_moved,
         )
-        self.nominator: Nominator[PodT] = Nominator(is_pending=is_pending)
+        self.nominator = Nominator(is_pending=is_pending)
         #: The nomination of this pod ended, and the pods of this queue are woken.
-        self.given_up: Signal[[PodT]] = Signal()
+        self.given_up: Signal[[PodInfo]] = Signal()
         self.closed = False
 
     def reconfigure(
         self,
         *,
         hint_maps: Mapping[str, HintMap],
-        pre_enqueue: Mapping[str, Sequence[PreEnqueuePlugin]],
+        pre_enqueue: Mapping[str, Sequence[PreEnqueue]],
         settings: QueueSettings,
     ) -> None:
         """Replace the rules; arguments as for a new queue.
@@ -119,7 +121,7 @@ class SchedulingQueue(Generic[PodT]):
 
     # -- the watch's side ----------------------------------------------------------------------------------
 
-    def add(self, pod: PodT) -> None:
+    def add(self, pod: PodInfo) -> None:
         """Add `pod`, which waits for a node. A known pod is updated and keeps its place and its history.
 
         Raises QueueError for a pod of a profile that this queue does not have.
@@ -156,7 +158,7 @@ class SchedulingQueue(Generic[PodT]):
         if nominated is not None:
             self._wake_behind(nominated, kept, stays=node_name)
 
-    def nominate(self, pod: PodT, node_name: str, *, in_gate: bool = False) -> None:
+    def nominate(self, pod: PodInfo, node_name: str, *, in_gate: bool = False) -> None:
         """Nominate the pod to the node, or to none if empty.
 
         With `in_gate`, pods that this helps are woken by `go_on`.
@@ -173,7 +175,7 @@ class SchedulingQueue(Generic[PodT]):
         old: object | None = None,
         new: object | None = None,
         *,
-        pre_check: Callable[[PodT], bool] | None = None,
+        pre_check: Callable[[PodInfo], bool] | None = None,
     ) -> int:
         """Handle `event`, which changed `old` to `new`: wake refused pods that it may help; log it for pods in flight.
 
@@ -197,7 +199,7 @@ class SchedulingQueue(Generic[PodT]):
         """
         return self.waker.go_on()
 
-    def assigned_pod_updated(self, old: PodT, new: PodT) -> int:
+    def assigned_pod_updated(self, old: PodInfo, new: PodInfo) -> int:
         """Handle a change of one or more properties of a pod with a node.
 
         Return the number of pods that left the pool.
@@ -207,7 +209,7 @@ class SchedulingQueue(Generic[PodT]):
 
     # -- the scheduling loop's side ------------------------------------------------------------------------
 
-    def pop(self) -> QueuedPodInfo[PodT] | None:
+    def pop(self) -> QueuedPodInfo | None:
         """Return the best pod that may be tried now, which is then in flight; None if there is none or after `close`.
 
         If nothing is active, a pod may leave its backoff early unless its last attempt ended in an error.
@@ -221,7 +223,7 @@ class SchedulingQueue(Generic[PodT]):
         """Whether `pop` would return a pod, apart from pods that an unfinished burst will wake."""
         return bool(self._active) or (self.places.settings.pop_from_backoff and bool(self._refused))
 
-    def take(self, uid: str) -> QueuedPodInfo[PodT] | None:
+    def take(self, uid: str) -> QueuedPodInfo | None:
         """Pop `uid` whatever its turn; None if it is gated, in flight or unknown."""
         return self.places.take(uid)
 
@@ -231,7 +233,7 @@ class SchedulingQueue(Generic[PodT]):
 
     def add_unschedulable(
         self,
-        entry: QueuedPodInfo[PodT],
+        entry: QueuedPodInfo,
         *,
         unschedulable_plugins: Iterable[str] = _NONE,
         pending_plugins: Iterable[str] = _NONE,
@@ -249,7 +251,7 @@ class SchedulingQueue(Generic[PodT]):
         entry.failed(unschedulable=refused, pending=pending, now=self._clock())
         return self.waker.failed(entry)
 
-    def requeue_urgent(self, entry: QueuedPodInfo[PodT]) -> bool:
+    def requeue_urgent(self, entry: QueuedPodInfo) -> bool:
         """Retry `entry`, which lost a race for its nodes, before all others and without backoff.
 
         Urgent pods are popped before all others whatever their priorities, and among themselves by priority and age. A
@@ -302,7 +304,7 @@ class SchedulingQueue(Generic[PodT]):
             self._on_ready()
         return activated
 
-    def scheduled(self, entry: QueuedPodInfo[PodT]) -> None:
+    def scheduled(self, entry: QueuedPodInfo) -> None:
         """Report the attempts of the bound `entry`, and the seconds since it could first be tried."""
         first = entry.initial_attempt_timestamp
         waited = 0.0 if first is None else self._clock() - first
@@ -362,7 +364,7 @@ class SchedulingQueue(Generic[PodT]):
 
     # -- decisions -----------------------------------------------------------------------------------------
 
-    def _wake_behind(self, pod: PodT, kept: str, *, stays: str = "", later: bool = False) -> None:
+    def _wake_behind(self, pod: PodInfo, kept: str, *, stays: str = "", later: bool = False) -> None:
         """Wake pods that had to leave room for `pod` if its nomination no longer holds.
 
         `stays` is the node it runs on.
@@ -372,7 +374,7 @@ class SchedulingQueue(Generic[PodT]):
             (self.waker.later if later else self.waker.move_all)(ev.ASSIGNED_POD_DELETE, pod, None, behind)
             self.given_up(pod)
 
-    def _taken_back(self, entry: QueuedPodInfo[PodT]) -> bool:
+    def _taken_back(self, entry: QueuedPodInfo) -> bool:
         """Give the pod of a failed attempt its newest version.
 
         Return false, and end the attempt, if it no longer waits.
@@ -394,7 +396,7 @@ class SchedulingQueue(Generic[PodT]):
             return False
         return True
 
-    def _update_known(self, pod: PodT) -> None:
+    def _update_known(self, pod: PodInfo) -> None:
         """Apply the new version of a pod that waits or is in flight."""
         self.waker.catch_up(pod.uid)
         places, uid = self.places, pod.uid

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 
 from .entry import QueuedPodInfo
 
@@ -13,7 +13,7 @@ PRE_HINT: Final = "PreQueueingHint"
 class QueueRecorder(Protocol):
     """Receives reports synchronously, on the queue's own call stack: must be fast and must not raise."""
 
-    def incoming(self, queue: str, event: str, entry: QueuedPodInfo[Any]) -> None:
+    def incoming(self, queue: str, event: str, entry: QueuedPodInfo) -> None:
         """Count `entry`, which went into `queue` (active, backoff, unschedulable) because of `event`.
 
         Metric: queue_incoming_pods_total.
@@ -53,7 +53,7 @@ class QueueRecorder(Protocol):
 class NullRecorder:
     """Ignores all reports."""
 
-    def incoming(self, queue: str, event: str, entry: QueuedPodInfo[Any]) -> None: ...
+    def incoming(self, queue: str, event: str, entry: QueuedPodInfo) -> None: ...
     def unschedulable(self, plugin: str, profile: str, delta: int) -> None: ...
     def hint_evaluated(self, plugin: str, event: str, hint: str, seconds: float) -> None: ...
     def pre_hint_evaluated(self, plugin: str, event: str, named: int | None, waiting: int) -> None: ...

@@ -11,28 +11,28 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Hashable, Iterator
-from typing import Any, Generic, NamedTuple
+from typing import Any, NamedTuple
 
 from msgspec import Struct
 from sortedcontainers import SortedList
 
 from ..events.hints import ClusterEventWithHint, HintFn, HintMap
 from ..events.prehints import ALL_PODS, Amount, ByKeys, Key, Own, PodIndex, UpTo
-from .entry import PodT, QueuedPodInfo
+from .entry import QueuedPodInfo
 from .requeue import AFTER_BACKOFF, IMMEDIATELY, QueueingHints, Strategy
 from .subqueues import InFlight, InFlightEvent
 
 
-class Replay(Generic[PodT]):
+class Replay:
     """Owns the indexes of the log, which are derived from it."""
 
-    def __init__(self, in_flight: InFlight[PodT], hints: QueueingHints) -> None:
+    def __init__(self, in_flight: InFlight, hints: QueueingHints) -> None:
         self._in_flight = in_flight
         self._hints = hints
         #: (profile, plugin) -> the plugin's index of the log; created when it first refuses a pod.
         self._indexes: dict[tuple[str, str], EventIndex] = {}
 
-    def strategy(self, entry: QueuedPodInfo[PodT], since: int) -> Strategy:
+    def strategy(self, entry: QueuedPodInfo, since: int) -> Strategy:
         """Return the strategy for `entry`, which was refused in flight, after the events from position `since` on."""
         hints, in_flight = self._hints, self._in_flight
         flying = in_flight.get(entry.uid)
@@ -59,9 +59,7 @@ class Replay(Generic[PodT]):
         found = self._indexes.get((profile, plugin))
         if found is None:
             hint_map = self._hints.hint_maps[profile]
-            found = self._indexes[profile, plugin] = EventIndex(
-                plugin, hint_map, self._in_flight, self._hints
-            )
+            found = self._indexes[profile, plugin] = EventIndex(plugin, hint_map, self._in_flight, self._hints)
         return found
 
 
@@ -96,13 +94,7 @@ class _Keyed:
 class EventIndex:
     """The log as one plugin of one profile indexes it. Has the positions from `_floor` to `_next`."""
 
-    def __init__(
-        self,
-        plugin: str,
-        hint_map: HintMap,
-        in_flight: InFlight[Any],
-        hints: QueueingHints,
-    ) -> None:
+    def __init__(self, plugin: str, hint_map: HintMap, in_flight: InFlight, hints: QueueingHints) -> None:
         self._plugin = plugin
         self._hint_map = hint_map
         self._in_flight = in_flight
@@ -202,9 +194,7 @@ class EventIndex:
         named = self._hints.named(self._plugin, pre_hint, happening)
         if named is ALL_PODS:
             about_all = (
-                self._keyed[pre_hint.index].once
-                if isinstance(pre_hint, ByKeys) and pre_hint.once
-                else self._everyone
+                self._keyed[pre_hint.index].once if isinstance(pre_hint, ByKeys) and pre_hint.once else self._everyone
             )
             about_all.append(logged)
         elif not isinstance(pre_hint, ByKeys):

@@ -13,12 +13,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Generator, Iterable, Mapping, Sequence
 from enum import IntEnum
-from typing import Any, Final, Generic, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 from ..events.events import ClusterEvent
 from ..events.hints import ERROR, QUEUE, SKIPS, ClusterEventWithHint, HintFn, HintMap, PluginHints
 from ..events.prehints import ALL_PODS, AllPods, ByKeys, Key, PodName, PreHint
-from .entry import PodT, QueuedPodInfo
+from ..state.podinfo import PodInfo
+from .entry import QueuedPodInfo
 from .record import PRE_HINT, QueueRecorder
 from .subqueues import InFlightEvent
 from .unschedulable import Bucket, SameKeyPods, UnschedulablePods, each_once
@@ -53,7 +54,7 @@ Registered = tuple[tuple[str, PluginHints], ...]
 #: Names of pods, or keys by which they are found.
 Named = AllPods | tuple[PodName | Key, ...]
 
-Woken = tuple[QueuedPodInfo[PodT], Strategy]
+Woken = tuple[QueuedPodInfo, Strategy]
 
 
 def _is_name(name: object) -> bool:
@@ -64,12 +65,7 @@ class QueueingHints:
     """Asks hints. Its contents are derived from them."""
 
     def __init__(
-        self,
-        *,
-        hint_maps: Mapping[str, HintMap],
-        clock: Callable[[], float],
-        recorder: QueueRecorder,
-        pre_hints: bool,
+        self, *, hint_maps: Mapping[str, HintMap], clock: Callable[[], float], recorder: QueueRecorder, pre_hints: bool
     ) -> None:
         self.hint_maps = hint_maps
         #: Whether pre-hints are asked.
@@ -121,13 +117,7 @@ class QueueingHints:
         self.recorder.plugin_raised(plugin, PRE_HINT, error)
 
     def worth_requeuing(
-        self,
-        entry: QueuedPodInfo[Any],
-        event: ClusterEvent,
-        old: object | None,
-        new: object | None,
-        *,
-        hints: PluginHints,
+        self, entry: QueuedPodInfo, event: ClusterEvent, old: object | None, new: object | None, *, hints: PluginHints
     ) -> Strategy:
         """Return the strategy for `entry` after `event`.
 
@@ -151,7 +141,7 @@ class QueueingHints:
                 return AFTER_BACKOFF
         return SKIP
 
-    def worth_requeuing_after(self, entry: QueuedPodInfo[Any], events: Iterable[InFlightEvent]) -> Strategy:
+    def worth_requeuing_after(self, entry: QueuedPodInfo, events: Iterable[InFlightEvent]) -> Strategy:
         """Return the best strategy for `entry` after `events`, which happened while it was in flight."""
         strategy: Strategy = SKIP
         hint_map = self.hint_maps[entry.pod.scheduler_name]
@@ -163,13 +153,7 @@ class QueueingHints:
         return strategy
 
     def evaluate(
-        self,
-        plugin: str,
-        hint_fn: HintFn,
-        pod: Any,
-        event: ClusterEvent,
-        old: object | None,
-        new: object | None,
+        self, plugin: str, hint_fn: HintFn, pod: Any, event: ClusterEvent, old: object | None, new: object | None
     ) -> bool:
         """Return whether one hint of `plugin` queues `pod`; a hint that raises counts as yes."""
         started = self._clock()
@@ -184,18 +168,18 @@ class QueueingHints:
         return hint is QUEUE
 
 
-class _Question(NamedTuple, Generic[PodT]):
+class _Question(NamedTuple):
     """A hint and the pods that it is evaluated for; without a hint the answer is yes."""
 
     plugin: str
     hint_fn: HintFn | None
-    entries: Mapping[str, QueuedPodInfo[PodT]]
+    entries: Mapping[str, QueuedPodInfo]
 
 
-class RequeueSearch(Generic[PodT]):
+class RequeueSearch:
     """Finds the unschedulable pods that an event wakes. Has no state of its own."""
 
-    def __init__(self, pool: UnschedulablePods[PodT], hints: QueueingHints) -> None:
+    def __init__(self, pool: UnschedulablePods, hints: QueueingHints) -> None:
         self._pool = pool
         self._hints = hints
 
@@ -214,10 +198,10 @@ class RequeueSearch(Generic[PodT]):
         registered: Registered,
         happening: InFlightEvent,
         *,
-        pre_check: Callable[[PodT], bool] | None,
+        pre_check: Callable[[PodInfo], bool] | None,
         asked_up_to: Mapping[str, int],
         number: int,
-    ) -> Steps[Woken[PodT] | None, None]:
+    ) -> Steps[Woken | None, None]:
         """Yield the pods for which another attempt is worthwhile, and None for each step that finds no pod.
 
         Profile by profile; within one, higher priorities first, then the order in which pods came to the pool. Pods
@@ -229,7 +213,7 @@ class RequeueSearch(Generic[PodT]):
         pool = self._pool
         event, old, new = happening
         for profile, hints in registered:
-            questions: list[_Question[PodT]] | None = None
+            questions: list[_Question] | None = None
             volatile: set[str] = set()
             if event.is_wildcard:
                 asked = pool.of_profile(profile)
@@ -263,13 +247,13 @@ class RequeueSearch(Generic[PodT]):
                         strategy = self._answer(profile, questions, happening, volatile, entry)
                 yield None if strategy is SKIP else (entry, strategy)
 
-    def _in_order(self, entries: list[QueuedPodInfo[PodT]]) -> Steps[None, list[QueuedPodInfo[PodT]]]:
+    def _in_order(self, entries: list[QueuedPodInfo]) -> Steps[None, list[QueuedPodInfo]]:
         """Return those that are still in the pool, in the order that `woken` documents."""
         if len(entries) < 2:
             return entries
         pool = self._pool
         sequence: dict[str, int] = {}
-        by_priority: dict[int, list[QueuedPodInfo[PodT]]] = {}
+        by_priority: dict[int, list[QueuedPodInfo]] = {}
         unordered: set[int] = set()
         for entry in entries:
             yield None
@@ -290,10 +274,10 @@ class RequeueSearch(Generic[PodT]):
     def _answer(
         self,
         profile: str,
-        questions: Sequence[_Question[PodT]],
+        questions: Sequence[_Question],
         happening: InFlightEvent,
         volatile: Container[str],
-        entry: QueuedPodInfo[PodT],
+        entry: QueuedPodInfo,
     ) -> Strategy:
         """Ask for one pod until the answer cannot improve: pending plugins first, as in `worth_requeuing`."""
         event, old, new = happening
@@ -312,8 +296,8 @@ class RequeueSearch(Generic[PodT]):
         return SKIP
 
     def _question(
-        self, plugin: str, registered: ClusterEventWithHint, bucket: Bucket[PodT], happening: InFlightEvent
-    ) -> Steps[None, _Question[PodT] | None]:
+        self, plugin: str, registered: ClusterEventWithHint, bucket: Bucket, happening: InFlightEvent
+    ) -> Steps[None, _Question | None]:
         """Return None if no waiting pod needs to be asked."""
         pre_hint, hint_fn = registered.pre_hint, registered.hint_fn
         named = self._hints.named(plugin, pre_hint, happening)
@@ -330,8 +314,8 @@ class RequeueSearch(Generic[PodT]):
         if hint_fn is None or not pre_hint.once:
             return _question_to(plugin, hint_fn, bucket.entries if groups is None else _members(groups))
         event, old, new = happening
-        agreeing: list[SameKeyPods[PodT]] = []
-        alone: dict[str, QueuedPodInfo[PodT]] = {}
+        agreeing: list[SameKeyPods] = []
+        alone: dict[str, QueuedPodInfo] = {}
         for group in list(index.groups.values()) if groups is None else groups:
             yield None
             if pre_hint.index.volatile:
@@ -348,14 +332,12 @@ class RequeueSearch(Generic[PodT]):
         members = _members(agreeing)
         return _question_to(plugin, None, {**members, **alone} if alone else members)
 
-    def _narrowed(
-        self, plugin: str, happening: InFlightEvent, bucket: Bucket[PodT], named: int | None
-    ) -> None:
+    def _narrowed(self, plugin: str, happening: InFlightEvent, bucket: Bucket, named: int | None) -> None:
         self._hints.recorder.pre_hint_evaluated(plugin, happening[0].label, named, len(bucket.entries))
 
-    def _called(self, names: Iterable[Any], bucket: Bucket[PodT]) -> dict[str, QueuedPodInfo[PodT]]:
+    def _called(self, names: Iterable[Any], bucket: Bucket) -> dict[str, QueuedPodInfo]:
         """Return the pods in `bucket` with these names."""
-        found: dict[str, QueuedPodInfo[PodT]] = {}
+        found: dict[str, QueuedPodInfo] = {}
         for name in names:
             for uid in (name,) if isinstance(name, str) else self._pool.uids_of(*name):
                 if (entry := bucket.entries.get(uid)) is not None:
@@ -363,14 +345,12 @@ class RequeueSearch(Generic[PodT]):
         return found
 
 
-def _question_to(
-    plugin: str, hint_fn: HintFn | None, entries: Mapping[str, QueuedPodInfo[PodT]]
-) -> _Question[PodT] | None:
+def _question_to(plugin: str, hint_fn: HintFn | None, entries: Mapping[str, QueuedPodInfo]) -> _Question | None:
     return _Question(plugin, hint_fn, entries) if entries else None
 
 
-def _members(groups: Sequence[SameKeyPods[PodT]]) -> Mapping[str, QueuedPodInfo[PodT]]:
-    found: dict[str, QueuedPodInfo[PodT]] = {}
+def _members(groups: Sequence[SameKeyPods]) -> Mapping[str, QueuedPodInfo]:
+    found: dict[str, QueuedPodInfo] = {}
     if len(groups) == 1:
         return groups[0].members
     for group in groups:

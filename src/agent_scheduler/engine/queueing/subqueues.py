@@ -17,19 +17,20 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterator, KeysView, Mapping
 from heapq import heapify, heappop, heappush, nsmallest
 from math import floor
-from typing import Any, Generic
+from typing import Any
 
 from msgspec import Struct
 
 from ..events.events import POD_POPPED, ClusterEvent
-from .entry import PodT, QueuedPodInfo
+from ..state.podinfo import PodInfo
+from .entry import QueuedPodInfo
 
 #: Up to this number of unneeded items are kept because a pass over the rest costs more: dead items in a heap, finished
 #: pods in the line behind an unfinished one, events before the oldest pod's.
 _SLACK = 64
 
 
-class EntryHeap(Generic[PodT]):
+class EntryHeap:
     """Pods by ascending key; equal keys leave in the order in which they came. Supports lookup by UID.
 
     Deletion is lazy: a removed pod's item stays in the heap until it surfaces or until dead items outnumber live ones,
@@ -51,7 +52,7 @@ class EntryHeap(Generic[PodT]):
     def __contains__(self, uid: object) -> bool:
         return uid in self._live
 
-    def __iter__(self) -> Iterator[QueuedPodInfo[PodT]]:
+    def __iter__(self) -> Iterator[QueuedPodInfo]:
         """Return all pods, in no particular order."""
         return (item[-1] for item in self._live.values())
 
@@ -59,11 +60,11 @@ class EntryHeap(Generic[PodT]):
         """Return the UIDs of the heap, as a view that stays current."""
         return self._live.keys()
 
-    def get(self, uid: str) -> QueuedPodInfo[PodT] | None:
+    def get(self, uid: str) -> QueuedPodInfo | None:
         item = self._live.get(uid)
         return None if item is None else item[-1]
 
-    def push(self, entry: QueuedPodInfo[PodT], key: tuple[float, ...]) -> None:
+    def push(self, entry: QueuedPodInfo, key: tuple[float, ...]) -> None:
         """Add `entry`. `key` has the same length for every pod of one heap. The UID must not be present."""
         self._sequence += 1
         item = (*key, self._sequence, entry)
@@ -75,27 +76,27 @@ class EntryHeap(Generic[PodT]):
         self._drop_dead()
         return self._heap[0][0] if self._heap else None
 
-    def pop(self) -> QueuedPodInfo[PodT] | None:
+    def pop(self) -> QueuedPodInfo | None:
         """Return the pod with the smallest key, or None if empty."""
         heap, live = self._heap, self._live
         while heap:
             item = heappop(heap)
-            entry: QueuedPodInfo[PodT] = item[-1]
+            entry: QueuedPodInfo = item[-1]
             if live.get(entry.uid) is item:
                 del live[entry.uid]
                 return entry
         return None
 
-    def pop_until(self, bound: float, limit: int) -> list[QueuedPodInfo[PodT]]:
+    def pop_until(self, bound: float, limit: int) -> list[QueuedPodInfo]:
         """Return up to `limit` pods whose key has a first component of at most `bound`, the smallest first."""
-        found: list[QueuedPodInfo[PodT]] = []
+        found: list[QueuedPodInfo] = []
         while len(found) < limit and (first := self.first_key()) is not None and first <= bound:
             entry = self.pop()
             assert entry is not None
             found.append(entry)
         return found
 
-    def remove(self, uid: str) -> QueuedPodInfo[PodT] | None:
+    def remove(self, uid: str) -> QueuedPodInfo | None:
         """Remove `uid`; return None if it was not present."""
         item = self._live.pop(uid, None)
         if item is None:
@@ -103,10 +104,10 @@ class EntryHeap(Generic[PodT]):
         if len(self._heap) > 2 * len(self._live) + _SLACK:
             self._heap = list(self._live.values())
             heapify(self._heap)
-        entry: QueuedPodInfo[PodT] = item[-1]
+        entry: QueuedPodInfo = item[-1]
         return entry
 
-    def first(self, count: int, select: Callable[[QueuedPodInfo[PodT]], bool]) -> list[QueuedPodInfo[PodT]]:
+    def first(self, count: int, select: Callable[[QueuedPodInfo], bool]) -> list[QueuedPodInfo]:
         """Return the first `count` pods for which `select` is true, in the order in which they would leave; O(n)."""
         chosen = nsmallest(count, (item for item in self._live.values() if select(item[-1])))
         return [item[-1] for item in chosen]
@@ -117,7 +118,7 @@ class EntryHeap(Generic[PodT]):
             heappop(heap)
 
 
-class ActiveQueue(EntryHeap[PodT]):
+class ActiveQueue(EntryHeap):
     """activeQ: owns every pod that can be popped without waiting, best first.
 
     The order is the urgent level, then PrioritySort as in kube-scheduler: descending priority, then the instant at
@@ -126,7 +127,7 @@ class ActiveQueue(EntryHeap[PodT]):
 
     __slots__ = ()
 
-    def add(self, entry: QueuedPodInfo[PodT]) -> None:
+    def add(self, entry: QueuedPodInfo) -> None:
         """Add `entry`, which may be tried from now on."""
         self.push(entry, (-entry.urgent, -entry.pod.priority, entry.timestamp))
 
@@ -161,7 +162,7 @@ class QueueSettings(Struct, frozen=True, kw_only=True):
             raise ValueError(f"max_urgent_retries is {self.max_urgent_retries}: it must not be negative")
 
 
-class BackoffQueue(Generic[PodT]):
+class BackoffQueue:
     """backoffQ: owns every pod that waits only for time to pass.
 
     The penalty is min(initial * 2^(n-1), maximum) for the n-th refusal, or the n-th error in a row. If early leaving is
@@ -175,8 +176,8 @@ class BackoffQueue(Generic[PodT]):
 
     def __init__(self, settings: QueueSettings) -> None:
         self.settings = settings
-        self._refused: EntryHeap[PodT] = EntryHeap()
-        self._errors: EntryHeap[PodT] = EntryHeap()
+        self._refused = EntryHeap()
+        self._errors = EntryHeap()
 
     def __len__(self) -> int:
         return len(self._refused) + len(self._errors)
@@ -184,7 +185,7 @@ class BackoffQueue(Generic[PodT]):
     def __contains__(self, uid: object) -> bool:
         return uid in self._refused or uid in self._errors
 
-    def __iter__(self) -> Iterator[QueuedPodInfo[PodT]]:
+    def __iter__(self) -> Iterator[QueuedPodInfo]:
         yield from self._refused
         yield from self._errors
 
@@ -192,10 +193,10 @@ class BackoffQueue(Generic[PodT]):
         """Return the UIDs of refused pods and of pods after an error, as views that stay current."""
         return self._refused.uids(), self._errors.uids()
 
-    def get(self, uid: str) -> QueuedPodInfo[PodT] | None:
+    def get(self, uid: str) -> QueuedPodInfo | None:
         return self._refused.get(uid) or self._errors.get(uid)
 
-    def duration(self, entry: QueuedPodInfo[PodT]) -> float:
+    def duration(self, entry: QueuedPodInfo) -> float:
         """Return the penalty of `entry` in seconds, before alignment to a window; 0 for a pod that never failed."""
         failures = entry.consecutive_errors_count or entry.unschedulable_count
         maximum = self.settings.max_backoff
@@ -204,7 +205,7 @@ class BackoffQueue(Generic[PodT]):
         # The exponent is bounded so that a pod that failed for days does not overflow a float.
         return min(self.settings.initial_backoff * 2.0 ** min(failures - 1, 64), maximum)
 
-    def is_backing_off(self, entry: QueuedPodInfo[PodT], now: float) -> bool:
+    def is_backing_off(self, entry: QueuedPodInfo, now: float) -> bool:
         """Return whether `entry` has to wait at `now`. Sets its expiration on the first call after a failure."""
         if entry.backoff_expiration == 0.0:
             duration = self.duration(entry)
@@ -220,20 +221,20 @@ class BackoffQueue(Generic[PodT]):
         window = self.settings.backoff_window
         return (floor(ends / window) + 1) * window
 
-    def may_leave_early(self, entry: QueuedPodInfo[PodT]) -> bool:
+    def may_leave_early(self, entry: QueuedPodInfo) -> bool:
         """Return whether `entry`, which is in this queue, can be popped before its time."""
         return self.settings.pop_from_backoff and bool(entry.rejectors)
 
-    def add(self, entry: QueuedPodInfo[PodT]) -> None:
+    def add(self, entry: QueuedPodInfo) -> None:
         """Add `entry`; it waits among the errors if no plugin refused it."""
         heap = self._refused if entry.rejectors else self._errors
         heap.push(entry, (entry.backoff_expiration, -entry.pod.priority, entry.timestamp))
 
-    def pop_early(self) -> QueuedPodInfo[PodT] | None:
+    def pop_early(self) -> QueuedPodInfo | None:
         """Return the refused pod whose unfinished penalty ends first; None if no pod may leave early."""
         return self._refused.pop() if self.settings.pop_from_backoff else None
 
-    def pop_expired(self, now: float, limit: int) -> list[QueuedPodInfo[PodT]]:
+    def pop_expired(self, now: float, limit: int) -> list[QueuedPodInfo]:
         """Return up to `limit` pods whose penalty has ended, soonest first in each of the two queues."""
         refused = self._refused.pop_until(now, limit)
         return refused + self._errors.pop_until(now, limit - len(refused))
@@ -243,10 +244,10 @@ class BackoffQueue(Generic[PodT]):
         firsts = [first for heap in (self._refused, self._errors) if (first := heap.first_key()) is not None]
         return min(firsts, default=None)
 
-    def remove(self, uid: str) -> QueuedPodInfo[PodT] | None:
+    def remove(self, uid: str) -> QueuedPodInfo | None:
         return self._refused.remove(uid) or self._errors.remove(uid)
 
-    def first(self, count: int, select: Callable[[QueuedPodInfo[PodT]], bool]) -> list[QueuedPodInfo[PodT]]:
+    def first(self, count: int, select: Callable[[QueuedPodInfo], bool]) -> list[QueuedPodInfo]:
         """Return pods as `EntryHeap.first`: refused pods in their order, then those that wait after an error."""
         refused = self._refused.first(count, select)
         return refused + self._errors.first(count - len(refused), select)
@@ -256,11 +257,11 @@ class BackoffQueue(Generic[PodT]):
 InFlightEvent = tuple[ClusterEvent, object | None, object | None]
 
 
-class InFlightPod(Struct, Generic[PodT], eq=False, gc=False):
+class InFlightPod(Struct, eq=False, gc=False):
     """One pod in flight. `newest` is its current version."""
 
-    entry: QueuedPodInfo[PodT]
-    newest: PodT
+    entry: QueuedPodInfo
+    newest: PodInfo
     #: The position of the next event when the pod was popped.
     position: int
     #: The events of this very pod: updates and activations. They concern no other pod.
@@ -269,7 +270,7 @@ class InFlightPod(Struct, Generic[PodT], eq=False, gc=False):
     done: bool = False
 
 
-class InFlight(Generic[PodT]):
+class InFlight:
     """Owns the pods in flight and the event log.
 
     Invariants: the line has every pod in flight, in the order in which they were popped and so by position, and its
@@ -286,8 +287,8 @@ class InFlight(Generic[PodT]):
         if max_events < 1:
             raise ValueError(f"max_events is {max_events}: it must be at least 1")
         self._max_events = max_events
-        self._pods: dict[str, InFlightPod[PodT]] = {}
-        self._line: deque[InFlightPod[PodT]] = deque()
+        self._pods: dict[str, InFlightPod] = {}
+        self._line: deque[InFlightPod] = deque()
         # The events from `_first` to `end`; those before `begin` remain until removing them is worth a pass.
         self._log: list[InFlightEvent] = []
         self._first = 0
@@ -304,7 +305,7 @@ class InFlight(Generic[PodT]):
     def __contains__(self, uid: object) -> bool:
         return uid in self._pods
 
-    def __iter__(self) -> Iterator[InFlightPod[PodT]]:
+    def __iter__(self) -> Iterator[InFlightPod]:
         """Return the pods in the order in which they were popped."""
         return iter(self._pods.values())
 
@@ -312,7 +313,7 @@ class InFlight(Generic[PodT]):
         """Return the UIDs in flight, as a view that stays current."""
         return self._pods.keys()
 
-    def get(self, uid: str) -> InFlightPod[PodT] | None:
+    def get(self, uid: str) -> InFlightPod | None:
         return self._pods.get(uid)
 
     def counts(self) -> Mapping[str, int]:
@@ -321,7 +322,7 @@ class InFlight(Generic[PodT]):
         labels.update(event.label for pod in self._pods.values() for event, _, _ in pod.own)
         return {POD_POPPED: len(self._pods), **labels}
 
-    def start(self, entry: QueuedPodInfo[PodT]) -> None:
+    def start(self, entry: QueuedPodInfo) -> None:
         """Record that `entry` was popped; it must not be in flight yet."""
         self._pods[entry.uid] = pod = InFlightPod(entry, entry.pod, self.end)
         self._line.append(pod)
@@ -336,7 +337,7 @@ class InFlight(Generic[PodT]):
             self._forgotten(1)
             self._begin_at(self.begin + 1)
 
-    def record_own(self, uid: str, event: ClusterEvent, old: PodT | None, new: PodT) -> None:
+    def record_own(self, uid: str, event: ClusterEvent, old: PodInfo | None, new: PodInfo) -> None:
         """Log an event of the pod `uid` itself, which is in flight."""
         self._pods[uid].own += ((event, old, new),)
 
@@ -379,9 +380,7 @@ class InFlight(Generic[PodT]):
             self._begin_at(begin)
 
     def check_invariants(self) -> None:
-        assert [pod for pod in self._line if not pod.done] == list(self._pods.values()), (
-            "the line misses pods"
-        )
+        assert [pod for pod in self._line if not pod.done] == list(self._pods.values()), "the line misses pods"
         assert not (self._line and self._line[0].done), "a pod that is done heads the line"
         positions = [pod.position for pod in self._line]
         assert positions == sorted(positions), "the line is out of order"

@@ -18,23 +18,23 @@ from collections.abc import (
     MutableMapping,
     Sequence,
 )
-from typing import Any, Generic, NamedTuple
+from typing import Any, NamedTuple
 
 from msgspec import Struct
 from sortedcontainers import SortedDict
 
 from ..events.hints import HintMap
 from ..events.prehints import Amount, Key, Own, PodIndex, UpTo
-from .entry import PodT, QueuedPodInfo
+from .entry import QueuedPodInfo
 from .subqueues import EntryHeap
 
 
-class SameKeyPods(Struct, Generic[PodT], eq=False, gc=False):
+class SameKeyPods(Struct, eq=False, gc=False):
     """Pods with the same keys; never empty while in an index. `gc=False` is safe: it is in no reference cycle."""
 
     shared: Hashable
     keys: tuple[Key, ...]
-    members: dict[str, QueuedPodInfo[PodT]]
+    members: dict[str, QueuedPodInfo]
 
 
 class _UnsharedKey(Struct, frozen=True):
@@ -43,7 +43,7 @@ class _UnsharedKey(Struct, frozen=True):
     uid: str
 
 
-class RefusedIndex(Generic[PodT]):
+class RefusedIndex:
     """Owns the groups of one index.
 
     Invariants: a pod is in one group, which is filed under each of its keys and nowhere else; a pod whose keys raised
@@ -56,14 +56,14 @@ class RefusedIndex(Generic[PodT]):
         """Create an empty index; `raised` receives the errors of the plugin's own functions."""
         self.spec = spec
         self._raised = raised
-        self.groups: dict[Hashable, SameKeyPods[PodT]] = {}
-        self._group_of: dict[str, SameKeyPods[PodT]] = {}
-        self._by_key: dict[Key, dict[Hashable, SameKeyPods[PodT]]] = {}
+        self.groups: dict[Hashable, SameKeyPods] = {}
+        self._group_of: dict[str, SameKeyPods] = {}
+        self._by_key: dict[Key, dict[Hashable, SameKeyPods]] = {}
         #: dimension -> amount -> groups.
         self._by_amount: dict[Hashable, SortedDict] = {}
-        self._keyless: dict[Hashable, SameKeyPods[PodT]] = {}
+        self._keyless: dict[Hashable, SameKeyPods] = {}
 
-    def add(self, entry: QueuedPodInfo[PodT]) -> None:
+    def add(self, entry: QueuedPodInfo) -> None:
         """Add `entry`, which must not be present."""
         spec, uid = self.spec, entry.uid
         try:
@@ -86,7 +86,7 @@ class RefusedIndex(Generic[PodT]):
         if not group.members:
             self._drop(group)
 
-    def update(self, entry: QueuedPodInfo[PodT]) -> None:
+    def update(self, entry: QueuedPodInfo) -> None:
         """Update the keys of `entry`, which is present and has another version of its pod."""
         spec = self.spec
         if spec.shared is not None:
@@ -98,12 +98,12 @@ class RefusedIndex(Generic[PodT]):
         self.remove(entry.uid)
         self.add(entry)
 
-    def outdated(self, group: SameKeyPods[PodT]) -> list[QueuedPodInfo[PodT]]:
+    def outdated(self, group: SameKeyPods) -> list[QueuedPodInfo]:
         """Return the leading pods of a group that now belong to another one. The next pod represents the group.
 
         The pods behind it are not checked: a changed object is reported for them by an event of its own.
         """
-        found: list[QueuedPodInfo[PodT]] = []
+        found: list[QueuedPodInfo] = []
         shared = self.spec.shared
         if shared is None:
             return found
@@ -116,9 +116,9 @@ class RefusedIndex(Generic[PodT]):
             found.append(entry)
         return found
 
-    def find(self, keys: Iterable[Key]) -> Iterable[SameKeyPods[PodT]]:
+    def find(self, keys: Iterable[Key]) -> Iterable[SameKeyPods]:
         """Return the groups that have one of `keys`, without duplicates. Raises TypeError for an unhashable key."""
-        found: dict[Hashable, SameKeyPods[PodT]] = dict(self._keyless)
+        found: dict[Hashable, SameKeyPods] = dict(self._keyless)
         for key in keys:
             if type(key) is UpTo:
                 levels = self._by_amount.get(key.dimension)
@@ -135,7 +135,7 @@ class RefusedIndex(Generic[PodT]):
                     found.update(filed)
         return found.values()
 
-    def _file(self, group: SameKeyPods[PodT]) -> None:
+    def _file(self, group: SameKeyPods) -> None:
         hash(group.keys)  # An unhashable key must raise before anything is filed.
         for key in group.keys:
             if type(key) is Amount:
@@ -145,7 +145,7 @@ class RefusedIndex(Generic[PodT]):
                 self._by_key.setdefault(key, {})[group.shared] = group
         self.groups[group.shared] = group
 
-    def _drop(self, group: SameKeyPods[PodT]) -> None:
+    def _drop(self, group: SameKeyPods) -> None:
         shared = group.shared
         del self.groups[shared]
         self._keyless.pop(shared, None)
@@ -159,15 +159,13 @@ class RefusedIndex(Generic[PodT]):
             else:
                 _discard(self._by_key, key, shared)
 
-    def check_invariants(self, entries: dict[str, QueuedPodInfo[PodT]]) -> None:
+    def check_invariants(self, entries: dict[str, QueuedPodInfo]) -> None:
         """Raise AssertionError unless the index has exactly `entries` and is consistent."""
         assert self._group_of.keys() == entries.keys(), "the index and the pool have other pods"
         members = {uid: group for group in self.groups.values() for uid in group.members}
         assert members.keys() == entries.keys(), "a pod is in no group"
         for uid, group in members.items():
-            assert self._group_of[uid] is group and group.members[uid] is entries[uid], (
-                f"{uid} is in another group"
-            )
+            assert self._group_of[uid] is group and group.members[uid] is entries[uid], f"{uid} is in another group"
         filed = {(key, shared) for key, groups in self._by_key.items() for shared in groups}
         filed |= {
             (Amount(dimension, amount), shared)
@@ -181,9 +179,7 @@ class RefusedIndex(Generic[PodT]):
         if self.spec.shared is None or self._keyless or self.spec.volatile:
             return
         for uid, entry in entries.items():
-            assert self._group_of[uid].shared == self.spec.shared(entry.pod), (
-                f"the keys of {uid} are outdated"
-            )
+            assert self._group_of[uid].shared == self.spec.shared(entry.pod), f"the keys of {uid} are outdated"
 
 
 def _discard(filed: MutableMapping[Any, dict[Any, Any]], key: Hashable, each: Hashable) -> None:
@@ -193,20 +189,18 @@ def _discard(filed: MutableMapping[Any, dict[Any, Any]], key: Hashable, each: Ha
         del filed[key]
 
 
-class Bucket(Generic[PodT]):
+class Bucket:
     """The pods of one profile that one plugin refused, oldest first. Never empty while in the pool."""
 
     __slots__ = ("entries", "indexes", "volatile")
 
     def __init__(self, specs: tuple[PodIndex, ...], raised: Callable[[Exception], None]) -> None:
-        self.entries: dict[str, QueuedPodInfo[PodT]] = {}
-        self.indexes: dict[PodIndex, RefusedIndex[PodT]] = {
-            spec: RefusedIndex(spec, raised) for spec in specs
-        }
+        self.entries: dict[str, QueuedPodInfo] = {}
+        self.indexes: dict[PodIndex, RefusedIndex] = {spec: RefusedIndex(spec, raised) for spec in specs}
         #: Indexes whose keys are read again whenever a pod was asked.
         self.volatile = tuple(index for spec, index in self.indexes.items() if spec.volatile)
 
-    def add(self, entry: QueuedPodInfo[PodT]) -> None:
+    def add(self, entry: QueuedPodInfo) -> None:
         self.entries[entry.uid] = entry
         for index in self.indexes.values():
             index.add(entry)
@@ -226,7 +220,7 @@ class _IndexEntry(NamedTuple):
     sequence: int
 
 
-class UnschedulablePods(Generic[PodT]):
+class UnschedulablePods:
     """Owns every pod that only an event, an activation or the leftover flush can move."""
 
     def __init__(self, *, hint_maps: Mapping[str, HintMap], raised: Callable[[str, Exception], None]) -> None:
@@ -237,15 +231,15 @@ class UnschedulablePods(Generic[PodT]):
         self._hint_maps = hint_maps
         self._raised = raised
         #: The entries by UID. Read only.
-        self.entries: dict[str, QueuedPodInfo[PodT]] = {}
+        self.entries: dict[str, QueuedPodInfo] = {}
         #: profile -> plugin -> the pods that it refused. An entry is under each plugin of `QueuedPodInfo.asked`. Empty
         #: buckets are dropped. Read only.
-        self.buckets: dict[str, dict[str, Bucket[PodT]]] = {}
+        self.buckets: dict[str, dict[str, Bucket]] = {}
         self._filed: dict[str, _IndexEntry] = {}
         # (namespace, name) -> entries by UID; None until the first lookup by name.
-        self._names: dict[tuple[str, str], dict[str, QueuedPodInfo[PodT]]] | None = None
+        self._names: dict[tuple[str, str], dict[str, QueuedPodInfo]] | None = None
         # The instant at which each pod has waited too long for an event.
-        self._stale: EntryHeap[PodT] = EntryHeap()
+        self._stale = EntryHeap()
         self._gated: set[str] = set()
         self._sequence = 0
 
@@ -255,7 +249,7 @@ class UnschedulablePods(Generic[PodT]):
     def __contains__(self, uid: object) -> bool:
         return uid in self.entries
 
-    def __iter__(self) -> Iterator[QueuedPodInfo[PodT]]:
+    def __iter__(self) -> Iterator[QueuedPodInfo]:
         return iter(self.entries.values())
 
     def uids_of(self, namespace: str, name: str) -> Collection[str]:
@@ -280,7 +274,7 @@ class UnschedulablePods(Generic[PodT]):
             for plugin in filed.plugins:
                 self._bucket(filed.profile, plugin).add(entry)
 
-    def put(self, entry: QueuedPodInfo[PodT], *, stale_at: float) -> None:
+    def put(self, entry: QueuedPodInfo, *, stale_at: float) -> None:
         """Keep `entry`, which has at least one rejector, until `stale_at` at the latest.
 
         A pod that is already present is filed again.
@@ -301,7 +295,7 @@ class UnschedulablePods(Generic[PodT]):
             self._gated.add(uid)
         self._stale.push(entry, (stale_at,))
 
-    def _bucket(self, profile: str, plugin: str) -> Bucket[PodT]:
+    def _bucket(self, profile: str, plugin: str) -> Bucket:
         buckets = self.buckets.setdefault(profile, {})
         found = buckets.get(plugin)
         if found is None:
@@ -310,7 +304,7 @@ class UnschedulablePods(Generic[PodT]):
             found = buckets[plugin] = Bucket(specs, lambda error: raised(plugin, error))
         return found
 
-    def remove(self, uid: str) -> QueuedPodInfo[PodT] | None:
+    def remove(self, uid: str) -> QueuedPodInfo | None:
         entry = self.entries.pop(uid, None)
         if entry is None:
             return None
@@ -326,25 +320,25 @@ class UnschedulablePods(Generic[PodT]):
         self._stale.remove(uid)
         return entry
 
-    def update(self, entry: QueuedPodInfo[PodT]) -> None:
+    def update(self, entry: QueuedPodInfo) -> None:
         """Update the keys of `entry`, which is present and has another version of its pod."""
         filed = self._filed[entry.uid]
         for plugin in filed.plugins:
             for index in self.buckets[filed.profile][plugin].indexes.values():
                 index.update(entry)
 
-    def asked(self, profile: str, plugin: str, entry: QueuedPodInfo[PodT]) -> None:
+    def asked(self, profile: str, plugin: str, entry: QueuedPodInfo) -> None:
         """Update volatile indexes after a hint of `plugin` was evaluated for `entry`, which stays."""
         for index in self.buckets[profile][plugin].volatile:
             index.update(entry)
 
-    def diagnose(self, profile: str, plugins: Container[str]) -> list[QueuedPodInfo[PodT]]:
+    def diagnose(self, profile: str, plugins: Container[str]) -> list[QueuedPodInfo]:
         """Return the pods of `profile` that one of `plugins` could admit, without duplicates."""
         return each_once(
             [bucket.entries for plugin, bucket in self.buckets.get(profile, {}).items() if plugin in plugins]
         )
 
-    def of_profile(self, profile: str) -> list[QueuedPodInfo[PodT]]:
+    def of_profile(self, profile: str) -> list[QueuedPodInfo]:
         """Return all pods of `profile`, oldest first."""
         return [entry for entry in self.entries.values() if entry.pod.scheduler_name == profile]
 
@@ -352,7 +346,7 @@ class UnschedulablePods(Generic[PodT]):
         """Return the pod's number, which increases in the order in which pods came to the pool."""
         return self._filed[uid].sequence
 
-    def stale(self, now: float, limit: int) -> list[QueuedPodInfo[PodT]]:
+    def stale(self, now: float, limit: int) -> list[QueuedPodInfo]:
         """Return up to `limit` pods that have waited too long at `now`; they stay until they are moved or put again."""
         return self._stale.pop_until(now, limit)
 
@@ -383,11 +377,11 @@ class UnschedulablePods(Generic[PodT]):
             assert named == known, "pods are not known by their names"
 
 
-def each_once(found: Sequence[Mapping[str, QueuedPodInfo[PodT]]]) -> list[QueuedPodInfo[PodT]]:
+def each_once(found: Sequence[Mapping[str, QueuedPodInfo]]) -> list[QueuedPodInfo]:
     """Return the pods of some mappings by UID, without duplicates."""
     if len(found) == 1:
         return list(found[0].values())
-    union: dict[str, QueuedPodInfo[PodT]] = {}
+    union: dict[str, QueuedPodInfo] = {}
     for each in found:
         union.update(each)
     return list(union.values())

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from itertools import islice
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from msgspec import Struct
 
-from .entry import PodT, QueuedPodInfo
+from .entry import QueuedPodInfo
 from .places import Place
 from .queue import SchedulingQueue
 
@@ -39,7 +39,7 @@ class WaitingPodView(NamedTuple):
     wakes: Mapping[str, tuple[str, ...]]
 
 
-def find(queue: SchedulingQueue[PodT], uid: str) -> WaitingPodView | None:
+def find(queue: SchedulingQueue, uid: str) -> WaitingPodView | None:
     """Return one pod that waits or is in flight; None for any other."""
     entry = queue.places.entry(uid)
     if entry is None:
@@ -59,19 +59,17 @@ def find(queue: SchedulingQueue[PodT], uid: str) -> WaitingPodView | None:
     )
 
 
-def page(
-    queue: SchedulingQueue[PodT], place: Place, limit: int, *, namespace: str | None = None
-) -> list[PodView]:
+def page(queue: SchedulingQueue, place: Place, limit: int, *, namespace: str | None = None) -> list[PodView]:
     """Return the first `limit` pods of one place and optionally one namespace; active and backoff in their order.
 
     Examines each pod in the place.
     """
     places = queue.places
 
-    def select(entry: QueuedPodInfo[PodT]) -> bool:
+    def select(entry: QueuedPodInfo) -> bool:
         return namespace is None or entry.pod.namespace == namespace
 
-    found: Iterable[QueuedPodInfo[PodT]]
+    found: Iterable[QueuedPodInfo]
     match place:
         case Place.ACTIVE:
             found = places.active.first(limit, select)
@@ -85,7 +83,7 @@ def page(
     return [_view(entry) for entry in islice(found, limit)]
 
 
-def _view(entry: QueuedPodInfo[Any]) -> PodView:
+def _view(entry: QueuedPodInfo) -> PodView:
     pod = entry.pod
     return PodView(
         uid=entry.uid,

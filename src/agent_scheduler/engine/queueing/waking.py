@@ -15,31 +15,23 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
-from typing import Generic
 
 from msgspec import Struct
 
 from ..events import events as ev
 from ..events.events import ClusterEvent
 from ..events.hints import HintMap
-from .entry import PodT, QueuedPodInfo, pod_change_events
+from ..state.podinfo import PodInfo
+from .entry import QueuedPodInfo, pod_change_events
 from .places import ACTIVE, BACKOFF, Place, Places
 from .record import QueueRecorder
 from .replay import Replay
-from .requeue import (
-    AFTER_BACKOFF,
-    SKIP,
-    QueueingHints,
-    Registered,
-    RequeueSearch,
-    Strategy,
-    Woken,
-)
+from .requeue import AFTER_BACKOFF, SKIP, QueueingHints, Registered, RequeueSearch, Strategy, Woken
 from .subqueues import InFlightEvent
 
 _LEFT_POOL = (ACTIVE, BACKOFF)
 
-PreCheck = Callable[[PodT], bool]
+PreCheck = Callable[[PodInfo], bool]
 
 #: Questions of the backlog that are processed at a time: about four milliseconds.
 PORTION = 3_000
@@ -49,19 +41,19 @@ _MOVE = 8
 _MOST_EVENTS = 1_000
 
 
-class _Waking(Struct, Generic[PodT], eq=False):
+class _Waking(Struct, eq=False):
     """An event that is being applied to the pool, or waits for it."""
 
     #: Increases from event to event.
     number: int
     happening: InFlightEvent
     registered: Registered
-    pre_check: PreCheck[PodT] | None
+    pre_check: PreCheck | None
     #: The remaining questions, once it has begun.
-    steps: Iterator[Woken[PodT] | None] | None = None
+    steps: Iterator[Woken | None] | None = None
 
 
-class Waker(Generic[PodT]):
+class Waker:
     """Moves pods out of the pool. Owns the events that are not yet fully applied.
 
     Invariant: while there is a backlog and no burst, `on_backlog` has been called since it was empty.
@@ -70,7 +62,7 @@ class Waker(Generic[PodT]):
     def __init__(
         self,
         *,
-        places: Places[PodT],
+        places: Places,
         hint_maps: Mapping[str, HintMap],
         clock: Callable[[], float],
         recorder: QueueRecorder,
@@ -88,7 +80,7 @@ class Waker(Generic[PodT]):
         #: See `PORTION`. May be changed at any time.
         self.portion = PORTION
         self._bursts = 0
-        self._backlog: deque[_Waking[PodT]] = deque()
+        self._backlog: deque[_Waking] = deque()
         #: The number of the latest event.
         self._number = 0
         # UID -> the number of the latest event that the pod must not be asked about again: pods that came to the pool,
@@ -100,34 +92,28 @@ class Waker(Generic[PodT]):
         # Read for every event, so the dicts are read without the classes around them.
         self._flying = places.in_flight.uids()
         self._waiting = places.unschedulable.entries.keys()
-        places.before_unschedulable = self._enters
+        places.before_unschedulable.connect(self._enters)
         self.reconfigure(hint_maps)
 
     def reconfigure(self, hint_maps: Mapping[str, HintMap]) -> None:
         self.hints = QueueingHints(
             hint_maps=hint_maps, clock=self._clock, recorder=self._recorder, pre_hints=self._pre_hints
         )
-        self._replay: Replay[PodT] = Replay(self._places.in_flight, self.hints)
-        self._questions: RequeueSearch[PodT] = RequeueSearch(self._places.unschedulable, self.hints)
+        self._replay = Replay(self._places.in_flight, self.hints)
+        self._questions = RequeueSearch(self._places.unschedulable, self.hints)
 
     # -- events of the cluster -----------------------------------------------------------------------------
 
-    def move_all(
-        self, event: ClusterEvent, old: object | None, new: object | None, pre_check: PreCheck[PodT] | None
-    ) -> int:
+    def move_all(self, event: ClusterEvent, old: object | None, new: object | None, pre_check: PreCheck | None) -> int:
         """Apply an event as `SchedulingQueue.move_all`."""
         return self._begin() if self._keep(event, old, new, pre_check) and not self._bursts else 0
 
-    def later(
-        self, event: ClusterEvent, old: object | None, new: object | None, pre_check: PreCheck[PodT] | None
-    ) -> None:
+    def later(self, event: ClusterEvent, old: object | None, new: object | None, pre_check: PreCheck | None) -> None:
         """Keep an event like `move_all`, for callers within a move of a pod: no pod is woken before `go_on`."""
         if self._keep(event, old, new, pre_check):
             self._on_backlog()
 
-    def _keep(
-        self, event: ClusterEvent, old: object | None, new: object | None, pre_check: PreCheck[PodT] | None
-    ) -> bool:
+    def _keep(self, event: ClusterEvent, old: object | None, new: object | None, pre_check: PreCheck | None) -> bool:
         """Log the event for pods in flight, and append it to the backlog.
 
         Return false if it concerns no pod in the pool, or if this burst already has it.
@@ -243,9 +229,7 @@ class Waker(Generic[PodT]):
         numbers = [waking.number for waking in self._backlog]
         assert numbers == sorted(set(numbers)), "events are out of order"
         assert not numbers or numbers[-1] <= self._number, "an event has a number of the future"
-        assert all(waking.steps is None for waking in list(self._backlog)[1:]), (
-            "an event has overtaken another"
-        )
+        assert all(waking.steps is None for waking in list(self._backlog)[1:]), "an event has overtaken another"
         assert numbers or not self._asked_up_to, "asked pods are recorded without a backlog"
 
     # -- one pod -------------------------------------------------------------------------------------------
@@ -263,7 +247,7 @@ class Waker(Generic[PodT]):
                 return
         self._asked_up_to[uid] = self._number
 
-    def updated(self, entry: QueuedPodInfo[PodT], pod: PodT) -> None:
+    def updated(self, entry: QueuedPodInfo, pod: PodInfo) -> None:
         """Replace the pod of `entry`, which is in the pool; the change may be the event that it waits for."""
         old = entry.pod
         entry.pod = pod
@@ -272,9 +256,7 @@ class Waker(Generic[PodT]):
             if self._leaves(entry, event, old, pod):
                 return
 
-    def _leaves(
-        self, entry: QueuedPodInfo[PodT], event: ClusterEvent, old: object | None, new: object | None
-    ) -> bool:
+    def _leaves(self, entry: QueuedPodInfo, event: ClusterEvent, old: object | None, new: object | None) -> bool:
         """Apply an event to one pod. Return whether it has left the pool."""
         places = self._places
         hints = self.hints.lookup(entry.pod.scheduler_name, event)
@@ -288,7 +270,7 @@ class Waker(Generic[PodT]):
             self._on_ready()
         return True
 
-    def failed(self, entry: QueuedPodInfo[PodT]) -> Place:
+    def failed(self, entry: QueuedPodInfo) -> Place:
         """Place `entry`, whose attempt ended without a node, as the events since it was popped require."""
         places = self._places
         strategy: Strategy = AFTER_BACKOFF

@@ -1,1 +1,1 @@
-"""Queues and their amounts of resources: vectors, the tree of queues, the plugins' accounts, and the book."""
+"""Queues as sessions divide resources among them: amounts, the tree of queues, and the accounts of the plugins."""

@@ -9,6 +9,7 @@ from msgspec import Struct
 
 from agent_scheduler.objects.batch import ROOT_QUEUE, Queue
 
+from .access import NamespaceList, namespace_list
 from .vector import EMPTY, Vector, readable
 
 #: The consequence of a cycle of parents.
@@ -35,6 +36,8 @@ class QueueInfo(Struct, frozen=True, kw_only=True):
     reclaimable: bool = True
     parent: str = ""
     state: str = OPEN
+    #: The namespaces that may use it and its descendants without a list; None if the object lists none.
+    namespaces: NamespaceList | None = None
 
     @property
     def open(self) -> bool:
@@ -47,7 +50,7 @@ class QueueInfo(Struct, frozen=True, kw_only=True):
 
 
 def queue_info(queue: Queue, problems: list[str]) -> QueueInfo:
-    """Compile a Queue; invalid amounts are left out and added to `problems` as `spec.field[resource]: reason`."""
+    """Compile a Queue; invalid parts are left out and added to `problems` as `place: reason`."""
     spec = queue.spec
     guarantee = spec.guarantee.resource if spec.guarantee is not None else None
     return QueueInfo(
@@ -62,6 +65,7 @@ def queue_info(queue: Queue, problems: list[str]) -> QueueInfo:
         reclaimable=spec.reclaimable is not False,
         parent=spec.parent,
         state=queue.status.state,
+        namespaces=namespace_list(queue.metadata.annotations, problems),
     )
 
 

@@ -24,74 +24,31 @@ from agent_scheduler.objects.batch import (
 )
 
 from ..gangs.group import PodGroupInfo
+from ..queues.book import QuotaBook
+from ..queues.entries import Standing
+from ..queues.shortfall import Shortfall
 from ..quotas.accounts import zero
-from ..quotas.book import QuotaBook
-from ..quotas.entries import Standing
 from ..quotas.queues import QueueInfo, QueueTree
-from ..quotas.shortfall import Shortfall
 from ..quotas.vector import EMPTY, Total, Vector, add_to, plus
 from ..state.batchinfo import GroupKey
 from ..state.podinfo import PodInfo
 from ..verdicts import SCHEDULING_GATED, UNSCHEDULABLE, Verdict, WaitReason, by_queue, of_own_gates
-from .messages import (
-    GANG_READY,
-    GROUP_READY,
-    fit_error,
-    gang_unschedulable,
-    scheduling_reason,
-)
+from .messages import GANG_READY, GROUP_READY, fit_error, gang_unschedulable, scheduling_reason
 from .model import HOLDING, JobInfo, TaskStatus
+from .results import GroupResult, PodResult, QueueResult
 from .session import GroupEvent, Session
-from .settled import STRIDE, SettledJob, at_rest, settles
+from .settled import STRIDE, SettledJob, settles
 from .written import NOBODY, GroupMessages, holds, of_group, of_task
 
 _SCHEDULED: Final = (TaskStatus.BOUND, TaskStatus.RUNNING, TaskStatus.SUCCEEDED, TaskStatus.FAILED)
 _COMPLETED: Final = (TaskStatus.SUCCEEDED, TaskStatus.FAILED)
 _INCOMPLETE: Final = (UNKNOWN, PENDING, INQUEUE)
 #: The reasons against admission that are reported for a group without pods.
-_KEEPING_OUT: Final = (WaitReason.QUOTA, WaitReason.QUEUE)
+_KEEPING_OUT: Final = (WaitReason.QUOTA, WaitReason.ACCESS, WaitReason.QUEUE)
+#: Statuses of tasks that are not in progress.
+_AT_REST: Final = (TaskStatus.PENDING, TaskStatus.BOUND, TaskStatus.RUNNING, TaskStatus.SUCCEEDED, TaskStatus.FAILED)
 #: Statuses of the tasks that report why they wait.
 _WAITING: Final = (TaskStatus.ALLOCATED, TaskStatus.PENDING, TaskStatus.PIPELINED)
-
-
-class GroupResult(Struct, frozen=True, kw_only=True):
-    group: PodGroupInfo
-    status: PodGroupStatus
-    #: Whether the status differs from that of the object.
-    write: bool
-    #: Status -> number of tasks.
-    tasks: Mapping[str, int]
-    #: None for a group that has its minimum.
-    verdict: Verdict | None
-    #: Whether victims were selected for it that have not left so far.
-    preempts: bool = False
-
-    @property
-    def waits_for(self) -> str:
-        """One of `verdicts.LABELS`, or empty."""
-        return "" if self.verdict is None else self.verdict.label
-
-
-class PodResult(Struct, frozen=True, kw_only=True):
-    """A PodScheduled condition with status False that the pod does not have; `nominated` is empty for no node."""
-
-    pod: PodInfo
-    reason: str
-    message: str
-    nominated: str = ""
-
-
-class QueueResult(Struct, frozen=True, kw_only=True):
-    """The usage of a queue and its children.
-
-    With the book of queues it counts all pods with a node, otherwise the pods of the session's jobs that Volcano
-    counts.
-    """
-
-    queue: QueueInfo
-    allocated: Total
-    #: Whether the status of the object differs.
-    write: bool
 
 
 class SessionResult(Struct, frozen=True, kw_only=True):
@@ -200,6 +157,22 @@ def close(
     )
 
 
+def at_rest(session: Session, job: JobInfo) -> bool:
+    """Return whether the job may be settled after this session."""
+    if job.is_pending or job.in_statuses(_AT_REST) != len(job.tasks):
+        return False
+    pending = job.by_status[TaskStatus.PENDING]
+    if not pending:
+        return True
+    return (
+        not session.claims
+        and job.uid not in session.held_back
+        and not job.best_effort
+        and bool(job.fit_errors)
+        and not any(task.only_queue_gate for task in pending.values())
+    )
+
+
 def _group_result(job: JobInfo, verdict: Verdict | None) -> GroupResult:
     old = job.group.status
     status = PodGroupStatus(
@@ -283,9 +256,7 @@ def _with(
     ]
 
 
-def _without_queue(
-    session: Session, group: PodGroupInfo, waiting: Sequence[PodInfo], pods: _PodResults
-) -> GroupResult:
+def _without_queue(session: Session, group: PodGroupInfo, waiting: Sequence[PodInfo], pods: _PodResults) -> GroupResult:
     """Return the result of a group whose queue does not exist; sessions do not evaluate it."""
     verdict, old = by_queue(Shortfall(group.queue, {})), group.status
     conditions = _with(old.conditions or (), SCHEDULED, "False", verdict.group_reason, session)
@@ -377,9 +348,7 @@ def _events(job: JobInfo, result: GroupResult, message: str, *, mapped: bool) ->
             return []
         verdict = result.verdict
         if mapped and verdict is not None and not verdict.wants_nodes:
-            return [
-                GroupEvent(job.group.key, "Warning", verdict.group_reason, _said_of(job, verdict, message))
-            ]
+            return [GroupEvent(job.group.key, "Warning", verdict.group_reason, _said_of(job, verdict, message))]
         text = f"{pending}/{len(job.tasks)} tasks in gang unschedulable: {message}"
         return [GroupEvent(job.group.key, "Warning", UNSCHEDULABLE, text)]
     if result.write:
@@ -426,9 +395,7 @@ def _queue_results(session: Session, book: QuotaBook | None) -> Generator[None, 
 
 def placed_in(book: QuotaBook) -> dict[str, Total]:
     """Return the usage of each queue's own pods with a node, of all schedulers."""
-    return {
-        name: plus(book.own(name, Standing.ASSUMED), book.own(name, Standing.BOUND)) for name in book.names()
-    }
+    return {name: plus(book.own(name, Standing.ASSUMED), book.own(name, Standing.BOUND)) for name in book.names()}
 
 
 def queue_results(

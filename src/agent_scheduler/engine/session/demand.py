@@ -1,18 +1,13 @@
-"""Converts between jobs of a session and the accounts of queues: demands, refusals and gauges."""
+"""Converts between jobs of a session and the accounts of queues: demands and gauges."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING
 
-from ..quotas.accounts import Gauges, QuotaRefusal
+from ..quotas.accounts import Gauges
 from ..quotas.demand import JobDemand
 from ..quotas.vector import COMMON, CPU, MEMORY, Total, Vector
-from ..verdicts import UNSCHEDULABLE
 from .model import HOLDING, JobInfo, TaskInfo, TaskStatus
-
-if TYPE_CHECKING:
-    from .session import Session
 
 
 def demand_of(job: JobInfo) -> JobDemand:
@@ -50,12 +45,6 @@ def admitted_minimum(job: JobInfo) -> Vector | None:
         return None
     gated = JobDemand(queue=job.queue, phase=job.phase, gated=job.gated_request())
     return gated.without_gated(job.min_resources)
-
-
-def record_refusal(session: Session, job: JobInfo, refusal: QuotaRefusal) -> None:
-    """Record an event that a queue refuses the job."""
-    lacking = ", ".join(f"insufficient {resource}" for resource in refusal.resources)
-    session.record(job, "Normal", UNSCHEDULABLE, f"queue resource quota insufficient: {lacking}")
 
 
 def gauges(found: Mapping[str, Gauges]) -> dict[str, dict[str, float]]:

@@ -7,20 +7,18 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from msgspec import Struct
 
 from apimachinery.quantity import text_of
 
-from ..quotas.book import QuotaBook
+from ..queues.book import QuotaBook
 from ..quotas.vector import CPU, MEMORY, PODS, Vector, in_ledger_units
 from ..verdicts import Verdict
+from .close import SessionResult
 from .model import HOLDING, READY, JobInfo, TaskStatus
-
-if TYPE_CHECKING:
-    from .close import SessionResult
-    from .session import Session
+from .session import Session
 
 #: The maximum number of distinct rejections in an explanation.
 _SHOWN: Final = 3
@@ -103,9 +101,7 @@ def explain_gang(session: Session, result: SessionResult, job: JobInfo, book: Qu
         waiting=waiting,
         refusals=_refusals(job),
         said=tuple(
-            dict.fromkeys(
-                (event.reason, event.message) for event in result.events if event.group == job.group.key
-            )
+            dict.fromkeys((event.reason, event.message) for event in result.events if event.group == job.group.key)
         ),
     )
 
@@ -134,9 +130,7 @@ def _place(session: Session, job: JobInfo, waiting: Mapping[str, Verdict]) -> tu
     return rivals.index(job) + 1, len(rivals)
 
 
-def _queues(
-    job: JobInfo, result: SessionResult, verdict: Verdict | None, book: QuotaBook
-) -> tuple[QueueStanding, ...]:
+def _queues(job: JobInfo, result: SessionResult, verdict: Verdict | None, book: QuotaBook) -> tuple[QueueStanding, ...]:
     short = verdict.queue if verdict is not None else None
     found = []
     for info, limits in book.upwards(job.queue):

@@ -10,14 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from operator import attrgetter
-from typing import TYPE_CHECKING
 
-from ..state.asks import needed
+from ..queues.asks import needed
 from .demand import requests_of
 from .model import READY, JobInfo, TaskInfo, TaskStatus
-
-if TYPE_CHECKING:
-    from .session import Session
+from .session import Session
 
 _PLACED = (*READY, TaskStatus.PIPELINED)
 

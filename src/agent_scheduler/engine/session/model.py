@@ -79,6 +79,7 @@ class TaskInfo:
         "evicting",
         "filters",
         "gated",
+        "has_other_gate",
         "job",
         "last",
         "node_name",
@@ -119,6 +120,8 @@ class TaskInfo:
         self.gated = bool(gates)
         #: Whether its only closed gate is that of its queue.
         self.only_queue_gate = gates == (QUEUE_ALLOCATION_GATE,)
+        #: Whether it has a closed gate other than that of its queue.
+        self.has_other_gate = self.gated and not self.only_queue_gate
 
     @property
     def gate_managed(self) -> bool:
@@ -128,7 +131,7 @@ class TaskInfo:
     @property
     def gets_free(self) -> bool:
         """Whether it has no gate, or only that of its queue, and the scheduler may remove it."""
-        return not self.gated or (self.only_queue_gate and self.gate_managed)
+        return not self.has_other_gate and (self.gate_managed or not self.gated)
 
     @property
     def preemptable(self) -> bool:
@@ -320,9 +323,7 @@ class JobInfo(_Counts):
 
     def _count_role(self, task: TaskInfo, sign: int) -> None:
         if self._roles:
-            counts = self._roles[
-                len(TaskStatus) if task.best_effort and task.status == PENDING_TASKS else task.status
-            ]
+            counts = self._roles[len(TaskStatus) if task.best_effort and task.status == PENDING_TASKS else task.status]
             counts[task.role] = counts.get(task.role, 0) + sign
 
     def in_role(self, role: str, statuses: Iterable[int], *, best_effort: bool = False) -> int:
@@ -334,8 +335,7 @@ class JobInfo(_Counts):
     def roles_have(self, statuses: tuple[int, ...]) -> bool:
         """Return whether each role has its minimum in these statuses, including pending best-effort tasks."""
         return all(
-            self.in_role(role, statuses, best_effort=True) >= least
-            for role, least in self.role_minimums.items()
+            self.in_role(role, statuses, best_effort=True) >= least for role, least in self.role_minimums.items()
         )
 
     # ---- what it waits for
@@ -367,7 +367,7 @@ class JobInfo(_Counts):
         """Return the requests of tasks with other gates than only the queue's (`GetSchGatedPodResources`)."""
         total: Total = {}
         for task in self.tasks.values():
-            if task.gated and not task.only_queue_gate:
+            if task.has_other_gate:
                 add_to(total, task.request)
         return total
 

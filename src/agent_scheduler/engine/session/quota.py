@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from ..quotas.book import QuotaBook
-from ..quotas.headroom import Headroom, HeadroomUse
+from ..queues.book import QuotaBook
+from ..queues.headroom import Headroom, HeadroomUse
 from ..quotas.queues import QueueInfo
 from ..quotas.vector import Vector
 from .hooks import Hooks

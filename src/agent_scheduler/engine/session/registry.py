@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from ..framework.plugin import Reads
 from .actions.allocate import allocate
@@ -13,7 +13,7 @@ from .actions.enqueue import enqueue
 from .actions.preempt import preempt
 from .actions.reclaim import reclaim
 from .conf import PluginOption
-from .hooks import Hooks, SessionPlugin
+from .hooks import Hooks
 from .plugins.capacity import capacity
 from .plugins.conformance import conformance
 from .plugins.drf import drf
@@ -24,20 +24,7 @@ from .plugins.priority import priority
 from .plugins.proportion import proportion
 from .plugins.resourcequota import resourcequota
 from .plugins.sla import sla
-
-if TYPE_CHECKING:
-    from .session import Session
-
-#: The actions; each is a generator that pauses between small steps.
-ACTIONS: Final[Mapping[str, Callable[[Session], Iterator[None]]]] = MappingProxyType(
-    {
-        "enqueue": enqueue,
-        "allocate": allocate,
-        "backfill": backfill,
-        "preempt": preempt,
-        "reclaim": reclaim,
-    }
-)
+from .session import Session, SessionRegistry
 
 
 def _of_nodes(session: Session, option: PluginOption) -> Hooks:
@@ -45,22 +32,27 @@ def _of_nodes(session: Session, option: PluginOption) -> Hooks:
     return Hooks()
 
 
-PLUGINS: Final[Mapping[str, SessionPlugin]] = MappingProxyType(
-    {
-        "binpack": _of_nodes,
-        "capacity": capacity,
-        "conformance": conformance,
-        "drf": drf,
-        "gang": gang,
-        "nodeorder": _of_nodes,
-        "overcommit": overcommit,
-        "pdb": pdb,
-        "predicates": _of_nodes,
-        "priority": priority,
-        "proportion": proportion,
-        "resourcequota": resourcequota,
-        "sla": sla,
-    }
+REGISTRY: Final = SessionRegistry(
+    actions=MappingProxyType(
+        {"enqueue": enqueue, "allocate": allocate, "backfill": backfill, "preempt": preempt, "reclaim": reclaim}
+    ),
+    plugins=MappingProxyType(
+        {
+            "binpack": _of_nodes,
+            "capacity": capacity,
+            "conformance": conformance,
+            "drf": drf,
+            "gang": gang,
+            "nodeorder": _of_nodes,
+            "overcommit": overcommit,
+            "pdb": pdb,
+            "predicates": _of_nodes,
+            "priority": priority,
+            "proportion": proportion,
+            "resourcequota": resourcequota,
+            "sla": sla,
+        }
+    ),
 )
 
 #: Plugin -> the parts of the view that are built only if it is configured.

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 
 from msgspec import Struct
 
@@ -18,26 +18,41 @@ from ..decide.classview import ClassView
 from ..decide.trial import Mark
 from ..gangs.group import PodGroupInfo
 from ..preemption.pdbs import PDBs
-from ..quotas.book import QuotaBook
+from ..queues.asks import turn_of_pod
+from ..quotas.accounts import QuotaRefusal
 from ..quotas.demand import JobDemand, QueueDemand
 from ..quotas.queues import QueueInfo
 from ..quotas.turns import TurnKey
-from ..quotas.vector import Vector
-from ..state.asks import turn_of_pod
+from ..quotas.vector import Vector, is_empty, of_requests
 from ..state.batchinfo import GroupKey
 from ..state.podinfo import PodInfo
-from ..state.promises import Promises
+from ..verdicts import UNSCHEDULABLE
 from .conf import CLUSTER, QUEUE_ADMISSION_GATES, PluginOption, SessionConf
 from .demand import demand_of
 from .hooks import Hooks
 from .model import JobInfo, TaskInfo, TaskStatus
 from .nodes import SessionNodes
+from .ports import QueueAccount, SessionPorts
 from .quota import QUOTA, QueueQuota, hooks_of
-from .registry import ACTIONS, PLUGINS
-from .requests import Requests
 from .settled import STRIDE, SettledJob, has_claims
-from .statement import Committer, Evictor
 from .tiers import Tiers
+
+
+class Requests:
+    """A cache of request vectors, one for all pods of a class."""
+
+    def __init__(self) -> None:
+        self._kept: dict[int, tuple[Mapping[str, int], Vector, bool]] = {}
+
+    def of(self, pod: PodInfo) -> tuple[Vector, bool]:
+        """Return the pod's requests, and whether it is best-effort, that is, requests nothing and no devices."""
+        requests = pod.cls.requests
+        found = self._kept.get(id(requests))
+        if found is None:
+            vector = of_requests(requests)
+            # The reference to the requests prevents that another object gets the same id.
+            found = self._kept[id(requests)] = (requests, vector, is_empty(vector))
+        return found[1], found[2] and not pod.claims
 
 
 class ClusterView(Struct, frozen=True, kw_only=True):
@@ -92,6 +107,26 @@ ACTING: Final = "action"
 CLOSING: Final = "close"
 
 
+class Stamp(NamedTuple):
+    """The identity of a session in conditions, and the time of its opening, RFC 3339; empty for no time."""
+
+    uid: str
+    now: str = ""
+
+
+class SessionPlugin(Protocol):
+    """Builds a plugin's hooks for a session. A plugin keeps no state between sessions."""
+
+    def __call__(self, session: Session, option: PluginOption) -> Hooks: ...
+
+
+class SessionRegistry(NamedTuple):
+    """The available actions and plugins by their names. An action is a generator that pauses between small steps."""
+
+    actions: Mapping[str, Callable[[Session], Iterator[None]]]
+    plugins: Mapping[str, SessionPlugin]
+
+
 class Session:
     """The state of one session: its jobs, queues, plugins and results. Owner: the batch scheduler, until `retire`."""
 
@@ -101,28 +136,19 @@ class Session:
         view: ClusterView,
         nodes: SessionNodes,
         *,
-        committer: Committer,
-        evictor: Evictor,
-        uid: str,
-        now: str = "",
-        book: QuotaBook | None,
-        promises: Promises | None,
+        registry: SessionRegistry,
+        ports: SessionPorts,
+        account: QueueAccount,
+        stamp: Stamp,
     ) -> None:
-        """Create a session; `run` opens it.
-
-        `uid` identifies the session in conditions, and `now` is the time of its conditions, RFC 3339. `book` counts the
-        queues for all schedulers; if None, only plugins limit queues. `promises` decide which groups are admitted; if
-        None, only plugins do.
-        """
+        """Create a session; `run` opens it with the actions and plugins of `registry` that `conf` names."""
         self.conf = conf
         self.nodes = nodes
         self.view = view
-        self.uid = uid
-        self.now = now
-        self._book = book
-        self.promises = promises
-        self._committer = committer
-        self._evictor = evictor
+        self.uid, self.now = stamp
+        self._book, self.promises = account
+        self._committer, self._evictor = ports
+        self._registry = registry
         self.queues: dict[str, QueueInfo] = {queue.name: queue for queue in view.queues}
         self.total: Vector = nodes.total()
         #: `namespace/name` of a group -> its job, for groups whose queue exists.
@@ -168,7 +194,7 @@ class Session:
         yield from self._open()
         for name in self.conf.actions:
             self.stage = Stage(ACTING, name)
-            yield from ACTIONS[name](self)
+            yield from self._registry.actions[name](self)
         self.stage = Stage(CLOSING, "")
         closings = self.tiers.every("job_closed")
         for job in self.fresh:
@@ -204,7 +230,7 @@ class Session:
             opened.append([])
             for option in tier:
                 self.stage = Stage(OPENING, option.name)
-                opened[-1].append((option, PLUGINS[option.name](self, option)))
+                opened[-1].append((option, self._registry.plugins[option.name](self, option)))
                 yield
         if self._book is not None:
             opened.append([(PluginOption(QUOTA), hooks_of(QueueQuota(self._book, self._leaving())))])
@@ -229,11 +255,6 @@ class Session:
         """The time of the opening, in whole seconds of the epoch; 0 if no time was given."""
         return datetime.fromisoformat(self.now).timestamp() if self.now else 0.0
 
-    @property
-    def asks_book(self) -> bool:
-        """Whether declared limits of queues are checked beside Volcano's plugins, and waiting pods report them."""
-        return self._book is not None
-
     def is_kept_for(self, task: TaskInfo) -> bool:
         """Return whether room in its queue is kept for the task, which has no node."""
         return self._book is not None and self._book.is_kept(task.uid)
@@ -246,8 +267,7 @@ class Session:
     def let_in_late(self) -> bool:
         """Whether jobs with pods were admitted after actions that therefore did not evaluate them."""
         return "enqueue" in self.conf.actions[1:] and any(
-            job.tasks and job.group.is_object and job.phase == INQUEUE != job.group.status.phase
-            for job in self.fresh
+            job.tasks and job.group.is_object and job.phase == INQUEUE != job.group.status.phase for job in self.fresh
         )
 
     def _take_hooks(self) -> None:
@@ -352,6 +372,11 @@ class Session:
             if not number % STRIDE:
                 yield
         self.jobs.clear()
+
+    def record_refusal(self, job: JobInfo, refusal: QuotaRefusal) -> None:
+        """Record an event that a queue refuses the job."""
+        lacking = ", ".join(f"insufficient {resource}" for resource in refusal.resources)
+        self.record(job, "Normal", UNSCHEDULABLE, f"queue resource quota insufficient: {lacking}")
 
     def record(self, job: JobInfo, kind: str, reason: str, message: str) -> None:
         event = GroupEvent(job.group.key, kind, reason, message)

@@ -8,17 +8,14 @@ and no action evaluates it.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from msgspec import Struct
 
 from ..quotas.demand import JobDemand
 from .conf import SessionConf
 from .model import JobInfo, TaskStatus
-
-if TYPE_CHECKING:
-    from .close import GroupResult
-    from .session import Session
+from .results import GroupResult
 
 #: The number of jobs per step, if each takes a microsecond or two.
 STRIDE: Final = 32
@@ -27,13 +24,6 @@ STRIDE: Final = 32
 _MAKING_ROOM: Final = frozenset(("preempt", "reclaim"))
 #: A plugin that gives claims to jobs after some time, without an event.
 _BY_TIME: Final = "sla"
-_AT_REST: Final = (
-    TaskStatus.PENDING,
-    TaskStatus.BOUND,
-    TaskStatus.RUNNING,
-    TaskStatus.SUCCEEDED,
-    TaskStatus.FAILED,
-)
 _HAVING_CLAIMS: Final = (TaskStatus.ALLOCATED, TaskStatus.PIPELINED)
 
 
@@ -58,19 +48,3 @@ def settles(conf: SessionConf) -> bool:
 def has_claims(job: JobInfo) -> bool:
     """Return whether the job claims room until the session ends; no event reports when that room is free again."""
     return job.in_statuses(_HAVING_CLAIMS) > 0
-
-
-def at_rest(session: Session, job: JobInfo) -> bool:
-    """Return whether the job may be settled after this session."""
-    if job.is_pending or job.in_statuses(_AT_REST) != len(job.tasks):
-        return False
-    pending = job.by_status[TaskStatus.PENDING]
-    if not pending:
-        return True
-    return (
-        not session.claims
-        and job.uid not in session.held_back
-        and not job.best_effort
-        and bool(job.fit_errors)
-        and not any(task.only_queue_gate for task in pending.values())
-    )

@@ -6,16 +6,13 @@ evictions to its evictor one by one; `discard` undoes all steps.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
 from enum import Enum
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import NamedTuple
 
 from ..decide.classview import ClassView
 from ..decide.trial import Mark
-from .model import JobInfo, TaskInfo, TaskStatus
-
-if TYPE_CHECKING:
-    from .session import Session
+from .model import TaskInfo, TaskStatus
+from .session import Session
 
 
 class OperationKind(Enum):
@@ -32,19 +29,6 @@ class Operation(NamedTuple):
     reason: str = ""
     #: The status of an evicted task before the eviction.
     status: TaskStatus = TaskStatus.RUNNING
-
-
-class Committer(Protocol):
-    def commit(self, job: JobInfo, tasks: Sequence[TaskInfo], minimum: int) -> Collection[str]:
-        """Bind these tasks to their nodes, if at least `minimum` still can be. Returns the UIDs of those that cannot.
-
-        The committer owns the reservations of plugins for the others from now on (`Trial.hand_over`).
-        """
-
-
-class Evictor(Protocol):
-    def evict(self, task: TaskInfo, reason: str) -> bool:
-        """Start the eviction of a task's pod. Returns whether it was started."""
 
 
 class Statement:
@@ -106,8 +90,10 @@ class Statement:
     def commit(self) -> None:
         """Execute the steps. Those that the committer or evictor refuses are undone; the others remain."""
         session, operations = self.session, self.operations
-        for hook in session.cleanup_reservations:
-            hook(self)
+        if session.cleanup_reservations:
+            allocated = [each.task for each in operations if each.kind is OperationKind.ALLOCATE]
+            for hook in session.cleanup_reservations:
+                hook(allocated)
         self.operations = []
         binding = []
         for operation in operations:

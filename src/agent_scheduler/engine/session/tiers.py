@@ -7,10 +7,10 @@ from functools import cmp_to_key
 from operator import attrgetter
 from typing import Any, Final, TypeVar
 
+from ..queues.asks import needed
 from ..quotas.queues import QueueInfo
 from ..quotas.turns import number_of
 from ..quotas.vector import Vector
-from ..state.asks import needed
 from .conf import PluginOption
 from .hooks import REJECT, Hooks, Invalid, Victims
 from .model import READY, JobInfo, SubJobInfo, TaskInfo, TaskStatus
@@ -73,10 +73,10 @@ class Tiers:
         self._preemptable = self._tiered("preemptable")
         self._reclaimable = self._tiered("reclaimable")
         self._beyond_share: Sequence[Victims] = tuple(
-            hooks.reclaimable
+            hooks["reclaimable"]
             for tier in opened
             for option, hooks in tier
-            if hooks.reclaimable and hooks.may_hold and option.enabled(SWITCHES["reclaimable"])
+            if "reclaimable" in hooks and "may_hold" in hooks and option.enabled(SWITCHES["reclaimable"])
         )
 
     def _tiered(self, name: str) -> tuple[tuple[Any, ...], ...]:
@@ -85,7 +85,7 @@ class Tiers:
             tuple(
                 hook
                 for option, hooks in tier
-                if (hook := getattr(hooks, name)) is not None and (not switch or option.enabled(switch))
+                if (hook := hooks.get(name)) is not None and (not switch or option.enabled(switch))
             )
             for tier in self._opened
         )
@@ -104,9 +104,7 @@ class Tiers:
 
     def in_task_order(self, tasks: Iterable[TaskInfo]) -> list[TaskInfo]:
         """Return the tasks sorted by plugins, the number at the end of the name, creation and UID (`CompareTask`)."""
-        keyed = [
-            ([order(task) for order in self._task_orders], number_of(task.pod.name), task) for task in tasks
-        ]
+        keyed = [([order(task) for order in self._task_orders], number_of(task.pod.name), task) for task in tasks]
         if all(number is not None for _, number, _ in keyed):
             keyed.sort(key=lambda each: (each[0], each[1], each[2].pod.created, each[2].uid))
         elif all(number is None for _, number, _ in keyed):
@@ -234,9 +232,7 @@ def _permitted(tiers: Sequence[Sequence[Callable[[T], int]]], about: T) -> bool:
     return True
 
 
-def _victims(
-    tiers: Sequence[Sequence[Victims]], preemptor: TaskInfo, tasks: Sequence[TaskInfo]
-) -> list[TaskInfo]:
+def _victims(tiers: Sequence[Sequence[Victims]], preemptor: TaskInfo, tasks: Sequence[TaskInfo]) -> list[TaskInfo]:
     """Return the tasks that all plugins of a tier name, in the first tier that has any.
 
     If a plugin names none, or none of those that the others name, the tier has no result, and the next one decides.

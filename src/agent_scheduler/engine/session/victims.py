@@ -9,14 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import cmp_to_key
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from .lending import has_nominated, lent
 from .model import READY, JobInfo, TaskInfo, TaskStatus
+from .session import Session
 from .statement import Statement
-
-if TYPE_CHECKING:
-    from .session import Session
 
 #: Statuses of tasks that may be evicted (`PreemptableStatus`).
 EVICTABLE: Final = (TaskStatus.BOUND, TaskStatus.RUNNING)
@@ -29,9 +27,7 @@ Which = Callable[[TaskInfo], bool]
 Vote = Callable[[TaskInfo, Sequence[TaskInfo]], list[TaskInfo]]
 
 
-def make_room(
-    statement: Statement, task: TaskInfo, row: int, *, which: Which, vote: Vote, reason: str
-) -> bool:
+def make_room(statement: Statement, task: TaskInfo, row: int, *, which: Which, vote: Vote, reason: str) -> bool:
     """Evict pods of a node until `task` fits and its queue allows it, and give the task a claim on the room.
 
     The steps are added to `statement`. Returns False and changes nothing if the evictions are not sufficient.

@@ -11,24 +11,22 @@ from collections import Counter
 from collections.abc import Callable, Container, Generator, Iterable, Mapping, Sequence
 from operator import attrgetter
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from agent_scheduler.objects.batch import COMPLETED
 
-from ..quotas.book import QuotaBook
-from ..quotas.headroom import Headroom
+from ..queues.asks import needed
+from ..queues.book import QuotaBook
+from ..queues.headroom import Headroom
 from ..quotas.vector import Total, Vector, add_to, plus
-from ..state.asks import needed
 from ..state.batchinfo import GroupKey
 from ..state.podinfo import PodInfo
 from ..verdicts import Verdict, WaitReason, by_nodes, by_queue, of_own_gates, others_gated, too_few
 from .demand import requests_of
 from .lending import may_hold, wanted_next
 from .model import READY, JobInfo, TaskInfo, TaskStatus
+from .session import Session
 from .settled import STRIDE
-
-if TYPE_CHECKING:
-    from .session import Session
 
 NOBODY: Final[Mapping[str, str]] = MappingProxyType({})
 
@@ -40,13 +38,11 @@ _VALID: Final = (*READY, TaskStatus.PIPELINED, TaskStatus.PENDING)
 GroupMessages = Mapping[GroupKey, str]
 
 
-def of_group(
-    session: Session, job: JobInfo, held: Mapping[str, Verdict], messages: GroupMessages
-) -> Verdict | None:
+def of_group(session: Session, job: JobInfo, held: Mapping[str, Verdict], messages: GroupMessages) -> Verdict | None:
     """Return what a gang waits for; None if it has its minimum or has ended. `held` is a result of `holds`."""
     tiers = session.tiers
     hold = _hold_of(job, held) if job.is_pending else None
-    if hold is not None and hold.wait in (WaitReason.QUEUE, WaitReason.QUOTA):
+    if hold is not None and hold.wait in (WaitReason.QUEUE, WaitReason.ACCESS, WaitReason.QUOTA):
         return hold
     if job.phase == COMPLETED or (job.tasks and tiers.job_ready(job)):
         return None
@@ -63,9 +59,7 @@ def of_group(
     if not job.tasks:
         return too_few(0, 0, "it has no pods")
     if job.waiting and tiers.job_pipelined(job):
-        return Verdict(
-            WaitReason.RELEASE, f"{job.waiting} of its pods have a claim on room that pods are leaving"
-        )
+        return Verdict(WaitReason.RELEASE, f"{job.waiting} of its pods have a claim on room that pods are leaving")
     if gated := _gated_of(job):
         return others_gated(len(gated), len(job.tasks), sum(task.only_queue_gate for task in gated))
     if hold is not None:
@@ -141,8 +135,7 @@ def _gated_of(job: JobInfo) -> list[TaskInfo]:
         return gated
     roles = Counter(task.role for task in gated)
     lacks = any(
-        job.in_role(role, _VALID, best_effort=True) - roles[role] < least
-        for role, least in job.role_minimums.items()
+        job.in_role(role, _VALID, best_effort=True) - roles[role] < least for role, least in job.role_minimums.items()
     )
     return gated if lacks else []
 
@@ -152,9 +145,7 @@ def _of_nodes(session: Session, job: JobInfo) -> Verdict:
     if not refusals:
         wanted = wanted_next(session, job)
         if session.tiers.every("lending") and wanted and not may_hold(session, job, wanted):
-            return Verdict(
-                WaitReason.NODES, "it needs more than its queue's share of what is in the cluster has left"
-            )
+            return Verdict(WaitReason.NODES, "it needs more than its queue's share of what is in the cluster has left")
         return Verdict(WaitReason.NODES, "its queue has all that it may have of what is in the cluster")
     plugins = frozenset[str]().union(*(error.plugins for error in job.fit_errors.values()))
     return by_nodes(refusals.most_common(1)[0][0], plugins)

@@ -13,7 +13,16 @@ from agent_scheduler.objects import wire
 
 from ..state.nodeinfo import NodeInfo, node_info
 from ..state.requests import Amounts
-from .policies import NO_RATE, Flags, Ints, Mark, Rows
+
+Rows = NDArray[np.intp]
+Ints = NDArray[np.int64]
+Flags = NDArray[np.bool_]
+
+#: A label and its required value.
+Mark = tuple[str, str]
+
+#: The rate of a node without the resource. As an index it is the last.
+NO_RATE: Final = -1
 
 _READY = "Ready"
 

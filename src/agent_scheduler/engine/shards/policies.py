@@ -18,27 +18,17 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..state.requests import Amounts
+from .node_columns import NO_RATE, Flags, Ints, Mark, NodeColumns, Rows
 from .settings import AllocationRateArgs, NodeLimitArgs, Range, ShardSettings, WarmupArgs
 
-if TYPE_CHECKING:
-    from .node_columns import NodeColumns
-
-Rows = NDArray[np.intp]
-Ints = NDArray[np.int64]
-Flags = NDArray[np.bool_]
 Floats = NDArray[np.float64]
 
-#: A label and its required value.
-Mark = tuple[str, str]
-
-#: The rate of a node without the resource. As an index it is the last.
-NO_RATE: Final = -1
 #: The highest score.
 POINTS: Final = 1_000_000
 
@@ -154,12 +144,8 @@ class NodeLimits:
             budget[resource] = min(amount, budget.get(resource, amount))
         return NodeLimits(
             least=max(self.least, args.min_nodes),
-            most=min(
-                (each for each in (self.most, args.max_nodes or None) if each is not None), default=None
-            ),
-            percent=min(
-                (each for each in (self.percent, args.max_percent) if each is not None), default=None
-            ),
+            most=min((each for each in (self.most, args.max_nodes or None) if each is not None), default=None),
+            percent=min((each for each in (self.percent, args.max_percent) if each is not None), default=None),
             budget=budget or None,
         )
 

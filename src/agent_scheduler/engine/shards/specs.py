@@ -8,7 +8,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from .policies import Rows
+from .node_columns import Rows
 
 #: The number for no shard.
 NO_SHARD: Final = -1

@@ -1,1 +1,1 @@
-"""The state of pods and nodes in compiled form: the ledger (the only owner of capacity), columns, classes of pods."""
+"""The state of pods and nodes in compiled form: columns, and classes of pods."""

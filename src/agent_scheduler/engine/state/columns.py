@@ -284,9 +284,7 @@ class Columns:
         column = self._labels.get(key)
         if column is None:
             if self._label_keys is None:
-                self._label_keys = {NODE_NAME}.union(
-                    *(node.labels for node in self.nodes if node is not None)
-                )
+                self._label_keys = {NODE_NAME}.union(*(node.labels for node in self.nodes if node is not None))
             if key not in self._label_keys:
                 return self.derive("no label", lambda: np.zeros(self.capacity, dtype=np.int64))
             column = _keep(self._labels, key, self._column(self._value, key))

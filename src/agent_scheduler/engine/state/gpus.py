@@ -85,12 +85,16 @@ def text_of(given: Indices) -> str:
     return ",".join(map(str, given))
 
 
-def indices_in(text: str) -> Indices:
-    """Parse a value of `ANNOTATION`; empty if it is invalid."""
+def indices_in(text: str, amount: int) -> Indices:
+    """Parse a value of `ANNOTATION` of a pod that requests `amount`; empty if it is invalid.
+
+    Users write annotations too. Of more devices than the request can hold, only the first ones are returned, so that a
+    pod takes no device that it does not pay for.
+    """
     parts = text.split(",")
     if not all(part.isascii() and part.isdecimal() and len(part) < 4 for part in parts):
         return ()
-    return tuple(sorted({int(part) for part in parts}))
+    return tuple(sorted({int(part) for part in parts})[: max(amount // WHOLE, 1)])
 
 
 def after_best_fit(free: Free, amount: int) -> Free:

@@ -57,8 +57,7 @@ def of_affinity(affinity: wire.Affinity | None) -> int:
 def of_spread(constraints: Iterable[wire.TopologySpreadConstraint]) -> int:
     """Return the number for topology spread constraints. Each counts as three, because it needs as many columns."""
     return sum(
-        max(_SPREAD, _of_selector(each.label_selector) + len(each.match_label_keys or ()))
-        for each in constraints
+        max(_SPREAD, _of_selector(each.label_selector) + len(each.match_label_keys or ())) for each in constraints
     )
 
 

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Final
+from typing import Final
 from weakref import WeakKeyDictionary, WeakSet
 
 import numpy as np
+from numpy.typing import NDArray
 
 from .indexes import drop_entry
 from .labelselector import Labels
@@ -20,8 +21,7 @@ from .namespaces import Namespaces
 from .podinfo import PodInfo
 from .podterms import ExistingTerm, PodMatch
 
-if TYPE_CHECKING:
-    from .columns import Columns, Ints
+Ints = NDArray[np.int64]
 
 #: Where an index has what may match a pod: a namespace and a label (key, value); None for what a match leaves open.
 Place = tuple[str | None, tuple[str, str] | None]
@@ -57,7 +57,7 @@ class PodsMatching:
         return means
 
 
-class KindColumns(WeakKeyDictionary[PodsMatching, "Ints"]):
+class KindColumns(WeakKeyDictionary[PodsMatching, Ints]):
     """Columns by kind, each while the kind is referenced.
 
     Kinds are indexed like terms in `TermIndex`, so a pod is compared with few of them, however many others' pods need.
@@ -128,24 +128,6 @@ class TermIndex:
             drop_entry(self._index, place, term)
         return True
 
-    def count(self, columns: Columns, pod: PodInfo, row: int | None, sign: int) -> int:
-        """Add (1) or remove (-1) a pod in the counts of `columns`; `row` is None if its node is unknown.
-
-        Returns the number of columns of counts that were added or removed.
-        """
-        existing, changed = pod.cls.existing, 0
-        for term in existing if sign > 0 else ():
-            if self.add(term):
-                changed += 1
-                columns.terms[term] = np.zeros(columns.capacity, dtype=np.int64)
-        if row is not None:
-            columns.count_others(row, pod, sign)
-        for term in existing if sign < 0 else ():
-            if self.remove(term):
-                changed += 1
-                del columns.terms[term]
-        return changed
-
     def matching(self, namespace: str, labels: Labels, namespaces: Namespaces) -> tuple[ExistingTerm, ...]:
         """Return the terms that match a pod with these labels; equal sets of terms are in equal order."""
         if not self.counts:
@@ -156,9 +138,7 @@ class TermIndex:
         for pins in (None, *labels.items()):
             for where in (namespace, None):
                 if terms := index.get((where, pins)):
-                    found += [
-                        each for each in terms if each.term.match.matches(namespace, labels, namespaces)
-                    ]
+                    found += [each for each in terms if each.term.match.matches(namespace, labels, namespaces)]
         if len(found) > 1:
             found.sort(key=self._numbers.__getitem__)
         return tuple(found)

@@ -17,12 +17,12 @@ from apimachinery.salvage import salvage
 from .batchinfo import BATCH_LABELS, BatchInfo, GroupKey, batch_info
 from .extended import ExtendedNeeds, needs_of
 from .gpus import Indices, indices_in
-from .owners import ControllerRef, controller_of
 from .podclaims import PodClaim, PodRef
 from .podclass import PodClass
 from .podclasses import PodClasses
 from .quotause import QuotaUse, quota_use
 from .requests import Amounts
+from .siblings import ControllerRef, controller_of
 
 #: The phases in which a pod no longer uses resources of its node.
 FINISHED = ("Succeeded", "Failed")
@@ -211,7 +211,7 @@ def pod_info(pod: wire.Pod, classes: PodClasses, *, problem: str = "") -> PodInf
         None
         if metadata.annotations is None and spec.scheduling_group is None and BATCH_LABELS.isdisjoint(labels)
         else batch_info(pod, labels),
-        indices_in(metadata.annotations.gpu_index)
+        indices_in(metadata.annotations.gpu_index, cls.gpu)
         if cls.gpu and spec.node_name and metadata.annotations is not None and metadata.annotations.gpu_index
         else (),
         quota_use(spec) if classes.quotas_for and spec.scheduler_name in classes.quotas_for else None,

@@ -8,16 +8,14 @@ from agent_scheduler.controllers.sharding.store import ShardInfo, ShardStore
 
 
 def shard(version: int, *nodes: str, uid: str = "one") -> ShardInfo:
-    return ShardInfo(
-        name="a", uid=uid, resource_version=str(version), ours=True, desired=frozenset(nodes), used=False
-    )
+    return ShardInfo(name="a", uid=uid, resource_version=str(version), ours=True, desired=frozenset(nodes), used=False)
 
 
 def test_the_end_of_an_object_says_nothing_of_the_one_that_has_its_name_by_now() -> None:
     store = ShardStore()
     assert store.set(shard(1, "n1"))
     # We were told by an answer that it was made again, and the watch is behind.
-    store.observe(shard(5, "n2", uid="two"))
+    store.set(shard(5, "n2", uid="two"))
     assert not store.delete(shard(3, "n1"))
     known = store.get("a")
     assert known is not None and (known.uid, known.desired) == ("two", {"n2"})
@@ -26,7 +24,7 @@ def test_the_end_of_an_object_says_nothing_of_the_one_that_has_its_name_by_now()
 
 def test_an_older_version_takes_no_place_of_a_newer_one() -> None:
     store = ShardStore()
-    store.observe(shard(5, "n2"))
+    store.set(shard(5, "n2"))
     assert not store.set(shard(4, "n1"))
     known = store.get("a")
     assert known is not None and known.desired == {"n2"}

@@ -23,23 +23,14 @@ def apart(count: int, **more: Any) -> dict[str, Any]:
 def spread(count: int) -> list[dict[str, Any]]:
     selector = {"matchLabels": {"app": "a"}}
     return [
-        {
-            "maxSkew": 1,
-            "topologyKey": f"key-{number}",
-            "whenUnsatisfiable": "DoNotSchedule",
-            "labelSelector": selector,
-        }
+        {"maxSkew": 1, "topologyKey": f"key-{number}", "whenUnsatisfiable": "DoNotSchedule", "labelSelector": selector}
         for number in range(count)
     ]
 
 
 def node_terms(count: int, values: int = 1) -> list[dict[str, Any]]:
     return [
-        {
-            "matchExpressions": [
-                {"key": f"k{number}", "operator": "NotIn", "values": [*map(str, range(values))]}
-            ]
-        }
+        {"matchExpressions": [{"key": f"k{number}", "operator": "NotIn", "values": [*map(str, range(values))]}]}
         for number in range(count)
     ]
 
@@ -66,30 +57,17 @@ SELECTOR = {"matchExpressions": [{"key": f"k{number}", "operator": "Exists"} for
             {"topologySpreadConstraints": [{**spread(1)[0], "labelSelector": SELECTOR}]},
         ),
         ("spec.affinity", {"affinity": apart(MANY)}),
-        (
-            "spec.affinity",
-            {"affinity": beside("podAffinity", {"topologyKey": "k", "labelSelector": SELECTOR})},
-        ),
-        (
-            "spec.affinity",
-            {"affinity": beside("podAffinity", pod_term("a", namespaces=[*map(str, range(MANY))]))},
-        ),
+        ("spec.affinity", {"affinity": beside("podAffinity", {"topologyKey": "k", "labelSelector": SELECTOR})}),
+        ("spec.affinity", {"affinity": beside("podAffinity", pod_term("a", namespaces=[*map(str, range(MANY))]))}),
         ("spec.affinity", {"affinity": preferring(node_terms(9000))}),
         ("spec.affinity", {"affinity": requiring([{}] * MANY)}),
         ("spec.affinity", {"affinity": requiring([{"matchExpressions": SELECTOR["matchExpressions"]}])}),
         ("spec.nodeSelector", {"nodeSelector": {f"k{number}": "x" for number in range(MANY)}}),
-        (
-            "spec.tolerations",
-            {"tolerations": [{"key": f"k{number}", "operator": "Exists"} for number in range(MANY)]},
-        ),
+        ("spec.tolerations", {"tolerations": [{"key": f"k{number}", "operator": "Exists"} for number in range(MANY)]}),
         ("spec.containers", {"requests": {f"x{number}.com/y": "1" for number in range(MANY)}}),
         (
             "spec.volumes",
-            {
-                "volumes": [
-                    {"name": f"v{n}", "persistentVolumeClaim": {"claimName": f"c{n}"}} for n in range(MANY)
-                ]
-            },
+            {"volumes": [{"name": f"v{n}", "persistentVolumeClaim": {"claimName": f"c{n}"}} for n in range(MANY)]},
         ),
     ],
 )
@@ -112,13 +90,9 @@ def test_a_pod_with_as_many_as_allowed_is_placed() -> None:
         assert pod.cls.constraints == MOST - 1 and world.feasible(pod) == {"n1"}
 
 
-def test_a_decision_that_would_cost_too_much_is_refused_before_it_begins(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_decision_that_would_cost_too_much_is_refused_before_it_begins(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(budget, "DECISION", 100)
-    world = World(
-        *(node(f"n{number}", labels={HOSTNAME: str(number)}) for number in range(16)), profile=SPREAD
-    )
+    world = World(*(node(f"n{number}", labels={HOSTNAME: str(number)}) for number in range(16)), profile=SPREAD)
     few, many = world.pod(affinity=apart(budget.ALWAYS)), world.pod(affinity=apart(budget.ALWAYS + 1))
     assert len(world.feasible(many)) == 16, "34 units, as no pod is placed"
     for _ in range(4):
@@ -145,9 +119,7 @@ def test_views_of_classes_with_many_constraints_are_few() -> None:
     assert len(world.ledger.columns.matching) <= budget.KEPT
 
 
-def test_a_pod_is_compared_with_the_kinds_of_its_namespace_and_labels_only(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_pod_is_compared_with_the_kinds_of_its_namespace_and_labels_only(monkeypatch: pytest.MonkeyPatch) -> None:
     world = World(node("n1", labels={HOSTNAME: "n1"}))
     pod = world.pod(affinity=apart(200))
     world.feasible(pod)
@@ -182,12 +154,8 @@ def test_dry_runs_of_preemption_end_with_their_budget(monkeypatch: pytest.Monkey
 
 
 @pytest.mark.parametrize("kind", ["podAntiAffinity", "podAffinity"])
-def test_terms_of_many_pods_cost_others_one_sum_for_each_key(
-    kind: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    world = World(
-        *(node(f"n{number}", labels={HOSTNAME: str(number)}) for number in range(9)), profile=SPREAD
-    )
+def test_terms_of_many_pods_cost_others_one_sum_for_each_key(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World(*(node(f"n{number}", labels={HOSTNAME: str(number)}) for number in range(9)), profile=SPREAD)
     for number in range(4):
         selector = {"matchExpressions": [{"key": "none", "operator": "NotIn", "values": [str(number)]}]}
         terms = [
@@ -209,9 +177,7 @@ def test_terms_of_many_pods_cost_others_one_sum_for_each_key(
     free = {f"n{number}" for number in range(4, 9)}
     for taken in ("n8", "n4", "n8"):
         summed.clear()
-        assert world.feasible(pod) == (
-            free if kind == "podAntiAffinity" else {f"n{number}" for number in range(9)}
-        )
+        assert world.feasible(pod) == (free if kind == "podAntiAffinity" else {f"n{number}" for number in range(9)})
         assert len(summed) <= 12
         world.place(taken)
     if kind == "podAntiAffinity":

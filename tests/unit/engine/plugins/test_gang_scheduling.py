@@ -6,8 +6,8 @@ from agent_scheduler.engine.dra.catalogue import Devices
 from agent_scheduler.engine.events import events as ev
 from agent_scheduler.engine.events.events import ClusterEvent
 from agent_scheduler.engine.gangs.native import NativeGroups
+from agent_scheduler.engine.ledger import Ledger
 from agent_scheduler.engine.plugins.gang_scheduling import TOO_FEW, GangScheduling
-from agent_scheduler.engine.state.ledger import Ledger
 from tests.support.engine import wakes
 from tests.unit.engine.gangs.test_native import group, member
 

@@ -12,8 +12,8 @@ from msgspec import structs
 
 from agent_scheduler.engine.preemption.pdbs import PDBs
 from agent_scheduler.engine.preemption.victims import PotentialVictims, importance
+from agent_scheduler.engine.recount import contradictions
 from agent_scheduler.engine.state.podinfo import PodInfo
-from agent_scheduler.engine.state.recount import contradictions
 from tests.support.engine import World, covering, node, pod_json, read_pod
 from tests.support.examples import examples
 

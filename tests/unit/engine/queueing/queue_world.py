@@ -142,9 +142,7 @@ def own_update(pod: Pod, old: object | None, new: object | None) -> QueueingHint
     return QUEUE if isinstance(new, Pod) and new.uid == pod.uid else SKIP
 
 
-GATES_ELIMINATED = ev.ClusterEvent(
-    ev.Resource.TARGET_POD, ev.ActionType.UPDATE_POD_SCHEDULING_GATES_ELIMINATED
-)
+GATES_ELIMINATED = ev.ClusterEvent(ev.Resource.TARGET_POD, ev.ActionType.UPDATE_POD_SCHEDULING_GATES_ELIMINATED)
 
 
 def scheduling_gates() -> tuple[Gate, list[ClusterEventWithHint]]:
@@ -152,7 +150,7 @@ def scheduling_gates() -> tuple[Gate, list[ClusterEventWithHint]]:
     return Gate("SchedulingGates", lambda pod: bool(pod.gates)), [on(GATES_ELIMINATED, own_update)]
 
 
-def dump(queue: SchedulingQueue[Any], limit: int = 100) -> dict[Place, list[PodView]]:
+def dump(queue: SchedulingQueue, limit: int = 100) -> dict[Place, list[PodView]]:
     """The first `limit` pods of each place."""
     return {place: page(queue, place, limit) for place in Place}
 
@@ -174,7 +172,7 @@ class World:
         self.when_ready: Callable[[], None] = lambda: None
         self.not_pending: set[str] = set()
         registered = {"foo": [on(ev.NODE_ADD)]} if plugins is None else plugins
-        self.queue: SchedulingQueue[Pod] = scheduling_queue(
+        self.queue: SchedulingQueue = scheduling_queue(
             {PROFILE: HintMap(registered)},
             clock=self.clock,
             pre_enqueue={PROFILE: gates},
@@ -191,7 +189,7 @@ class World:
     def _on_deadline(self) -> None:
         self.deadlines += 1
 
-    def pop(self) -> QueuedPodInfo[Pod]:
+    def pop(self) -> QueuedPodInfo:
         entry = self.queue.pop()
         assert entry is not None, "nothing to pop"
         return entry
@@ -204,14 +202,14 @@ class World:
             self.queue.done(entry.uid)
         return names
 
-    def try_pod(self, one: Pod) -> QueuedPodInfo[Pod]:
+    def try_pod(self, one: Pod) -> QueuedPodInfo:
         """Add `one` and pop it."""
         self.queue.add(one)
         entry = self.pop()
         assert entry.uid == one.uid, f"{entry.pod.name} was popped in its place"
         return entry
 
-    def refuse(self, one: Pod, *plugins: str, pending: tuple[str, ...] = ()) -> QueuedPodInfo[Pod]:
+    def refuse(self, one: Pod, *plugins: str, pending: tuple[str, ...] = ()) -> QueuedPodInfo:
         """Add `one`, try it and have `plugins` refuse it."""
         entry = self.try_pod(one)
         self.queue.add_unschedulable(entry, unschedulable_plugins=plugins, pending_plugins=pending)
@@ -237,9 +235,7 @@ class World:
     def in_flight_timeline(self) -> list[str | ev.ClusterEvent]:
         """The UIDs in flight and the events kept for them, interleaved as they came."""
         flying = self.queue.places.in_flight
-        line: list[tuple[int, bool, str | ev.ClusterEvent]] = [
-            (one.position, False, one.entry.uid) for one in flying
-        ]
+        line: list[tuple[int, bool, str | ev.ClusterEvent]] = [(one.position, False, one.entry.uid) for one in flying]
         events = enumerate(flying.events_from(flying.begin), start=flying.begin)
         line += [(position, True, event) for position, (event, _, _) in events]
         return [each for _, _, each in sorted(line, key=lambda each: each[:2])]

@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 from agent_scheduler.engine.queueing.entry import QueuedPodInfo
 from agent_scheduler.engine.queueing.subqueues import EntryHeap
 
-from .queue_world import Pod, pod
+from .queue_world import pod
 
 
-def entry(name: str) -> QueuedPodInfo[Pod]:
+def entry(name: str) -> QueuedPodInfo:
     return QueuedPodInfo(uid=name, pod=pod(name, uid=name), timestamp=0.0)
 
 
@@ -22,7 +22,7 @@ def entry(name: str) -> QueuedPodInfo[Pod]:
     )
 )
 def test_the_heap_is_a_sorted_list_that_forgets(steps: list[tuple[str, int, int]]):
-    heap: EntryHeap[Pod] = EntryHeap()
+    heap: EntryHeap = EntryHeap()
     model: list[tuple[int, int, str]] = []
     for sequence, (step, name, key) in enumerate(steps):
         uid = str(name)
@@ -50,7 +50,7 @@ def test_the_heap_is_a_sorted_list_that_forgets(steps: list[tuple[str, int, int]
 
 def test_removed_pods_do_not_pile_up():
     """A pool that pods enter and leave without ever being flushed must not keep them all."""
-    heap: EntryHeap[Pod] = EntryHeap()
+    heap: EntryHeap = EntryHeap()
     for index in range(10_000):
         heap.push(entry(str(index)), (index,))
         if index >= 10:

@@ -62,12 +62,7 @@ class QueueMachine(RuleBasedStateMachine):
     @rule(priority=st.integers(0, 3), gated=st.booleans(), node=st.sampled_from(["", "node-1", "node-2"]))
     def add(self, priority: int, gated: bool, node: str) -> None:
         self.count += 1
-        one = pod(
-            f"pod-{self.count}",
-            priority=priority,
-            gates=("hold",) if gated else (),
-            nominated_node_name=node,
-        )
+        one = pod(f"pod-{self.count}", priority=priority, gates=("hold",) if gated else (), nominated_node_name=node)
         self.waiting[one.uid] = one
         self.queue.add(one)
         assert self.queue.where(one.uid) == ("gated" if gated else "active")
@@ -124,9 +119,7 @@ class QueueMachine(RuleBasedStateMachine):
             for events in self.happened.values():
                 events.add(ev.ASSIGNED_POD_DELETE)
             for shown in dump(self.queue, limit=10_000)["unschedulable"]:
-                cured = [
-                    name for name in shown.unschedulable_plugins if ev.ASSIGNED_POD_DELETE in CURES[name]
-                ]
+                cured = [name for name in shown.unschedulable_plugins if ev.ASSIGNED_POD_DELETE in CURES[name]]
                 assert not cured or shown.priority > one.priority
 
     @rule(event=EVENTS)
@@ -172,7 +165,7 @@ class QueueMachine(RuleBasedStateMachine):
         self.happened[entry.uid] = set()
         return entry
 
-    def land(self, entry: QueuedPodInfo[Pod]) -> bool:
+    def land(self, entry: QueuedPodInfo) -> bool:
         """The attempt is over; whether its pod still wants a node."""
         one = self.flying.pop(entry.uid)
         if entry.uid in self.gone:
@@ -182,7 +175,7 @@ class QueueMachine(RuleBasedStateMachine):
         return True
 
     @rule(entry=consumes(attempts))
-    def bind(self, entry: QueuedPodInfo[Pod]) -> None:
+    def bind(self, entry: QueuedPodInfo) -> None:
         self.queue.done(entry.uid)
         self.queue.scheduled(entry)
         self.queue.nominator.delete(entry.uid)
@@ -191,7 +184,7 @@ class QueueMachine(RuleBasedStateMachine):
         del self.happened[entry.uid]
 
     @rule(entry=consumes(attempts), plugins=PLUGINS, pending=PLUGINS)
-    def refuse(self, entry: QueuedPodInfo[Pod], plugins: frozenset[str], pending: frozenset[str]) -> None:
+    def refuse(self, entry: QueuedPodInfo, plugins: frozenset[str], pending: frozenset[str]) -> None:
         happened = self.happened.pop(entry.uid)
         cured = {name for name in plugins | pending if CURES[name] & happened}
         wants = self.land(entry)
@@ -208,7 +201,7 @@ class QueueMachine(RuleBasedStateMachine):
             assert place == "unschedulable"
 
     @rule(entry=consumes(attempts))
-    def lose_the_race(self, entry: QueuedPodInfo[Pod]) -> None:
+    def lose_the_race(self, entry: QueuedPodInfo) -> None:
         del self.happened[entry.uid]
         wants = self.land(entry)
         spent = entry.urgent_retries == 2

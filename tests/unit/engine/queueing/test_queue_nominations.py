@@ -29,7 +29,7 @@ from .queue_world import Gate, Pod, World, on, pod
     ],
 )
 def test_the_end_of_a_nomination_wakes_who_had_to_leave_the_room_and_nobody_else(
-    end: Callable[[SchedulingQueue[Pod], Pod], None], woken: bool
+    end: Callable[[SchedulingQueue, Pod], None], woken: bool
 ) -> None:
     world = World({"fit": [on(ev.ASSIGNED_POD_DELETE)]})
     first, other, better = pod("first", priority=5), pod("other"), pod("better", priority=6)

@@ -17,20 +17,19 @@ from agent_scheduler.engine.events import events as ev
 from agent_scheduler.engine.events.events import ActionType, ClusterEvent, Resource
 from agent_scheduler.engine.framework.plugin import NO_NODES, POD_SPEC
 from agent_scheduler.engine.gangs.native import NativeGroups
+from agent_scheduler.engine.ledger import Ledger
 from agent_scheduler.engine.profiles.profiles import ProfileSpec, build_profile
 from agent_scheduler.engine.queueing.entry import QueuedPodInfo
 from agent_scheduler.engine.queueing.queue import SchedulingQueue
-from agent_scheduler.engine.state.ledger import Ledger
 from agent_scheduler.engine.state.namespaces import NamespaceInfo
 from agent_scheduler.engine.state.nodeinfo import NodeInfo, node_change_events
-from agent_scheduler.engine.state.podinfo import PodInfo
 from tests.support.engine import put
 from tests.support.queues import scheduling_queue
 
 from .queue_world import Clock, Recorder
 from .waking_objects import NAMESPACES, NODES, Json, Objects
 
-Queue = SchedulingQueue[PodInfo]
+Queue = SchedulingQueue
 
 #: How many pods wait at a time, about.
 _WAITING = 60
@@ -61,20 +60,17 @@ class History:
         self.clock = Clock()
         self.recorders = (Recorder(), Recorder())
         self.narrowed, self.scanned = (
-            self._queue(pre_hints, recorder)
-            for pre_hints, recorder in zip((True, False), self.recorders, strict=True)
+            self._queue(pre_hints, recorder) for pre_hints, recorder in zip((True, False), self.recorders, strict=True)
         )
         self.queues = (self.narrowed, self.scanned)
         if portion:
             self.narrowed.waker.portion = portion
         hints = self.profile.hint_map()
-        self.plugins = sorted(
-            {NO_NODES, POD_SPEC, "DefaultPreemption", *(each.name for each in self.profile.filters)}
-        )
+        self.plugins = sorted({NO_NODES, POD_SPEC, "DefaultPreemption", *(each.name for each in self.profile.filters)})
         assert all(hints.events_of(plugin) for plugin in self.plugins)
         self.waiting: dict[str, Json] = {}
         self.assigned: dict[str, Json] = {}
-        self.flying: dict[str, tuple[QueuedPodInfo[PodInfo], QueuedPodInfo[PodInfo]]] = {}
+        self.flying: dict[str, tuple[QueuedPodInfo, QueuedPodInfo]] = {}
         self.nodes: dict[str, NodeInfo] = {}
         self.namespaces: dict[str, NamespaceInfo] = {}
         self.makers = self.objects.storage()

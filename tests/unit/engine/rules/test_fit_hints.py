@@ -11,8 +11,8 @@ import pytest
 from agent_scheduler.engine.events import events as ev
 from agent_scheduler.engine.gangs.native import NativeGroups
 from agent_scheduler.engine.queueing.queue import SchedulingQueue
+from agent_scheduler.engine.recount import contradictions
 from agent_scheduler.engine.state.podinfo import PodInfo
-from agent_scheduler.engine.state.recount import contradictions
 from tests.support.engine import SPREAD, World, node
 from tests.support.queues import scheduling_queue
 from tests.support.terms import ZONE, beside, pod_term, spread
@@ -24,7 +24,7 @@ class Scene(World):
     def __init__(self, *nodes: Any) -> None:
         super().__init__(*nodes)
         self.profile = SPREAD.seeing(self.ledger, self.devices, NativeGroups())
-        self.queue: SchedulingQueue[PodInfo] = scheduling_queue({"agent-scheduler": self.profile.hint_map()})
+        self.queue: SchedulingQueue = scheduling_queue({"agent-scheduler": self.profile.hint_map()})
 
     def refusing(self, pod: PodInfo) -> frozenset[str]:
         """The plugins that refuse it; empty for one that has a node, or could have others evicted for one."""
@@ -45,11 +45,7 @@ class Scene(World):
 
 
 def _node(rng: random.Random, name: str) -> Any:
-    about: Any = {
-        "cpu": str(rng.randint(1, 4)),
-        "pods": str(rng.randint(2, 5)),
-        "labels": {ZONE: rng.choice("ab")},
-    }
+    about: Any = {"cpu": str(rng.randint(1, 4)), "pods": str(rng.randint(2, 5)), "labels": {ZONE: rng.choice("ab")}}
     return node(name, extended={"example.com/gpu": "2"} if rng.random() < 0.5 else {}, **about)
 
 
@@ -72,9 +68,7 @@ def _drawn(scene: Scene, rng: random.Random, name: str, on: str = "") -> PodInfo
 
 
 @pytest.mark.promise("L1")
-@pytest.mark.parametrize(
-    "first", [0, *(pytest.param(100 * each, marks=pytest.mark.wide) for each in (1, 2, 3))]
-)
+@pytest.mark.parametrize("first", [0, *(pytest.param(100 * each, marks=pytest.mark.wide) for each in (1, 2, 3))])
 def test_who_is_not_woken_when_a_pod_ends_would_be_refused_again(first: int) -> None:
     outcomes: Counter[str] = Counter()
     for seed in range(first, first + 100):

@@ -13,15 +13,17 @@ from agent_scheduler.engine.decide.trial import Trial
 from agent_scheduler.engine.gangs.group import PodGroupInfo, of_pod_group
 from agent_scheduler.engine.preemption.nominated import Nominations
 from agent_scheduler.engine.queueing.nominator import Nominator
-from agent_scheduler.engine.quotas.book import QuotaBook
-from agent_scheduler.engine.quotas.entries import Standing
+from agent_scheduler.engine.queues.book import QuotaBook
+from agent_scheduler.engine.queues.entries import Standing
 from agent_scheduler.engine.quotas.vector import of_requests
 from agent_scheduler.engine.session.close import SessionResult, close
 from agent_scheduler.engine.session.conf import PluginOption, SessionConf
 from agent_scheduler.engine.session.model import JobInfo, TaskInfo
 from agent_scheduler.engine.session.nodes import SessionNodes
+from agent_scheduler.engine.session.ports import QueueAccount, SessionPorts
 from agent_scheduler.engine.session.profile import profile_of
-from agent_scheduler.engine.session.session import ClusterView, Session
+from agent_scheduler.engine.session.registry import REGISTRY
+from agent_scheduler.engine.session.session import ClusterView, Session, Stamp
 from agent_scheduler.engine.shards.claims import Membership, ShardingMode, Shared
 from agent_scheduler.engine.state.batchinfo import GroupKey
 from agent_scheduler.engine.state.nodeinfo import NodeInfo
@@ -39,9 +41,7 @@ SCHEDULER = "volcano"
 GATED = {"schedulingGates": [{"name": "example.com/wait"}]}
 
 
-def conf(
-    *plugins: str | PluginOption, actions: str = "enqueue allocate backfill", **more: Any
-) -> SessionConf:
+def conf(*plugins: str | PluginOption, actions: str = "enqueue allocate backfill", **more: Any) -> SessionConf:
     """All plugins in one tier; by default those that place gangs."""
     named = plugins or ("priority", "gang", "predicates", "nodeorder")
     options = tuple(PluginOption(each) if isinstance(each, str) else each for each in named)
@@ -91,7 +91,7 @@ class Scene(World):
         self.queues = [queue_of("root"), queue_of("default", "root")]
         self.cluster = Everything()
         self.more: dict[str, Any] = {}
-        self.nominator: Nominator[PodInfo] = Nominator(is_pending=lambda _uid: True)
+        self.nominator: Nominator = Nominator(is_pending=lambda _uid: True)
         self.shared: Shard | None = None
 
     def nominate(self, name: str, node: str, *, cpu: str = "1", priority: int = 0, **spec: Any) -> PodInfo:
@@ -170,9 +170,7 @@ class Scene(World):
                     book.set(pod.uid, group.queue, of_requests(pod.requests), Standing.BOUND)
         return book
 
-    def session(
-        self, how: SessionConf | None = None, *, now: str = "", book: QuotaBook | None = None
-    ) -> Session:
+    def session(self, how: SessionConf | None = None, *, now: str = "", book: QuotaBook | None = None) -> Session:
         how = how or conf()
         snapshot = Snapshot(self.ledger, handle_of(self.ledger))
         profile = profile_of(how, SCHEDULER)
@@ -191,12 +189,10 @@ class Scene(World):
                 nominations=Nominations(self.nominator, self.ledger, snapshot, lambda _name: profile),
                 scheduler_name=SCHEDULER,
             ),
-            committer=self.cluster,
-            evictor=self.cluster,
-            uid="this",
-            now=now,
-            book=book,
-            promises=None,
+            registry=REGISTRY,
+            ports=SessionPorts(self.cluster, self.cluster),
+            account=QueueAccount(book),
+            stamp=Stamp("this", now),
         )
 
     def run(

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from agent_scheduler.engine.quotas.book import QuotaBook
-from agent_scheduler.engine.quotas.entries import Standing
+from agent_scheduler.engine.queues.book import QuotaBook
+from agent_scheduler.engine.queues.entries import Standing
 from agent_scheduler.engine.session.conf import SessionConf
 from agent_scheduler.engine.session.explain import GangExplanation, Minimum, explain_gang
 from agent_scheduler.engine.verdicts import LABELS

@@ -1,7 +1,7 @@
 """The webhooks and policies of a server, parsed, and the run of a write through them.
 
-`Reviewers` subscribes to the tables of their kinds. While there are none, `Registry.reviewers` is None, so
-that a write only checks for that.
+`Reviewers` subscribes to the tables of their kinds. While there are none, a write only checks
+`Registry.is_reviewed`.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import Any
 
 import orjson
 
+from .. import nesting
 from ..auth.identity import SELF
 from ..builtin.webhooks import GROUP
 from ..errors import ApiError
@@ -46,6 +47,7 @@ class Reviewers:
 
     def __init__(self, registry: Registry, transport: Transport) -> None:
         self._registry = registry
+        registry.attached[Reviewers] = self
         self._caller = webhooks.Caller(transport, registry.store.uid)
         self.mutating: tuple[webhooks.Webhook, ...] = ()
         self.validating: tuple[webhooks.Webhook, ...] = ()
@@ -56,16 +58,22 @@ class Reviewers:
             if (GROUP, plural) in tables:
                 tables[(GROUP, plural)].subscribers.append(self._changed)
 
+    @classmethod
+    def of(cls, registry: Registry) -> Reviewers:
+        """Return the reviewers of this registry's objects."""
+        found: Reviewers = registry.attached[cls]
+        return found
+
     def _changed(self, event: Event) -> None:
         self.mutating = self._webhooks(_MUTATING, mutating=True)
         self.validating = self._webhooks(_VALIDATING, mutating=False)
         self.mutating_policies, self.validating_policies = map(self._policies, _POLICIES)
         anybody = self.mutating or self.validating or self.mutating_policies or self.validating_policies
-        self._registry.reviewers = self if anybody else None
+        self._registry.is_reviewed = bool(anybody)
 
     def _stored(self, plural: str) -> list[Object]:
         served = self._registry.stored((GROUP, plural))
-        return [orjson.loads(record.data) for record in served.table.scan("")]
+        return [nesting.loads(record.data) for record in served.table.scan("")]
 
     def _webhooks(self, plural: str, *, mutating: bool) -> tuple[webhooks.Webhook, ...]:
         return tuple(
@@ -88,8 +96,7 @@ class Reviewers:
     def concerned(self, admission: Admission) -> bool:
         """Return whether any webhook's or policy's rules match this write."""
         return self.calls(admission) or any(
-            policy.form(admission) is not None
-            for policy in (*self.mutating_policies, *self.validating_policies)
+            policy.form(admission) is not None for policy in (*self.mutating_policies, *self.validating_policies)
         )
 
     def calls(self, admission: Admission) -> bool:
@@ -126,7 +133,7 @@ class Reviewers:
 
 
 def _snapshot(admission: Admission) -> bytes:
-    return orjson.dumps(admission.obj, option=orjson.OPT_SORT_KEYS)
+    return nesting.dumps(admission.obj, option=orjson.OPT_SORT_KEYS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -203,14 +210,13 @@ def review_of(
     old: Object | None = None,
     below: Below = ITSELF,
 ) -> Review | None:
-    """Return the review of a write by `registry.reviewers`; None if no reviewer's rules match.
+    """Return the review of a write by the registry's reviewers; None if no reviewer's rules match.
 
     Writes by the server itself are not reviewed. `options` is the kind of the options in the query.
     """
-    reviewers = registry.reviewers
-    resource = served.resource
-    if reviewers is None or request.user is SELF:
+    if not registry.is_reviewed or request.user is SELF:
         return None
+    reviewers, resource = Reviewers.of(registry), served.resource
     dry = "dryRun" in request.parameters
     asked = _write_options(options, request) if options else delete_options
     if delete_options is not None:

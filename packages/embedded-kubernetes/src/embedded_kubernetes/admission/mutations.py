@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-import orjson
-
+from .. import nesting
 from ..apply import overlaid
 from ..cel.initializers import TYPE, misplaced, plain
 from ..cel.program import CelError
@@ -86,7 +85,7 @@ def _patched(before: Object, found: list[Object]) -> Object | None:
     """Return the patched object; None if a `test` operation fails, with which a patch skips itself."""
     operations = [_operation(each) for each in found]
     try:
-        return carried_out(orjson.loads(orjson.dumps(before)), operations)
+        return carried_out(nesting.loads(nesting.dumps(before)), operations)
     except PatchFailed as failed:
         if failed.why.endswith("test failed"):
             return None
@@ -99,7 +98,7 @@ def _check_fields(changed: Object, one: PolicyEvaluation) -> None:
     if served is None or served.resource.custom:
         return
     group, version, name = one.form.kind
-    copy = orjson.loads(orjson.dumps(changed))
+    copy = nesting.loads(nesting.dumps(changed))
     try:
         unknown = check_kind(group, version, name, copy)
     except ApiError:

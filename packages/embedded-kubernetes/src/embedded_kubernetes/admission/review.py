@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import orjson
 import yaml
 
+from .. import nesting
 from ..errors import ApiError, json_name
 from ..json_syntax import syntax_error
 from ..resource import Object
@@ -51,7 +52,7 @@ def body(admission: Admission, form: ResourceForm, *, version: str, uid: str) ->
         "dryRun": dry,
         "options": options,
     }
-    return orjson.dumps({"kind": _KIND, "apiVersion": f"{_GROUP}/{version}", "request": request})
+    return nesting.dumps({"kind": _KIND, "apiVersion": f"{_GROUP}/{version}", "request": request})
 
 
 def decoded(status: int, content_type: str, text: bytes, *, version: str) -> Object:
@@ -63,9 +64,7 @@ def decoded(status: int, content_type: str, text: bytes, *, version: str) -> Obj
     found = _parsed(text)
     if not isinstance(found, dict):
         wanted = r'struct { APIVersion string "json:\"apiVersion,omitempty\""; Kind string "json:\"kind,omitempty\"" }'
-        raise BadAnswer(
-            f"{_NO_KIND} json: cannot unmarshal {json_name(found)} into Go value of type {wanted}"
-        )
+        raise BadAnswer(f"{_NO_KIND} json: cannot unmarshal {json_name(found)} into Go value of type {wanted}")
     wanted, kind = f"{_GROUP}/{version}", found.get("kind") or _KIND
     given = found.get("apiVersion") or wanted
     if kind == "Status" and given == "v1":
@@ -85,10 +84,10 @@ def _parsed(text: bytes) -> Any:
     """Parse the text as JSON if it begins like an object, otherwise as YAML. Raises `BadAnswer`."""
     try:
         if text.lstrip().startswith(b"{"):
-            return orjson.loads(text)
+            return nesting.loads(text)
         loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
         document = yaml.load(text, Loader=loader)  # noqa: S506  a safe loader
-        return {} if document is None else orjson.loads(orjson.dumps(document))
+        return {} if document is None else nesting.loads(nesting.dumps(document))
     except orjson.JSONDecodeError:
         raise BadAnswer(f"{_NO_KIND} {syntax_error(text)}") from None
     except (yaml.YAMLError, TypeError, RecursionError) as error:
@@ -123,11 +122,7 @@ def _check_types(review: Object) -> None:
         if not isinstance(text, str):
             raise _misplaced(text, f"AdmissionResponse.response.{name}", "string")
     status = response.get("status") or {}
-    for name, go, fit in (
-        ("message", "string", str),
-        ("reason", "v1.StatusReason", str),
-        ("code", "int32", int),
-    ):
+    for name, go, fit in (("message", "string", str), ("reason", "v1.StatusReason", str), ("code", "int32", int)):
         value = status.get(name)
         if value is not None and (not isinstance(value, fit) or isinstance(value, bool)):
             raise _misplaced(value, f"Status.response.status.{name}", go)
@@ -235,7 +230,7 @@ _MOST_TEXT = 2048
 def _server_error(status: int, content_type: str, text: bytes) -> str:
     """Return the error of `NewGenericServerResponse` in apimachinery, or the message of a Status in the body."""
     try:
-        found = orjson.loads(text)
+        found = nesting.loads(text)
     except orjson.JSONDecodeError:
         found = None
     if isinstance(found, dict) and found.get("kind") == "Status" and found.get("status") == "Failure":
@@ -251,6 +246,6 @@ def _server_error(status: int, content_type: str, text: bytes) -> str:
     if said := _SAID.get(status):
         return said
     if status >= 500:
-        quoted = orjson.dumps(shown).decode()
+        quoted = nesting.dumps(shown).decode()
         return f"an error on the server ({quoted}) has prevented the request from succeeding"
     return f"the server responded with the status code {status} but did not return more information"

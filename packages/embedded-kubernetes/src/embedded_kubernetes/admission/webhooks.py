@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 import orjson
 
+from .. import nesting
 from ..builtin.webhooks import REVIEW_VERSIONS
 from ..errors import ApiError, json_name
 from ..json_syntax import syntax_error
@@ -189,7 +190,7 @@ def _patched(webhook: Webhook, admission: Admission, form: ResourceForm, verdict
         raise Failed(webhook, f'unsupported patch type "{verdict.patch_type}"')
     before = form.shown(admission.obj)
     try:
-        patched = carried_out(orjson.loads(orjson.dumps(before)), operations)
+        patched = carried_out(nesting.loads(nesting.dumps(before)), operations)
     except PatchFailed as failed:
         raise internal(failed.why) from None
     return take(admission, form, patched, before)
@@ -211,7 +212,7 @@ def take(admission: Admission, form: ResourceForm, changed: Object, before: Obje
 def _operations(webhook: Webhook, patch: bytes) -> list[Object]:
     problem = "received undecodable patch in webhook response"
     try:
-        found = orjson.loads(patch)
+        found = nesting.loads(patch)
     except orjson.JSONDecodeError:
         raise Failed(webhook, f"{problem}: {syntax_error(patch)}") from None
     if found is None:

@@ -8,8 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-import orjson
-
+from .. import nesting
 from ..errors import Cause
 from ..resource import Object, Shape
 from . import names
@@ -48,7 +47,7 @@ def to_stored(scaler: Object) -> Object:
         for field, annotation in fields.items():
             kept = annotations.pop(_PREFIX + annotation, None)
             if kept is not None:
-                stored[part][field] = orjson.loads(kept)
+                stored[part][field] = nesting.loads(kept)
     percent = stored["spec"].pop("targetCPUUtilizationPercentage", None)
     if percent is not None:
         stored["spec"]["metrics"] = [*stored["spec"].get("metrics", ()), _cpu(percent)]
@@ -78,7 +77,7 @@ def from_stored(scaler: Object) -> Object:
         ("status", "conditions", status.pop("conditions", None)),
     ):
         if value:
-            annotations[_PREFIX + _KEPT[part][field]] = orjson.dumps(value).decode()
+            annotations[_PREFIX + _KEPT[part][field]] = nesting.dumps(value).decode()
     status.setdefault("currentReplicas", 0)
     status.setdefault("desiredReplicas", 0)
     _set_annotations(shown["metadata"], annotations)
@@ -114,9 +113,7 @@ def _check(scaler: Object, old: Object | None) -> Iterator[Cause]:
         yield from check_name(f"spec.scaleTargetRef.{field}", target.get(field, ""), names.path_segment)
 
 
-_SHAPE = Shape(
-    stored=(_GROUP, "horizontalpodautoscalers"), to_stored=to_stored, from_stored=from_stored, version="v2"
-)
+_SHAPE = Shape(stored=(_GROUP, "horizontalpodautoscalers"), to_stored=to_stored, from_stored=from_stored, version="v2")
 LOGIC = {
     (_GROUP, _KIND): Logic(default=_default, check=_check),
     (f"{_GROUP}/v1", _KIND): Logic(default=_default, check=_check, shape=_SHAPE),

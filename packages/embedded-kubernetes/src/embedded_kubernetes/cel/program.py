@@ -14,6 +14,7 @@ from datetime import datetime, timedelta
 from functools import lru_cache
 from typing import Any, NamedTuple
 
+from ..nesting import Deep
 from .authorizer import ASK, Ask
 from .environment import checking, evaluating
 from .initializers import TOKEN, Maps, as_calls, as_maps, has_initializers, written
@@ -86,7 +87,7 @@ class Program:
     def _answer(self, variables: Mapping[str, Any], ask: Ask | None, *, exact: bool = False) -> Any:
         token = ASK.set(ask)
         try:
-            answer = self._compiled.eval(data=variables)
+            answer = self._evaluated(variables)
             kind = answer.type().name()
             if kind == "ERROR":
                 raise CelError(self._why(str(answer.value()), variables))
@@ -97,6 +98,13 @@ class Program:
             raise CelError(self._why(str(error), variables)) from None
         finally:
             ASK.reset(token)
+
+    def _evaluated(self, variables: Mapping[str, Any]) -> Any:
+        answer = self._compiled.eval(data=variables)
+        if answer.type().name() == "ERROR" and "Non-CEL value type" in str(answer.value()):
+            # A `Deep` is used. It is rare, so values are not searched for it before.
+            return self._compiled.eval(data=_opaque(variables))
+        return answer
 
     def _why(self, error: str, variables: Mapping[str, Any]) -> str:
         """Return the error in cel-go's wording, which names the missing key; the library names only the operation."""
@@ -120,11 +128,7 @@ def checked(text: str, names: Names) -> str:
     Raises `CelError` with all problems, or `NotInstantiated` if only constants cannot be evaluated.
     """
     given = names.variables or {}
-    used = {
-        mention.path[1]
-        for mention in mentions(text)
-        if len(mention.path) > 1 and mention.path[0] == "variables"
-    }
+    used = {mention.path[1] for mention in mentions(text) if len(mention.path) > 1 and mention.path[0] == "variables"}
     types = tuple((name, given[name]) for name in sorted(used) if name in given)
     _check_syntax(text)
     unknown = problems(text, names)
@@ -226,6 +230,19 @@ def _is_plain(value: Any) -> bool:
     return value is None or isinstance(value, bool | int | float | str | bytes | bytearray)
 
 
+#: Precedes the JSON of a `Deep` in the bytes that represent it in expressions.
+_DEEP = b"\x01"
+
+
+def _opaque(value: Any) -> Any:
+    """Return the value with bytes, in which expressions can select nothing, instead of each `Deep`."""
+    if isinstance(value, dict):
+        return {key: _opaque(held) for key, held in value.items()}
+    if isinstance(value, list):
+        return [_opaque(item) for item in value]
+    return _DEEP + value.data if isinstance(value, Deep) else value
+
+
 def _json(value: Any) -> Any:
     """Return a value of the library as plain JSON."""
     if hasattr(value, "value") and hasattr(value, "type"):
@@ -235,7 +252,9 @@ def _json(value: Any) -> Any:
     if isinstance(value, list):
         return [_json(item) for item in value]
     if isinstance(value, bytearray):
-        return bytes(value)
+        value = bytes(value)
+    if isinstance(value, bytes) and value.startswith(_DEEP):
+        return Deep(value.removeprefix(_DEEP))
     if value is None or isinstance(value, bool | int | float | str | bytes | datetime | timedelta):
         return value
     return str(value)

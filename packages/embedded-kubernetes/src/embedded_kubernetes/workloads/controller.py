@@ -14,8 +14,7 @@ from heapq import heappop, heappush
 from math import inf
 from typing import Any
 
-import orjson
-
+from .. import nesting
 from ..auth.identity import AUTHENTICATED, User, account_groups, account_name
 from ..controllers import Controller, WorkQueue
 from ..handlers import Api
@@ -51,9 +50,7 @@ class Workloads(Controller):
         self.api, self.store = api, api.store
         self.table = api.registry.stored(self.name).table
         self.made = api.registry.stored(self.makes).table
-        self._user = User(
-            account_name(_NAMESPACE, self.account), groups=(*account_groups(_NAMESPACE), AUTHENTICATED)
-        )
+        self._user = User(account_name(_NAMESPACE, self.account), groups=(*account_groups(_NAMESPACE), AUTHENTICATED))
         self._recorder = Recorder(self.store, self.account)
         #: The key of each object of the kind, by UID.
         self._keys: dict[str, str] = {}
@@ -102,7 +99,7 @@ class Workloads(Controller):
     def _see(self, key: str) -> None:
         record = self.table.records.get(key)
         if record is not None and not self._open[key]:
-            self.reconcile(record, orjson.loads(record.data))
+            self.reconcile(record, nesting.loads(record.data))
 
     @abstractmethod
     def reconcile(self, record: Record, obj: Object) -> None:
@@ -152,7 +149,7 @@ class Workloads(Controller):
     def _write(
         self, record: Record, method: str, path: str, body: Object, content_type: str, making: bool = False
     ) -> bool:
-        request = Request(method, path, body=orjson.dumps(body), content_type=content_type, user=self._user)
+        request = Request(method, path, body=nesting.dumps(body), content_type=content_type, user=self._user)
         answer = self.api.ask(request)
         assert not isinstance(answer, Stream)
         if isinstance(answer, Response):
@@ -175,7 +172,7 @@ class Workloads(Controller):
         return True
 
     def _answered(self, record: Record, answer: Response, making: bool) -> bool:
-        found = orjson.loads(answer.body)
+        found = nesting.loads(answer.body)
         if answer.status < 300:
             self._refused.pop(record.key, None)
             if making:

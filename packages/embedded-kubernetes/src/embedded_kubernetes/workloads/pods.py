@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-import orjson
-
+from .. import nesting
 from ..conditions import find
 from ..resource import Object
 from ..store import Record
@@ -36,7 +35,7 @@ class Pod(NamedTuple):
 
 
 def read(record: Record) -> Pod:
-    obj = orjson.loads(record.data)
+    obj = nesting.loads(record.data)
     status = obj.get("status") or {}
     ready = find(status.get("conditions") or (), "Ready")
     since = None

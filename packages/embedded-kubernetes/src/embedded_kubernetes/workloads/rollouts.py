@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import orjson
 
+from .. import nesting
 from ..resource import Object
 from ..store import Record
 from ..times import parse
@@ -47,7 +48,7 @@ class Set(NamedTuple):
 
 
 def read(record: Record) -> Set:
-    return Set(record, orjson.loads(record.data))
+    return Set(record, nesting.loads(record.data))
 
 
 def current(deployment: Object, sets: Iterable[Set]) -> Set | None:
@@ -68,7 +69,7 @@ def _bare(template: Object) -> Object:
 
 def hash_of(template: Object, collisions: int) -> str:
     """Return a short hash of the template."""
-    text = orjson.dumps([template, collisions], option=orjson.OPT_SORT_KEYS)
+    text = nesting.dumps([template, collisions], option=orjson.OPT_SORT_KEYS)
     number = int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "big")
     letters = []
     for _ in range(10):

@@ -9,7 +9,7 @@ import pytest
 
 from embedded.sockets import Client, Served, Timers, serving
 from embedded.support import NAMESPACES, PODS, World, cases, pod, until
-from embedded_kubernetes import heads
+from embedded_kubernetes import connections, heads
 from embedded_kubernetes.auth.options import Options
 from embedded_kubernetes.requests import Request
 from embedded_kubernetes.server import Server
@@ -35,12 +35,10 @@ async def test_requests_with_known_headers_are_answered_like_the_first_of_their_
 @pytest.mark.parametrize(
     "line", ["GET /healthz HTTP/1.1 x", "GET /healthz HTTP/9.9", "NONSENSE /healthz HTTP/1.1", "GET"]
 )
-async def test_a_known_block_does_not_excuse_a_bad_request_line(
-    served: Served, client: Client, line: str
-) -> None:
+async def test_a_known_block_does_not_excuse_a_bad_request_line(served: Served, client: Client, line: str) -> None:
     for _ in range(3):
         assert await client.is_alive()
-    client.send(f"{line}\nHost: x\n\n")
+    client.send(f"{line}\nHost: localhost\n\n")
     assert await client.statuses() == [400]
     served.timers.advance(1)
     assert await client.ended()
@@ -49,10 +47,10 @@ async def test_a_known_block_does_not_excuse_a_bad_request_line(
 async def test_a_known_block_is_for_other_methods_and_versions_too(client: Client) -> None:
     for _ in range(3):
         assert await client.is_alive()
-    client.send("HEAD /healthz HTTP/1.1\nHost: x\n\n")
+    client.send("HEAD /healthz HTTP/1.1\nHost: localhost\n\n")
     status, headers = await client.head()
     assert (status, headers["content-length"]) == (200, "2")
-    client.send("GET /healthz HTTP/1.0\nHost: x\n\n")
+    client.send("GET /healthz HTTP/1.0\nHost: localhost\n\n")
     assert await client.answer() == (200, b"ok")
     assert await client.ended()
 
@@ -65,7 +63,7 @@ async def test_headers_that_frame_a_message_are_read_anew_every_time(served: Ser
         client.send(head, b"".join(b"%x\r\n%b\r\n" % (len(p), p) for p in pieces) + b"0\r\n\r\n")
         assert await client.statuses() == [201]
     for _ in range(2):
-        client.send("GET /healthz HTTP/1.1\nHost: x\n\nGET /healthz HTTP/1.1\nConnection: close\n\n")
+        client.send("GET /healthz HTTP/1.1\nHost: localhost\n\nGET /healthz HTTP/1.1\nConnection: close\n\n")
         assert await client.statuses(2) == [200, 200]
         assert await client.ended()
         client = await served.client()
@@ -97,9 +95,7 @@ async def test_connections_live_as_long_as_their_version_and_header_say(
 @pytest.mark.parametrize(
     "text", ["GARBAGE\n\n", "GET /x HTTP/9.9\n\n", "POST /x HTTP/1.1\nContent-Length: -1\n\n", "\x00\x01\n\n"]
 )
-async def test_malformed_requests_are_answered_400_and_cut_off(
-    served: Served, client: Client, text: str
-) -> None:
+async def test_malformed_requests_are_answered_400_and_cut_off(served: Served, client: Client, text: str) -> None:
     client.send(text)
     assert await client.statuses() == [400]
     served.timers.advance(1)
@@ -127,6 +123,77 @@ async def test_oversized_headers_are_refused(served: Served, client: Client) -> 
 
 
 WATCH = f"{PODS}?watch=1&resourceVersion=1&timeoutSeconds=5"
+
+
+@pytest.mark.parametrize(
+    "begun",
+    [
+        "GET /healthz HTTP/1.1\n",
+        "GET /healthz HTTP/1.1\nHost: localhost\n",
+        f"POST {PODS} HTTP/1.1\nHost: localhost\n{JSON}Content-Length: 9\n\n{{",
+    ],
+)
+async def test_a_request_must_be_complete_in_time(served: Served, client: Client, begun: str) -> None:
+    assert await client.is_alive()
+    served.timers.advance(3600)
+    client.send(begun)
+    assert await client.silent()
+    served.timers.advance(29)
+    client.send("" if begun.endswith("{") else "a: b\n")
+    assert await client.silent()
+    served.timers.advance(1)
+    assert await client.statuses() == [408]
+    served.timers.advance(1)
+    assert await client.ended()
+
+
+async def test_a_new_connection_replaces_one_with_an_incomplete_request_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connections, "_most_connections", lambda: 3)
+    async with serving() as served:
+        watching, idle, begun = [await served.client() for _ in range(3)]
+        await watching.watch(f"{PODS}?watch=true")
+        assert await idle.is_alive()
+        begun.send("GET /healthz HTTP/1.1\n")
+        assert await begun.silent()
+        for replaced in (begun, idle):
+            new = await served.client()
+            assert await new.is_alive()
+            await replaced.rest()
+        assert await watching.silent()
+
+
+async def test_the_bytes_of_incomplete_requests_are_limited(monkeypatch: pytest.MonkeyPatch, served: Served) -> None:
+    monkeypatch.setattr(connections, "_MOST_BYTES", 100_000)
+    head = f"POST {PODS} HTTP/1.1\nHost: localhost\n{JSON}Content-Length: "
+    large, small = await served.client(), await served.client()
+    large.send(f"{head}200000\n\n", b"x" * 90_000)
+    assert await large.silent()
+    data = orjson.dumps(pod("a", annotations={"a": "x" * 20_000}))
+    small.send(f"{head}{len(data)}\n\n", data)
+    assert await small.statuses() == [201]
+    await large.rest()
+    alone = await served.client()
+    alone.send(f"{head}200000\n\n", b"x" * 110_000)
+    assert await alone.statuses() == [429]
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ("Host: 127.0.0.1:8001", 201),
+        ("Host: localhost:8001\nOrigin: http://localhost:8001", 201),
+        ("Host: evil.example", 421),
+        ("Host: localhost:8001\nOrigin: http://evil.example", 403),
+        ("Host: localhost:8001\nOrigin: null", 403),
+    ],
+)
+async def test_requests_of_pages_of_other_sites_are_refused(served: Served, headers: str, status: int) -> None:
+    body = orjson.dumps(pod("a"))
+    for _ in range(2):
+        client = await served.client()
+        # Without Content-Type, which a page may send without asking first.
+        client.send(f"POST {PODS}?dryRun=All HTTP/1.1\n{headers}\nContent-Length: {len(body)}\n\n", body)
+        assert await client.statuses() == [status]
 
 
 async def test_a_watch_streams_chunks_and_ends_at_its_timeout_before_the_requests_behind_it(

@@ -5,21 +5,59 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
 from functools import cmp_to_key, partial
-from typing import TYPE_CHECKING
 
 from agent_scheduler.objects.batch import INQUEUE
 
+from ...decide.gang_placing import may_help
 from ..fit import FitErrors
 from ..lending import has_nominated, lent, may_hold, wanted_next
 from ..model import READY, JobInfo, SubJobInfo, TaskInfo, TaskStatus
+from ..session import Session
 from ..settled import STRIDE
 from ..sparing import SparedNeeds, SparedRows
 from ..statement import Statement
-from ..together import place_together
 from ..worklist import Worklist
 
-if TYPE_CHECKING:
-    from ..session import Session
+
+def place_together(
+    statement: Statement, job: JobInfo, sub_job: SubJobInfo | None, placed: Sequence[TaskInfo], left: Sequence[TaskInfo]
+) -> Generator[None, None, Sequence[TaskInfo]]:
+    """Search nodes for a gang's members together, in steps. Returns the placed members; empty if there is no solution.
+
+    With these members, which are in `statement` then, the job or its sub-group is ready. `placed` are the members that
+    the discarded statement had placed before, `left` the others that may be placed.
+    """
+    session = statement.session
+    errors = job.fit_errors
+    refused = [(task.pod, errors[task.uid].plugins) for task in left if task.uid in errors]
+    if not may_help([task.pod for task in placed], refused):
+        return ()
+    counts = job if sub_job is None else sub_job
+    needed = counts.minimum - counts.ready - counts.best_effort
+    members = session.tiers.in_pending_order(job, [*placed, *left])
+    if job.role_minimums:
+        # The first `needed` members include the minimum of each role.
+        members = members[:needed]
+    if not 1 < needed <= len(members):
+        return ()
+    placing = session.nodes.placing([task.pod for task in members], needed)
+    while not placing.run():
+        yield
+    by_uid = {task.uid: task for task in members}
+    found = [(by_uid[pod.uid], placement) for pod, placement in placing.found]
+    queue = session.queues[job.queue]
+    for task, placement in found:
+        if not session.tiers.allocatable(queue, task) or not session.nodes.as_found(
+            task, placement, statement.allocate
+        ):
+            statement.discard()
+            return ()
+    if not found or not session.tiers.sub_job_ready(job, sub_job):
+        statement.discard()
+        return ()
+    job.forget_errors(task for task, _ in found)
+    return [task for task, _ in found]
+
 
 Tasks = deque[TaskInfo]
 #: Sub-group -> its tasks; a job without sub-groups has one entry with an empty name.
@@ -65,9 +103,7 @@ def _nominated(session: Session, jobs: Sequence[JobInfo]) -> Sequence[JobInfo]:
     return [job for job in jobs if job.uid in first or job.priority > least.get(job.queue, job.priority)]
 
 
-def _in_turn(
-    session: Session, jobs: Sequence[JobInfo], sheets: Mapping[str, Sheet], short: set[str]
-) -> Iterator[None]:
+def _in_turn(session: Session, jobs: Sequence[JobInfo], sheets: Mapping[str, Sheet], short: set[str]) -> Iterator[None]:
     """Place the tasks of jobs by queues in turn; add jobs that only nodes rejected to `short`."""
     tiers = session.tiers
     work = Worklist(tiers, session.queues)
@@ -127,15 +163,13 @@ def _sheet(session: Session, job: JobInfo) -> Sheet:
     """Return the pending tasks to place, without best-effort tasks and tasks with other gates than the queue's."""
     sheet: dict[str, list[TaskInfo]] = {}
     for task in job.by_status[TaskStatus.PENDING].values():
-        if not task.best_effort and (not task.gated or task.only_queue_gate):
+        if not task.best_effort and not task.has_other_gate:
             sheet.setdefault(task.sub_job.uid if task.sub_job is not None else "", []).append(task)
     in_order = session.tiers.in_pending_order
     return {name: deque(in_order(job, tasks)) for name, tasks in sheet.items()}
 
 
-def _place(
-    statement: Statement, job: JobInfo, sub_job: SubJobInfo | None, tasks: Tasks
-) -> Generator[None, None, bool]:
+def _place(statement: Statement, job: JobInfo, sub_job: SubJobInfo | None, tasks: Tasks) -> Generator[None, None, bool]:
     """Place tasks until the job, or its sub-group, is ready.
 
     Returns False if it is not ready even with its claims on room that is about to be free; then all steps are undone.

@@ -9,20 +9,18 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from operator import attrgetter
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from agent_scheduler.objects.batch import GROUP_OF_PODS, INQUEUE, PENDING
 
+from ...queues.asks import Ask, needed, turn_in_gang, turn_of_group
+from ...queues.promises import Promises
 from ...quotas.accounts import QuotaRefusal
 from ...quotas.vector import EMPTY, Total, Vector, add_to, at_least, in_order
-from ...state.asks import Ask, needed, turn_in_gang, turn_of_group
-from ...state.promises import Promises
-from ..demand import admitted_minimum, record_refusal
+from ..demand import admitted_minimum
 from ..model import READY, JobInfo, TaskInfo, TaskStatus
+from ..session import Session
 from ..worklist import Worklist
-
-if TYPE_CHECKING:
-    from ..session import Session
 
 _EVICTING: Final = frozenset(("preempt", "reclaim"))
 _WAITING: Final = (TaskStatus.PENDING, TaskStatus.PIPELINED)
@@ -97,7 +95,7 @@ def _by_account(session: Session, promises: Promises) -> Iterator[None]:
             job.phase = PENDING
             short = promises.shortfall(key)
             if short is not None:
-                record_refusal(session, job, QuotaRefusal(short.queue, in_order(short.missing)))
+                session.record_refusal(job, QuotaRefusal(short.queue, in_order(short.missing)))
         elif was_inqueue:
             continue
         elif _is_let_in(session, job):
@@ -109,9 +107,7 @@ def _by_account(session: Session, promises: Promises) -> Iterator[None]:
 
 def _ask(session: Session, job: JobInfo) -> Ask:
     members = [task.pod for task in job.tasks.values()]
-    own = turn_of_group(
-        members, job.priority, job.created, job.name, job.group.uid, job.group.status.conditions
-    )
+    own = turn_of_group(members, job.priority, job.created, job.name, job.group.uid, job.group.status.conditions)
     complete = session.tiers.invalid(job) is None and _may_have_minimum(job)
     return Ask(job.group.key, job.queue, _wanted(job, complete=complete), members, own, complete)
 
@@ -141,7 +137,7 @@ def _wanted(job: JobInfo, *, complete: bool) -> Vector:
     said = admitted_minimum(job)
     if said is None and not (complete and any(task.gate_managed for task in job.tasks.values())):
         return EMPTY
-    waiting = [task for task in _waiting(job) if not task.gated or task.only_queue_gate]
+    waiting = [task for task in _waiting(job) if not task.has_other_gate]
     if len({id(task.request) for task in waiting}) > 1:
         # The requests of the first tasks must not depend on the order in which the pods were observed.
         waiting.sort(key=lambda task: turn_in_gang(task.pod))

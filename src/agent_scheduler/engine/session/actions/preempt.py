@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Generator, Iterator
-from typing import TYPE_CHECKING
 
 from ..model import JobInfo, TaskInfo, TaskStatus
+from ..session import Session
 from ..statement import Statement
 from ..victims import EVICTABLE, make_room, rows_for, takes_free_room
 from ..worklist import JobHeap
-
-if TYPE_CHECKING:
-    from ..session import Session
 
 _REASON = "preempt"
 

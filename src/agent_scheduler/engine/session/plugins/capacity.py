@@ -7,20 +7,17 @@ SchedulingGatesQueueAdmission, a task whose queue gate is removed reserves room 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
 from ...quotas.capacity import CapacityAccounts, CapacityReclaiming
 from ...quotas.queues import QueueInfo, QueueTree
 from ...quotas.vector import Vector
 from ..conf import PluginOption
-from ..demand import admitted_minimum, gauges, record_refusal
+from ..demand import admitted_minimum, gauges
 from ..hooks import PERMIT, REJECT, Hooks
 from ..lending import with_gangs
 from ..model import JobInfo, TaskInfo, TaskStatus
+from ..session import Session
 from ..victims import in_victim_order
-
-if TYPE_CHECKING:
-    from ..session import Session
 
 
 class _Capacity:
@@ -62,7 +59,7 @@ class _Capacity:
         refusal = self.accounts.cannot_admit(job.queue, job.min_resources)
         if refusal is None:
             return PERMIT
-        record_refusal(self.session, job, refusal)
+        self.session.record_refusal(job, refusal)
         return REJECT
 
     def job_enqueued(self, job: JobInfo) -> None:

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from ..conf import PluginOption
 from ..hooks import Hooks
 from ..model import TaskInfo
-
-if TYPE_CHECKING:
-    from ..session import Session
+from ..session import Session
 
 #: The value of system-cluster-critical; system-node-critical is higher, and other classes must be lower.
 _CRITICAL: Final = 2_000_000_000

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from ...quotas.vector import Total, Vector, add_to, names, plus, take_from
 from ..conf import PluginOption
 from ..hooks import Hooks
 from ..model import JobInfo, TaskInfo
-
-if TYPE_CHECKING:
-    from ..session import Session
+from ..session import Session
 
 #: The maximum difference of shares that count as equal for evictions.
 _CLOSE: Final = 0.000001
@@ -26,9 +24,7 @@ class _Shares:
     def __init__(self, session: Session) -> None:
         self._total = {resource: session.total[resource] for resource in names(session.total)}
         #: Job -> what it held at the opening of the session.
-        self._opened = {
-            uid: demand.allocated for uid, demand in zip(session.jobs, session.demands, strict=True)
-        }
+        self._opened = {uid: demand.allocated for uid, demand in zip(session.jobs, session.demands, strict=True)}
         #: Job -> what it holds now, for jobs with changes.
         self._changed: dict[str, Total] = {}
         self._shares: dict[str, float] = {}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from operator import attrgetter
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from agent_scheduler.objects.batch import SCHEDULED, PodGroupCondition
 
@@ -14,9 +14,7 @@ from ..conf import PluginOption
 from ..hooks import PERMIT, REJECT, Hooks, Invalid
 from ..messages import GANG_READY, fit_error, gang_unschedulable
 from ..model import READY, JobInfo, SubJobInfo, TaskInfo, TaskStatus
-
-if TYPE_CHECKING:
-    from ..session import Session
+from ..session import Session
 
 NOT_ENOUGH_PODS_OF_TASK: Final = "NotEnoughPodsOfTask"
 #: Statuses of tasks that run, have succeeded or may still run.
@@ -33,8 +31,7 @@ def _valid(job: JobInfo) -> Invalid | None:
     valid = job.in_statuses(_VALID)
     if valid < job.minimum:
         return Invalid(
-            NOT_ENOUGH_TASKS,
-            f"Not enough valid tasks for gang-scheduling, valid: {valid}, min: {job.minimum}",
+            NOT_ENOUGH_TASKS, f"Not enough valid tasks for gang-scheduling, valid: {valid}, min: {job.minimum}"
         )
     return None
 

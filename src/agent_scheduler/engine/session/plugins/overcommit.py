@@ -5,7 +5,7 @@ It has an effect only if groups are admitted by the capacity of the cluster, not
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from ...quotas.vector import Total, add_to, insufficient, plus
 from ...verdicts import UNSCHEDULABLE
@@ -13,9 +13,7 @@ from ..conf import PluginOption
 from ..demand import admitted_minimum
 from ..hooks import PERMIT, REJECT, Hooks
 from ..model import JobInfo
-
-if TYPE_CHECKING:
-    from ..session import Session
+from ..session import Session
 
 FACTOR: Final = "overcommit-factor"
 _DEFAULT_FACTOR: Final = 1.2

@@ -6,14 +6,11 @@ Volcano never evicts pods without labels, which no budget covers; here they may 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from ..conf import PluginOption
 from ..hooks import Hooks
 from ..model import TaskInfo, TaskStatus
-
-if TYPE_CHECKING:
-    from ..session import Session
+from ..session import Session
 
 
 def pdb(session: Session, option: PluginOption) -> Hooks:

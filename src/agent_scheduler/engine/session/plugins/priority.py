@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from ..conf import PluginOption
 from ..hooks import Hooks
 from ..model import JobInfo, SubJobInfo, TaskInfo
-
-if TYPE_CHECKING:
-    from ..session import Session
+from ..session import Session
 
 
 def _job_order(job: JobInfo) -> int:

@@ -6,19 +6,16 @@ The accounts are `engine.quotas.proportion`.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
 from ...quotas.proportion import ProportionAccounts, ProportionReclaiming
 from ...quotas.queues import QueueInfo, QueueTree
 from ...quotas.vector import Vector
 from ..conf import PluginOption
-from ..demand import admitted_minimum, gauges, record_refusal
+from ..demand import admitted_minimum, gauges
 from ..hooks import PERMIT, REJECT, Hooks
 from ..lending import with_gangs
 from ..model import JobInfo, TaskInfo
-
-if TYPE_CHECKING:
-    from ..session import Session
+from ..session import Session
 
 
 class _Proportion:
@@ -48,7 +45,7 @@ class _Proportion:
         refusal = self.accounts.cannot_admit(job.queue, job.min_resources)
         if refusal is None:
             return PERMIT
-        record_refusal(self.session, job, refusal)
+        self.session.record_refusal(job, refusal)
         return REJECT
 
     def job_enqueued(self, job: JobInfo) -> None:

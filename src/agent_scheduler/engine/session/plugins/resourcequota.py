@@ -8,7 +8,7 @@ pods may not exist so far. A quota is checked only for pods that its scopes incl
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from agent_scheduler.objects.batch import ResourceQuota
 from apimachinery.quantity import Quantity, canonical
@@ -20,9 +20,7 @@ from ...verdicts import UNSCHEDULABLE
 from ..conf import PluginOption
 from ..hooks import PERMIT, REJECT, Hooks
 from ..model import JobInfo, TaskStatus
-
-if TYPE_CHECKING:
-    from ..session import Session
+from ..session import Session
 
 _REQUESTS: Final = "requests."
 
@@ -60,8 +58,7 @@ class _Namespace:
             short = [
                 resource
                 for resource, amount in asked.items()
-                if resource in hard
-                and used.get(resource, 0) + promised.get(resource, 0) + amount > hard[resource]
+                if resource in hard and used.get(resource, 0) + promised.get(resource, 0) + amount > hard[resource]
             ]
             if short:
                 return _message(short, asked, promised, quota)

@@ -9,16 +9,14 @@ from __future__ import annotations
 
 import math
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from apimachinery.durations import parse_duration
 
 from ..conf import PluginOption
 from ..hooks import ABSTAIN, PERMIT, Hooks
 from ..model import JobInfo
-
-if TYPE_CHECKING:
-    from ..session import Session
+from ..session import Session
 
 WAITING_TIME: Final = "sla-waiting-time"
 
@@ -31,9 +29,7 @@ def sla(session: Session, option: PluginOption) -> Hooks:
     def deadline(job: JobInfo) -> float:
         """Return the end of the job's waiting time, in seconds of the epoch; infinity without one, which is last."""
         annotations = job.group.annotations
-        own = _seconds(annotations.get(f"volcano.sh/{WAITING_TIME}")) or _seconds(
-            annotations.get(WAITING_TIME)
-        )
+        own = _seconds(annotations.get(f"volcano.sh/{WAITING_TIME}")) or _seconds(annotations.get(WAITING_TIME))
         allowed = own or everybody
         if allowed is None:
             return math.inf

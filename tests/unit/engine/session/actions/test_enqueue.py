@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
+from agent_scheduler.engine.queues.asks import Ask
 from agent_scheduler.engine.session.actions.enqueue import enqueue
 from agent_scheduler.engine.session.model import TaskStatus
 from agent_scheduler.engine.session.session import Session
-from agent_scheduler.engine.state.asks import Ask
 
 from ..scene import opened, sized
 

@@ -16,7 +16,7 @@ from agent_scheduler.engine.session.plugins.conformance import conformance
 from agent_scheduler.engine.session.plugins.drf import drf
 from agent_scheduler.engine.session.plugins.gang import gang
 from agent_scheduler.engine.session.plugins.priority import priority
-from agent_scheduler.engine.session.registry import PLUGINS
+from agent_scheduler.engine.session.registry import REGISTRY
 from agent_scheduler.engine.session.session import Session
 from agent_scheduler.engine.session.statement import Statement
 from agent_scheduler.objects.batch import QUOTA_PARTS
@@ -33,37 +33,35 @@ def test_priority_lets_jobs_of_lower_priority_be_evicted_and_tasks_of_its_own() 
     low = has("low", {"priority": 100}, priorityClassName="low")
     session = opened(scene.holding(low, has("high", *PRIORITIES, priorityClassName="high")).session())
     (other,), (lower, mine) = tasks_of(session, "low"), tasks_of(session, "high")
-    assert priority(session, OPTION).preemptable(mine, [other, lower, mine]) == [other, lower]
+    assert priority(session, OPTION)["preemptable"](mine, [other, lower, mine]) == [other, lower]
 
 
 def test_conformance_spares_what_the_cluster_depends_on() -> None:
-    session = opened(
-        sized(4).holding(has("g", {"priority": 2_000_000_000}, {"priority": 1_999_999_999})).session()
-    )
+    session = opened(sized(4).holding(has("g", {"priority": 2_000_000_000}, {"priority": 1_999_999_999})).session())
     critical, plain = tasks_of(session, "g")
     hooks: Any = conformance(session, OPTION)
-    assert hooks.reclaimable(plain, [critical, plain]) == [plain]
+    assert hooks["reclaimable"](plain, [critical, plain]) == [plain]
     plain.pod = replace(plain.pod, namespace="kube-system")
-    assert hooks.reclaimable(plain, [critical, plain]) == []
+    assert hooks["reclaimable"](plain, [critical, plain]) == []
 
 
 def test_gang_spares_what_a_job_needs() -> None:
     session = opened(sized(4).holding(runs("g", *["n0"] * 3, minMember=2)).session())
     tasks = tasks_of(session, "g")
-    assert gang(session, OPTION).preemptable(tasks[0], tasks) == tasks[:1]
+    assert gang(session, OPTION)["preemptable"](tasks[0], tasks) == tasks[:1]
 
 
 def test_a_dominant_share_follows_what_is_placed_and_taken_back() -> None:
     session = opened(sized(4, pods="10").holding(waits("g", 2)).session(conf("gang", "drf")))
     job, hooks = session.jobs["default/g"], drf(session, OPTION)
-    session.allocated, session.deallocated = (hooks.allocated,), (hooks.deallocated,)
-    assert hooks.job_order(job) == 0
+    session.allocated, session.deallocated = (hooks["allocated"],), (hooks["deallocated"],)
+    assert hooks["job_order"](job) == 0
     statement = Statement(session)
     for number, task in enumerate(tasks_of(session, "g"), start=1):
         statement.allocate(task, 0, session.nodes.view(task))
-        assert hooks.job_order(job) == number / 4
+        assert hooks["job_order"](job) == number / 4
     statement.discard()
-    assert hooks.job_order(job) == 0
+    assert hooks["job_order"](job) == 0
 
 
 def test_those_may_go_without_whom_a_job_still_has_the_greater_share() -> None:
@@ -71,10 +69,10 @@ def test_those_may_go_without_whom_a_job_still_has_the_greater_share() -> None:
     session = opened(scene.session(conf("drf")))
     tasks, (waiting,) = [*tasks_of(session, "rich"), *tasks_of(session, "poor")], tasks_of(session, "waits")
     hooks = drf(session, OPTION)
-    victims = [task.pod.name for task in hooks.preemptable(waiting, tasks)]
+    victims = [task.pod.name for task in hooks["preemptable"](waiting, tasks)]
     assert victims == ["rich-0", "rich-1", "rich-2"], "with the third both would have as much"
-    hooks.allocated(waiting)
-    assert [task.pod.name for task in hooks.preemptable(waiting, tasks)] == ["rich-0", "rich-1"]
+    hooks["allocated"](waiting)
+    assert [task.pod.name for task in hooks["preemptable"](waiting, tasks)] == ["rich-0", "rich-1"]
 
 
 def test_pods_count_in_a_dominant_share() -> None:
@@ -110,9 +108,7 @@ NOW = "2026-01-01T00:10:00Z"
 
 def test_a_job_that_waited_too_long_is_let_in_at_once() -> None:
     created = {"late": "2026-01-01T00:08:59Z", "early": "2026-01-01T00:09:01Z"}
-    scene = sized(1).holding(
-        *(has(name, minResources={"cpu": "9"}, created=at) for name, at in created.items())
-    )
+    scene = sized(1).holding(*(has(name, minResources={"cpu": "9"}, created=at) for name, at in created.items()))
     # A vote of an earlier tier keeps the later from rejecting.
     tiers = ((PluginOption("gang"), SLA), (PluginOption("overcommit"),))
     _, result = scene.run(SessionConf(tiers=tiers), now=NOW)
@@ -154,19 +150,12 @@ def test_a_quota_keeps_groups_out_and_counts_those_that_were_let_in() -> None:
     _, result = scene.run(conf("gang", "resourcequota"))
     phases = {name: status_of(result, name).phase for name in ("first", "second", "third", "free")}
     assert phases == {"first": "Inqueue", "second": "Inqueue", "third": "Pending", "free": "Inqueue"}
-    parts = (
-        "requested: requests.cpu=2",
-        "used: requests.cpu=2",
-        "promised: requests.cpu=4",
-        "limited: requests.cpu=6",
-    )
+    parts = ("requested: requests.cpu=2", "used: requests.cpu=2", "promised: requests.cpu=4", "limited: requests.cpu=6")
     assert f"resource quota insufficient, {', '.join(parts)}" in [event.message for event in result.events]
 
 
 TWO = {"minMember": 2, "minResources": {"cpu": "2"}}
-PROMISED = has(
-    "promised", {}, {"phase": "Succeeded"}, minMember=3, minResources={"cpu": "3"}, phase="Inqueue"
-)
+PROMISED = has("promised", {}, {"phase": "Succeeded"}, minMember=3, minResources={"cpu": "3"}, phase="Inqueue")
 
 
 @pytest.mark.parametrize(
@@ -190,13 +179,11 @@ def test_a_quota_counts_each_pod_once(parts: list[Part], used: int, phase: str) 
     assert status_of(result, "g").phase == phase
 
 
-def test_a_plugin_that_asks_for_the_time_says_when_it_would_answer_otherwise(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_plugin_that_asks_for_the_time_says_when_it_would_answer_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
     """The text of the time is for what is written, and nothing is decided by it."""
     monkeypatch.setattr(Session, "moment", property(lambda session: asked.append(session) or 0.0))
     timely = set()
-    for name in PLUGINS:
+    for name in REGISTRY.plugins:
         asked: list[Session] = []
         session, _ = sized(1).holding(waits("g", 2), has("h", minResources={"cpu": "9"})).run(conf(name))
         assert not asked or session.tiers.every("turns_at"), name
@@ -214,11 +201,7 @@ PODS, ASKING = {"minResources": {"pods": "1"}}, {"minResources": {"pods": "1", "
     ("scope", "group", "counted"),
     [
         # Pods that are still to come are as those that are there, or as the group says.
-        (
-            "Terminating",
-            has("g", {"activeDeadlineSeconds": 9}, minMember=2, minResources={"pods": "2"}),
-            True,
-        ),
+        ("Terminating", has("g", {"activeDeadlineSeconds": 9}, minMember=2, minResources={"pods": "2"}), True),
         ("Terminating", has("g", {}, minMember=2, minResources={"pods": "2"}), False),
         ("Terminating", has("g", annotations={QUOTA_PARTS: ENDING}, **PODS), True),
         ("Terminating", has("g", **PODS), False),
@@ -248,7 +231,7 @@ def test_a_job_whose_tasks_all_have_room_does_not_starve() -> None:
     session, _ = sized(1).holding(waits("g", 2, minMember=1)).run()
     job = session.jobs["default/g"]
     assert job.count(TaskStatus.PENDING) == 1
-    assert priority(session, OPTION).job_starving(job) and not gang(session, OPTION).job_starving(job)
+    assert priority(session, OPTION)["job_starving"](job) and not gang(session, OPTION)["job_starving"](job)
 
 
 @pytest.mark.parametrize(("allowed", "evicted"), [(2, 2), (1, 0), (0, 0)])
