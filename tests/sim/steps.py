@@ -19,7 +19,7 @@ import kube_client
 
 #: The maximum number of calls in one step: twice that of the longest steps of drawn worlds, which take about 10 ms.
 MOST: Final = 50_000
-#: One in so many worlds is measured, as that doubles its time.
+#: The number of worlds of which one is measured; that doubles its time.
 _ONE_IN: Final = 20
 
 _OURS: Final = tuple(str(Path(package.__path__[0])) for package in (agent_scheduler, kube_client))
