@@ -16,6 +16,7 @@ from typing import Any, Final
 
 import agent_scheduler
 import kube_client
+from agent_scheduler.batch.measuring import hold
 
 #: The maximum number of calls in one step: twice that of the longest steps of drawn worlds, which take about 10 ms.
 MOST: Final = 50_000
@@ -23,7 +24,8 @@ MOST: Final = 50_000
 _ONE_IN: Final = 20
 
 _OURS: Final = tuple(str(Path(package.__path__[0])) for package in (agent_scheduler, kube_client))
-_NEXT: Final = asyncio.Handle._run.__code__
+#: What begins a step: a callback of the loop, or the next step of a session, several of which share a slice of time.
+_NEXT: Final = frozenset({asyncio.Handle._run.__code__, hold.__code__})
 
 
 class StepMeter:
@@ -48,7 +50,7 @@ class StepMeter:
         if event != "call":
             return
         code = frame.f_code
-        if code is _NEXT:
+        if code in _NEXT:
             self._calls = 0
             return
         is_ours = self._ours.get(code)
