@@ -17,6 +17,7 @@ from .api import NODES, Json, condition_of, name_of, objects, reason_of, uid_of
 from .gang_load import GATE
 from .gang_rest import Standing
 from .gate_cluster import asks, gates, is_ours
+from .gpus import are_lost
 from .job_reading import stands_by
 from .kinds import Process, World
 from .rules import Rules
@@ -372,9 +373,10 @@ def _lacks(group: Json, members: list[Json]) -> bool:
 async def check_restarts(world: World) -> None:
     """Check each leading scheduler at rest: after its restart queues count the same, and no pod moves.
 
-    Not checked if an autoscaler has removed an unused node meanwhile: pods that fitted it then request another one.
+    Not checked if an autoscaler has removed an unused node meanwhile: pods that fitted it then request another one; and
+    if the annotation of a pod's GPUs was removed: a new process counts them as free.
     """
-    if world.shape.gates is not None and world.shape.gates.timeout:
+    if (world.shape.gates is not None and world.shape.gates.timeout) or are_lost(world):
         return
     for process in [each for each in world.processes if each.scheduler and each.is_up and each.leads()]:
         world.safety.look("L24")

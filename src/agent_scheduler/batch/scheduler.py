@@ -431,12 +431,13 @@ class BatchScheduler:
     async def _flush(self) -> None:
         """Do what is due by time: make sessions due, process backlogs of events, retry leftovers, check statuses."""
         waiting, timing = self.waiting, self._timing
-        queue, moved = waiting.queue, waiting.deadline_moved
+        queue, moved, promises = waiting.queue, waiting.deadline_moved, self._cluster.ledger.usage.promises
         while True:
             moved.clear()
             deadline = queue.next_deadline()
             pause = _FLUSH_SECONDS if deadline is None else deadline - timing.clock()
             pause = min(pause, waiting.due_at - timing.now().timestamp())
+            pause = min(pause, promises.gives_way_at(timing.clock(), _MEMBERS_SECONDS) - timing.clock())
             with suppress(TimeoutError):
                 async with asyncio.timeout(min(max(pause, _SHORTEST_PAUSE), _FLUSH_SECONDS)):
                     await moved.wait()
@@ -444,7 +445,7 @@ class BatchScheduler:
             queue.flush_backoff()
             queue.flush_unschedulable_leftovers()
             queue.go_on()
-            if self._cluster.ledger.usage.promises.give_way(self._timing.clock(), _MEMBERS_SECONDS):
+            if promises.give_way(timing.clock(), _MEMBERS_SECONDS):
                 # The session has to include the groups that gave way: their phase changes, or they are admitted again.
                 self.waiting.activate()
             self._messages.statuses.look()

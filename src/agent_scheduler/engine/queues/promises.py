@@ -17,6 +17,7 @@ room.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
+from math import inf
 from typing import Final
 
 from agent_scheduler.objects.batch import INQUEUE, NOT_LET_IN, RUNNING, UNKNOWN, PodGroup
@@ -343,6 +344,14 @@ class Promises:
         for key in may_ask:
             del self._last[key]
         return gave or bool(may_ask)
+
+    def gives_way_at(self, now: float, patience: float) -> float:
+        """Return the next time after `now` at which `give_way` lets a group yield; infinite if there is none.
+
+        `give_way` has to be called soon after each session, because it determines since when groups lack members.
+        """
+        since = (each.incomplete_since for each in self._promises.values() if each.incomplete_since is not None)
+        return min((at for at in (each + patience for each in since) if at > now), default=inf)
 
     def _give_way(self, keys: Sequence[GroupKey], now: float) -> bool:
         """Let as many of these groups yield, in their order, as are needed for another pod or group to have room."""

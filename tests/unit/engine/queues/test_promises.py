@@ -318,7 +318,9 @@ def test_a_group_that_lacks_members_for_long_gives_way_to_those_who_have_theirs(
     lacking = [ask(name)._replace(complete=False) for name in ("g", "h")]
     world.ask(*lacking)
     # Pods of a Job are made when its group is let in, so each is given one turn.
-    assert [world.promises.give_way(now, 30) for now in (0.0, 29.0, 30.0)] == [False, False, True]
+    assert [world.promises.give_way(now, 30) for now in (0.0, 29.0)] == [False, False]
+    assert [world.promises.gives_way_at(now, 30) for now in (29.0, 30.0)] == [30.0, inf]
+    assert world.promises.give_way(30.0, 30)
     world.ask(lacking[0])
     assert world.let_in() == ["h"]
     assert not any(world.promises.give_way(now, 30) for now in (40.0, 100.0)), "nobody else could use it"
