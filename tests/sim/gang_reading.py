@@ -162,9 +162,11 @@ def queue_of(pod: Json, group: Callable[[str], Json | None]) -> str:
 
 
 def chain(name: str, queues: Mapping[str, Json]) -> list[str]:
-    """Return a queue and its existing parents."""
+    """Return a queue and its existing parents; a queue that is its own ancestor has none."""
     found: list[str] = []
-    while name in queues and name not in found:
+    while name in queues:
+        if name in found:
+            return found[: found.index(name) + 1]
         found.append(name)
         name = "" if name == ROOT else (queues[name].get("spec") or {}).get("parent") or ROOT
     return found

@@ -204,8 +204,9 @@ def _keep_what_ended(kill: Any, _job: Any, action: str) -> Any:
 
 
 def _one_pod_more(pods: Any, job: Any) -> Any:
-    task, index = next(reversed(pods.values()))
-    return pods | {f"{job.metadata.name}-{task.name}-{index + 1}": (task, index + 1)}
+    for name, task, index in pods:
+        yield name, task, index
+    yield f"{job.metadata.name}-{task.name}-{index + 1}", task, index + 1
 
 
 def _set_once(set_node: Any, cluster: Cluster, node: Any) -> None:
@@ -278,6 +279,11 @@ _QUICK: dict[str, dict[str, Make]] = {
     "L23 gates from 2: nodes come for pods that wait for members => unused: its gang has": {
         "embedded_kubernetes.autoscaler.is_unschedulable": around(_waits_for_anything)
     },
+    "S40 mixed from 20: a decision costs too much => calls, the last of": {
+        "fastpath.worker.decide": around(
+            lambda was, view, columns, **more: [columns.usage for _ in range(60_000)] and was(view, columns, **more)
+        )
+    },
     "L24 gates from 4: what was promised is forgotten at a restart => counts as": {
         "engine.queues.gated.GatedPods.set": forgetful(native_alone=False),
         "tests.sim.gate_safety.GateSafety.look_inside": gives(None),
@@ -312,7 +318,7 @@ _QUICK: dict[str, dict[str, Make]] = {
         "controllers.jobs.carrying.waiting_tasks": gives({})
     },
     "S36 jobs: a job has one pod too many => is one of": {
-        "controllers.jobs.carrying.wanted_pods": with_after(_one_pod_more)
+        "controllers.jobs.carrying.desired": with_after(_one_pod_more)
     },
     "S37 jobs: a phase goes where it does not lead => from Completed to Running": {
         "controllers.jobs.carrying.next_phase": with_after(

@@ -11,7 +11,7 @@ import sys
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Coroutine
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from contextvars import copy_context
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
@@ -55,6 +55,7 @@ from .shard_map import PlanMap, ShardMap
 from .shard_nemesis import PlanNemesis, ShardNemesis
 from .shard_safety import PlanSafety, ShardSafety
 from .states import States, Trace
+from .steps import MOST, StepMeter, is_measured
 from .wire import Certificates
 
 #: The time of day at which every world begins.
@@ -316,8 +317,16 @@ class World:
         thresholds = gc.get_threshold()
         # A world creates few cycles and many objects: Python's default thresholds cost a tenth of the time.
         gc.set_threshold(50_000, 20, 20)
+        meter = StepMeter()
         try:
-            self.loop.run_until_complete(self._live())
+            with meter.measuring() if is_measured(self.seed) else nullcontext():
+                self.loop.run_until_complete(self._live())
+            if meter.longest:
+                self.safety.look("S40")
+            if meter.longest > MOST:
+                self.safety.violated(
+                    "S40", f"a step makes {meter.longest} calls, the last of {meter.last}; allowed: {MOST}"
+                )
         except Exception as error:
             self.safety.violated("L4", f"{type(error).__name__}: {error}")
         finally:

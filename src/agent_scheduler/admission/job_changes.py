@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Final
 
-from agent_scheduler.objects.job import Job, JobSpec
+from agent_scheduler.objects.job import Job, JobSpec, excess
 from apimachinery.quantity import QuantityError, parse
 
 from .job_checks import partition_problems, topology_problems
@@ -27,6 +27,9 @@ def changes(old: JobSpec, job: Job, before: dict[str, Any], after: dict[str, Any
     A job with an unchanged spec may violate newer rules: otherwise its finalizers could never be removed.
     """
     if not _differing(before, after):
+        return
+    if too_large := excess(job.spec):
+        yield too_large
         return
     tasks = job.spec.tasks or ()
     for index, task in enumerate(tasks):

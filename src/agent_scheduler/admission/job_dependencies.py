@@ -10,6 +10,8 @@ from typing import Final
 
 from agent_scheduler.objects.job import ALL, ANY, TaskSpec
 
+from .answers import listed
+
 _NO_DAG: Final = "job has dependencies between tasks, but doesn't form a directed acyclic graph(DAG)"
 #: Empty means `all`.
 _ITERATIONS: Final = ("", ANY, ALL)
@@ -21,19 +23,21 @@ def is_dependent(tasks: Sequence[TaskSpec]) -> bool:
 
 
 def problems(tasks: Sequence[TaskSpec]) -> Iterator[str]:
-    names = [task.name for task in tasks]
+    numbers: dict[str, int] = {}
+    for index, task in enumerate(tasks):
+        numbers.setdefault(task.name, index)
     for index, task in enumerate(tasks):
         field = f"spec.tasks[{index}].dependsOn"
-        others = ", ".join(name for name in names if name != task.name) or "none, as there is no other"
         for name in dict.fromkeys(_named(task)):
-            if name not in names:
+            if name not in numbers:
+                others = listed([other for other in numbers if other != task.name]) or "none, as there is no other"
                 yield f"{field}.name: {_NO_DAG}: there is no task {name!r}; allowed: names of other tasks: {others}"
         if task.depends_on is not None and task.depends_on.iteration not in _ITERATIONS:
             yield f"{field}.iteration: found {task.depends_on.iteration!r}; allowed: {ANY}, {ALL}"
-    cycle = _cycle({task.name: [name for name in _named(task) if name in names] for task in tasks})
+    cycle = _cycle({task.name: [name for name in _named(task) if name in numbers] for task in tasks})
     if cycle:
-        field = f"spec.tasks[{names.index(cycle[0])}].dependsOn.name"
-        yield f"{field}: {_NO_DAG}: {' -> '.join(cycle)}; allowed: tasks that do not wait for this one"
+        field = f"spec.tasks[{numbers[cycle[0]]}].dependsOn.name"
+        yield f"{field}: {_NO_DAG}: {listed(cycle, ' -> ')}; allowed: tasks that do not wait for this one"
 
 
 def _named(task: TaskSpec) -> tuple[str, ...]:
@@ -47,15 +51,16 @@ def _cycle(waits: Mapping[str, Sequence[str]]) -> list[str]:
         if start in done:
             continue
         # The path from `start`, with the unvisited dependencies of each task on it.
-        way, rest = [start], [iter(waits[start])]
+        way, rest = {start: None}, [iter(waits[start])]
         while way:
             found = next((name for name in rest[-1] if name not in done), None)
             if found is None:
-                done.add(way.pop())
+                done.add(way.popitem()[0])
                 rest.pop()
             elif found in way:
-                return [*way[way.index(found) :], found]
+                names = list(way)
+                return [*names[names.index(found) :], found]
             else:
-                way.append(found)
+                way[found] = None
                 rest.append(iter(waits[found]))
     return []

@@ -13,6 +13,8 @@ from __future__ import annotations
 
 from agent_scheduler.objects.job import JobSpec, TaskSpec
 
+from .answers import listed
+
 
 def minimum_of(spec: JobSpec, task: TaskSpec) -> int:
     """Return the minimum of a task, or its default."""
@@ -29,7 +31,7 @@ def strict_problem(spec: JobSpec) -> str:
     wanted = sum(minimum_of(spec, task) for task in tasks)
     if spec.min_available == wanted:
         return ""
-    parts = " + ".join(f"{task.name} {task.minimum}" for task in tasks)
+    parts = listed([f"{task.name} {task.minimum}" for task in tasks], " + ")
     return (
         f"spec.minAvailable: {spec.min_available} is not the sum of the tasks' minAvailable, or replicas where a task "
         f"has none; allowed: {wanted} ({parts}), or none, which is made that"

@@ -8,13 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any, Final
 
 import msgspec
 
 from agent_scheduler.objects.batch import DEFAULT_QUEUE, ROOT_QUEUE, Queue
-from agent_scheduler.objects.job import DEPENDENT_JOB, DEPENDS_ON_GANG, RESERVE, Job, JobSpec, TaskSpec
+from agent_scheduler.objects.job import DEPENDENT_JOB, DEPENDS_ON_GANG, RESERVE, Job, JobSpec, TaskSpec, excess
 
+from .answers import first
 from .job_changes import changes
 from .job_checks import problems
 from .job_dependencies import is_dependent
@@ -135,20 +137,21 @@ def validate(
 ) -> AdmissionResponse:
     """Check the job. `queues` are the existing queues by name, `labels` those of namespaces."""
     job = object_of(request.object, _read)
+    too_large = excess(job.spec)
     if request.operation == CREATE:
-        found = [*problems(job), *_of_queue(job.spec.queue, queues)]
+        found = [too_large] if too_large else first(chain(problems(job), _of_queue(job.spec.queue, queues)))
         namespace = job.metadata.namespace or request.namespace
         found += [f"spec.queue: {each}" for each in not_allowed(job.spec.queue, namespace, queues, labels)]
         # Without a minimum its defaults are not set yet.
         strict = strict_problem(job.spec) if job.spec.min_available and job.spec.tasks else ""
     elif request.operation == UPDATE:
         old = object_of(request.old_object, _read)
-        found = list(changes(old.spec, job, _spec_of(request.old_object), _spec_of(request.object)))
+        found = first(changes(old.spec, job, _spec_of(request.old_object), _spec_of(request.object)))
         strict = strict_problem(job.spec) if _counts(old.spec) != _counts(job.spec) else ""
     else:
         return refused("expect operation to be 'CREATE' or 'UPDATE'")
     found += _of_gang(job)
-    if strict and rules.strict_min_available:
+    if strict and rules.strict_min_available and not too_large:
         found.append(strict)
     if found:
         return refused("; ".join(found))

@@ -103,7 +103,7 @@ class QueueTreeRules:
         below = [self.queues[name] for name in self.below(queue.name)]
         if not below:
             return ""
-        return self._above_those_below(queue, below) or _sum_problem("queue", queue, below)
+        return self._above_those_below(queue) or _sum_problem("queue", queue, below)
 
     def _within_above(self, queue: Queue) -> str:
         capability = of_resources(queue.spec.capability)
@@ -123,10 +123,10 @@ class QueueTreeRules:
                 )
         return ""
 
-    def _above_those_below(self, queue: Queue, below: Iterable[Queue]) -> str:
+    def _above_those_below(self, queue: Queue) -> str:
         capability = of_resources(queue.spec.capability)
         for resource in in_order(names(capability)):
-            most = max((self._most_in(each, resource, {queue.name}) for each in below), default=0)
+            most = self._most_in(queue, resource)
             if capability[resource] < most:
                 return (
                     f"queue {queue.name} capability[{resource}]={_shown(resource, capability[resource])} is smaller "
@@ -134,13 +134,22 @@ class QueueTreeRules:
                 )
         return ""
 
-    def _most_in(self, queue: Queue, resource: str, seen: set[str]) -> float:
-        """Return the capability of the queue, or else the largest below it. `seen` stops at cycles, which may exist."""
-        own = of_resources(queue.spec.capability).get(resource, 0)
-        if own > 0 or queue.name in seen:
-            return own
-        seen = {*seen, queue.name}
-        return max((self._most_in(self.queues[name], resource, seen) for name in self.below(queue.name)), default=0)
+    def _most_in(self, queue: Queue, resource: str) -> float:
+        """Return the largest capability below the queue; below a queue with a capability it is not searched."""
+        most, seen = 0.0, {queue.name}
+        waiting = list(self.below(queue.name))
+        while waiting:
+            name = waiting.pop()
+            if name in seen:
+                continue
+            # Cycles may exist.
+            seen.add(name)
+            own = of_resources(self.queues[name].spec.capability).get(resource, 0)
+            if own > 0:
+                most = max(most, own)
+            else:
+                waiting += self.below(name)
+        return most
 
 
 def _sum_problem(title: str, parent: Queue, children: Iterable[Queue]) -> str:

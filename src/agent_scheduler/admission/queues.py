@@ -9,6 +9,7 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import chain
 from typing import Final
 
 import msgspec
@@ -20,6 +21,7 @@ from apimachinery.quantity import UNIT, QuantityError, canonical, parse
 from apimachinery.validation.names import is_extended_resource
 from apimachinery.wire import Resources, Wire
 
+from .answers import first, listed
 from .queue_tree import QueueTreeRules, allocated_pods
 from .review import (
     ALLOWED,
@@ -138,7 +140,7 @@ def _deleting(name: str, tree: QueueTreeRules, rules: QueueRules) -> str:
     if rules.keep_allocated and (pods := allocated_pods(queue)):
         return f"queue {name} cannot be deleted because it has allocated Pods: {pods}"
     if below := tree.below(name):
-        return f"queue {name} can not be deleted because it has {len(below)} child queues: {', '.join(below)}"
+        return f"queue {name} can not be deleted because it has {len(below)} child queues: {listed(below)}"
     return ""
 
 
@@ -166,10 +168,19 @@ def _amounts(queue: Queue) -> tuple[Mapping[str, int], ...]:
 
 def _saying(queue: Queue, old: Queue | None, queues: Mapping[str, Queue]) -> str:
     """Check the queue by itself. Raises QuantityError."""
-    found = [*_of_amounts(queue.spec), *_of_state(queue, old), *_of_hierarchy(queue, queues)]
-    namespace_list(queue.metadata.annotations, found)
-    problems = list(dict.fromkeys(found))
+    lists: list[str] = []
+    namespace_list(queue.metadata.annotations, lists)
+    found = chain(_of_amounts(queue.spec), _of_state(queue, old), _of_hierarchy(queue, queues), lists)
+    problems = first(_once(found))
     return problems[0] if len(problems) == 1 else f"[{', '.join(problems)}]" if problems else ""
+
+
+def _once(problems: Iterable[str]) -> Iterator[str]:
+    seen: set[str] = set()
+    for each in problems:
+        if each not in seen:
+            seen.add(each)
+            yield each
 
 
 def _invalid(field: str, value: str, detail: str) -> str:
@@ -242,13 +253,12 @@ def _of_hierarchy(queue: Queue, queues: Mapping[str, Queue]) -> Iterable[str]:
     if len(hierarchy.split("/")) != len(each_weight):
         yield _invalid(field, hierarchy, f"{HIERARCHY} must have the same length with {HIERARCHY_WEIGHTS}")
         return
-    problems = [
-        _invalid(field, weights, f"{weight} in the {weights} {problem}")
-        for weight in dict.fromkeys(each_weight)
-        if (problem := _of_weight(weight))
-    ]
-    if problems:
-        yield from problems
+    is_valid = True
+    for weight in dict.fromkeys(each_weight):
+        if problem := _of_weight(weight):
+            is_valid = False
+            yield _invalid(field, weights, f"{weight} in the {weights} {problem}")
+    if not is_valid:
         return
     for other in sorted(queues.values(), key=lambda each: each.name):
         theirs = (other.metadata.annotations or {}).get(HIERARCHY, "")

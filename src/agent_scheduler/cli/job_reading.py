@@ -13,7 +13,7 @@ from typing import Any, Generic, TypeVar
 import msgspec
 
 from agent_scheduler.controllers.jobs.depends import WaitingTask, waiting_tasks
-from agent_scheduler.controllers.jobs.pods import wanted_pods
+from agent_scheduler.controllers.jobs.pods import places_of
 from agent_scheduler.controllers.jobs.states import CLOSED
 from agent_scheduler.objects.batch import PodGroup, pod_groups
 from agent_scheduler.objects.job import JOBS, Job
@@ -112,8 +112,13 @@ def _is_of(job: Job, metadata: Metadata) -> bool:
 
 def _in_order(job: Job, pods: list[DecodedObject[JobPod]]) -> list[DecodedObject[JobPod]]:
     """Sort pods by task and number; surplus pods go last."""
-    places = {name: place for place, name in enumerate(wanted_pods(job))}
-    return sorted(pods, key=lambda each: (places.get(each.metadata.name, len(places)), each.metadata.name))
+    tasks = {task.name: number for number, task in enumerate(job.spec.tasks or ())}
+    places = {
+        name: (tasks[task.name], index)
+        for name, (task, index) in places_of(job, [each.metadata.name for each in pods]).items()
+    }
+    last = len(tasks), 0
+    return sorted(pods, key=lambda each: (places.get(each.metadata.name, last), each.metadata.name))
 
 
 def _waiting(job: Job, pods: list[DecodedObject[JobPod]] | None) -> Mapping[str, WaitingTask] | None:

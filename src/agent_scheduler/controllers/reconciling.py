@@ -9,11 +9,12 @@ before this process leads; then every key is, since the previous leader may have
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence, Set
+from collections.abc import Callable, Coroutine, Iterable, Sequence, Set
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
 from agent_scheduler.telemetry.controllers import ControllersMetrics
+from agent_scheduler.telemetry.steps import Stepwise
 from kube_client.dispatch import Dispatcher
 from kube_client.informers import Informers, Kind, merged
 from kube_client.reflector import WatchTimes
@@ -60,7 +61,7 @@ class Reconciler(Protocol):
     def all_keys(self) -> Iterable[str]:
         """Return the keys of all objects that the watches have delivered; called when this process begins to lead."""
 
-    async def reconcile(self, key: str, wanted: Callable[[], bool]) -> bool:
+    def reconcile(self, key: str, wanted: Callable[[], bool]) -> Coroutine[Any, Any, bool]:
         """Reconcile the object. Returns whether it is in its desired state, as far as is known; if not, it is retried.
 
         `wanted` returns whether the next request may still be sent.
@@ -107,11 +108,12 @@ class Reconciling:
         )
 
     def _started(self, reconciler: Reconciler) -> _Running:
-        counts = self._metrics.reconciles_total
+        counts, took = self._metrics.reconciles_total, self._metrics.steps.of("reconcile")
 
         async def work(key: str, _: None) -> bool:
             ends = self._timing.clock() + reconciler.patience
-            done = await reconciler.reconcile(key, lambda: not self._stopping and self._timing.clock() < ends)
+            work = reconciler.reconcile(key, lambda: not self._stopping and self._timing.clock() < ends)
+            done = await Stepwise(work, took, clock=self._timing.clock)
             counts.labels(reconciler.name, "done" if done else "again").inc()
             return done
 

@@ -120,6 +120,23 @@ class JobSpec(Wire, frozen=True):
     network_topology: NetworkTopology | None = None
 
 
+#: The maximum numbers of a job's tasks and of its pods: reviews and the controller handle all of them in one step.
+MOST_TASKS: Final = 1_000
+MOST_PODS: Final = 20_000
+
+
+def excess(spec: JobSpec) -> str:
+    """Return why a job is too large; empty if it is not."""
+    tasks = spec.tasks or ()
+    if len(tasks) > MOST_TASKS:
+        return f"spec.tasks: the job has {len(tasks)} tasks; allowed: at most {MOST_TASKS}"
+    replicas = [max(task.replicas, 0) for task in tasks]
+    if (total := sum(replicas)) > MOST_PODS:
+        field = f"spec.tasks[{replicas.index(max(replicas))}].replicas"
+        return f"{field}: the tasks have {total} replicas together; allowed: at most {MOST_PODS}"
+    return ""
+
+
 class JobState(Wire, frozen=True):
     """A job's state. `phase` is Pending, Running, Restarting, or one of the following.
 

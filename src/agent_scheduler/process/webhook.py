@@ -228,6 +228,7 @@ class WebhookProcess(Process):
     def _reviewing(self, path: str, what: _Path) -> Callable[[bytes], bytes]:
         count, observe = self.metrics.webhook_reviews_total, self.metrics.webhook_review_duration_seconds
         duration = observe.labels(path)
+        took = self.metrics.steps.of("review")
         results = {result: count.labels(path, result) for result in RESULTS}
         reviewer = what.reviewer
 
@@ -248,7 +249,9 @@ class WebhookProcess(Process):
                 return written
             finally:
                 results[result].inc()
-                duration.observe(perf_counter() - began)
+                seconds = perf_counter() - began
+                duration.observe(seconds)
+                took(seconds)
 
         return reviewed
 

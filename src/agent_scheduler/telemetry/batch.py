@@ -302,6 +302,7 @@ class BatchReports:
         self._metrics = metrics
         self._now = now
         self._attempted = observer.attempted
+        self._step = observer.session_step
         self.malformed = observer.malformed
         self.bind_failed = observer.bind_failed
         self.eviction_failed = observer.eviction_failed
@@ -317,6 +318,7 @@ class BatchReports:
         """Record the time for which a slice of a session has blocked the event loop."""
         self._metrics.busy.inc(seconds)
         self._metrics.slices.observe(seconds)
+        self._step(seconds)
 
     def session_broken(self, result: str) -> None:
         """Count a session without a regular end: `given_up` or `failed`."""

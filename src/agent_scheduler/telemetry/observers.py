@@ -80,6 +80,8 @@ class MetricsObserver:
         self._metrics = metrics
         self._clock = clock
         self._log = get_logger("scheduler") if log is None else log
+        self._decision, self._watch = metrics.steps.of("decision"), metrics.steps.of("watch")
+        self.session_step = metrics.steps.of("session")
         self._limited_log = LimitedLog(self._log, clock=clock)
         self._algorithm = metrics.scheduling_algorithm_duration_seconds.labels()
         self._ranks = metrics.families.tally(histograms=[metrics.candidate_rank.labels()])
@@ -111,6 +113,7 @@ class MetricsObserver:
         except KeyError:
             cycles = self._workers[worker] = self._cycles(str(worker))
         cycles.add(seconds)
+        self._decision(seconds)
 
     def _cycles(self, worker: str) -> Tally:
         metrics = self._metrics
@@ -240,8 +243,9 @@ class MetricsObserver:
         """Record that a batch of changes was handled, from clock `began` until now."""
         if not changes:
             return
-        left = len(changes)
-        mean = (self._clock() - began) / left
+        left, seconds = len(changes), self._clock() - began
+        self._watch(seconds)
+        mean = seconds / left
         types = [change.type for change in changes]
         for change_type, received, handling in self._changes.get(kind, ()):
             number = types.count(change_type)

@@ -12,6 +12,7 @@ from functools import partial
 
 from agent_scheduler.telemetry.families import Families
 from agent_scheduler.telemetry.logs import lost_lines
+from agent_scheduler.telemetry.steps import LoopSteps
 
 #: The type of the text exposition format. Scrapers that prefer another one (OpenMetrics) accept it, too.
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -80,6 +81,7 @@ class ProcessMetrics:
             "generation",
             bounds=_PAUSE_SECONDS,
         )
+        self.steps = LoopSteps(make)
         self.config_reloads_total = make.counter(
             "agent_scheduler_config_reloads_total",
             "Changes of the configuration file that were applied or refused.",

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from agent_scheduler.controllers.jobs import carrying
 from kube_client.testing.virtual import virtual_time
 from kube_client.transport import OutcomeUnknown, Response
 from tests.support.batched import COMMANDS
@@ -388,6 +389,41 @@ async def test_pods_of_an_earlier_job_of_the_name_are_not_taken_for_its_own() ->
         await it.end_pod("j-a-0")
         await asyncio.sleep(60.0)
         assert (await it.status())["pending"] == 1
+
+
+async def test_a_job_that_is_too_large_is_told_so_and_the_next_one_runs() -> None:
+    problem = "spec.tasks[0].replicas: the tasks have 2147483647 replicas together; allowed: at most 20000"
+    async with jobs_run() as it:
+        await it.add_job(task("a", 2**31 - 1), minimum=1)
+        assert await it.notes() == [f"{problem}; no pod is created for it"]
+        state = (await it.status())["state"]
+        assert (state["phase"], state["reason"], state["message"]) == ("Pending", "TooLarge", problem)
+        assert await it.items(GROUPS) == []
+        await it.patch(f"{JOBS}/j", {"spec": {"tasks": [task("a", 2)], "minAvailable": 2}})
+        await asyncio.sleep(REST)
+        await it.group_is("Inqueue")
+        assert (await it.pods()).keys() == {"j-a-0", "j-a-1"}
+        # A Job that becomes too large keeps its pods.
+        await it.patch(f"{JOBS}/j", {"spec": {"tasks": [task("a", 20_001)]}})
+        await asyncio.sleep(REST)
+        assert (await it.pods()).keys() == {"j-a-0", "j-a-1"}
+
+
+@pytest.mark.parametrize("more", [(), (task("b", 1, dependsOn={"name": ["a"]}),)], ids=["alone", "waiting"])
+async def test_pods_are_made_in_portions(more: tuple[Any, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(carrying, "_PORTION", 2)
+    made: list[int] = []
+    make_pods = carrying.Carrying._make_pods
+
+    async def makes(self: Any, job: Any, missing: Any, *rest: Any) -> bool:
+        made.append(len(missing))
+        return await make_pods(self, job, missing, *rest)
+
+    monkeypatch.setattr(carrying.Carrying, "_make_pods", makes)
+    async with jobs_run() as it:
+        await it.let_in(task("a", 5), *more, minimum=1)
+        assert (await it.pods()).keys() == {f"j-a-{index}" for index in range(5)}
+        assert max(made) == 2 and sum(made) == 5
 
 
 @pytest.mark.parametrize(

@@ -74,6 +74,23 @@ async def test_a_queue_with_groups_closes_when_the_last_is_gone() -> None:
         ]
 
 
+async def test_queues_that_are_their_own_ancestors_are_told_so() -> None:
+    async with batch_world() as it:
+        it.start(QUEUE)
+        for name, parent in (("a", "b"), ("b", "c"), ("c", "a"), ("below", "a")):
+            await add_queue(it, name, parent=parent)
+        await it.until_states(a="Open", b="Open", c="Open", below="Open")
+
+        async def told() -> set[tuple[str, str, str]]:
+            events = await it.items("/apis/events.k8s.io/v1/events")
+            return {(each["type"], each["reason"], each["regarding"]["name"]) for each in events}
+
+        async def so() -> bool:
+            return await told() == {("Warning", "InvalidParent", name) for name in "abc"}
+
+        await until(so)
+
+
 async def test_what_was_written_counts_before_the_watch_shows_it() -> None:
     async with batch_world() as it:
         transport = it.transport

@@ -127,6 +127,23 @@ async def test_a_pod_whose_cycle_raises_kills_no_worker() -> None:
         assert running.fast_path.queue.pending().backoff == 1
 
 
+async def test_a_pod_with_thousands_of_constraints_is_told_so_and_delays_nobody() -> None:
+    spread = [
+        {"maxSkew": 1, "topologyKey": f"key-{number}", "whenUnsatisfiable": "DoNotSchedule"} for number in range(5000)
+    ]
+    async with embedded_cluster() as cluster, scheduling(cluster.transport) as running:
+        await cluster.add_node("n1")
+        await cluster.add_pod("much", topologySpreadConstraints=spread)
+        await cluster.add_pod("plain")
+        await until(lambda: cluster.all_placed(1))
+        found = await condition_of(cluster, "much", status="False")
+        assert found["reason"] == "SchedulerError"
+        assert found["message"].startswith("spec.topologySpreadConstraints: 15000 of the pod's 15004 scheduling")
+        events = await cluster.items("/apis/events.k8s.io/v1/events")
+        assert ("FailedScheduling", "much") in {(each["reason"], each["regarding"]["name"]) for each in events}
+        assert not running.reports.failures and not running.fast_path.ledger.columns.matching
+
+
 async def test_many_workers_never_wait_for_one_another_for_ever() -> None:
     # Room for two results at most, so that nearly all workers wait for room nearly all the time.
     narrow = replace(SETTINGS.binds, concurrency=1)

@@ -212,8 +212,55 @@ def test_tasks_may_wait_for_others_twice_and_by_several_ways(tasks: tuple[Any, .
 
 
 def test_many_tasks_in_a_row_are_followed() -> None:
-    row = [task("t0"), *(waiting(f"t{number}", f"t{number - 1}") for number in range(1, 3000))]
+    row = [task("t0"), *(waiting(f"t{number}", f"t{number - 1}") for number in range(1, 1000))]
     assert told(job(*row)) == []
+    (circle,) = told(job({**row[0], "dependsOn": {"name": ["t999"]}}, *row[1:]))
+    assert circle.endswith("t981 -> and 981 more")
+
+
+LARGEST = 2**31 - 1
+
+
+@pytest.mark.parametrize(
+    ("tasks", "problem"),
+    [
+        (
+            [task(), task("b", LARGEST)],
+            f"spec.tasks[1].replicas: the tasks have {LARGEST + 2} replicas together; allowed: at most 20000",
+        ),
+        (
+            [task(f"t{number}", 30) for number in range(1000)],
+            "spec.tasks[0].replicas: the tasks have 30000 replicas together; allowed: at most 20000",
+        ),
+        (
+            [waiting(f"t{number}", f"gone{number}") for number in range(9000)],
+            "spec.tasks: the job has 9000 tasks; allowed: at most 1000",
+        ),
+    ],
+)
+def test_a_job_that_is_too_large_is_told_so_and_nothing_else(tasks: list[Any], problem: str) -> None:
+    given, small = job(*tasks), job(task())
+    for old in (None, small):
+        operation = "CREATE" if old is None else "UPDATE"
+        assert validate(request(given, old=old, operation=operation), QUEUES, STRICT).message == problem
+    changed = {**given, "metadata": {"name": "j", "finalizers": []}}
+    assert told(changed, old=given) == [], "it can be deleted"
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        job(*(waiting(f"t{number}", *(f"gone{other}" for other in range(300))) for number in range(1000))),
+        job(*(task("same", policies=[{"event": f"e{each}"} for each in range(9)]) for _ in range(1000))),
+        job({**task("a" * 90_000), "replicas": 1}, task("b" * 90_000)),
+        job(volumes=[{"mountPath": ""}] * 9000, plugins={f"p{number}": [] for number in range(9000)}),
+    ],
+    ids=["names", "policies", "long", "volumes"],
+)
+def test_an_answer_has_few_problems_of_many(given: Any) -> None:
+    message = validate(request(given), QUEUES, STRICT).message
+    assert len(message) < 25_000
+    assert len(message.split("; ")) <= 2 * 21
 
 
 @pytest.mark.parametrize("value", ["", "true", "Reserve"])

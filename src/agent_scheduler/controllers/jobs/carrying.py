@@ -7,12 +7,13 @@ phase. Any process deletes marked objects, so the removal is completed even if t
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from itertools import islice
 from typing import Any, Final
 
 import msgspec
 
 from agent_scheduler.objects.batch import NOT_LET_IN, TASK_SPEC, PodGroup
-from agent_scheduler.objects.job import JOB_VERSION, Job, JobStatus, TaskSpec
+from agent_scheduler.objects.job import JOB_VERSION, Job, JobStatus, TaskSpec, excess
 from agent_scheduler.objects.job_pod import OUT_OF_SYNC, JobPod
 from apimachinery.quantity import QuantityError
 from apimachinery.times import time_text
@@ -26,7 +27,7 @@ from .depends import REASON, WaitingTask, attainable_minimum, pods_in_vain, rese
 from .group import group_for, renewal
 from .identity import key_of
 from .plugins.registry import changed, unknown
-from .pods import correction, is_lost, partition_of, pod_for, stand_by, wanted_pods
+from .pods import correction, desired, is_lost, partition_of, place_of, places_of, pod_for, stand_by
 from .policies import JobEvent
 from .states import CLOSED, ENDED, FAILED, FINISHED, PENDING, PHASES, RESTARTING, Kill, Scope, next_phase, tasks_of
 from .status import controlled_by, counted, explained, found_again, moved, without_others, without_plugins
@@ -35,6 +36,10 @@ from .writes import JobWriter, Wanted
 
 #: The reportingController of its events.
 REPORTER: Final = "agent-scheduler-job"
+#: The reason in the state of a Job that is too large.
+TOO_LARGE: Final = "TooLarge"
+#: The maximum number of pods that are created in one reconciliation; another one follows.
+_PORTION: Final = 500
 
 
 class Carrying:
@@ -142,6 +147,10 @@ class Carrying:
             status = found_again(job.status, self._cluster.pods(job).values())
             status = msgspec.structs.replace(status, min_available=job.spec.min_available)
             return await self._writes.status(job, moved(status, PENDING, self._now()), wanted)
+        if problem := excess(job.spec):
+            self.say(job, TOO_LARGE, f"{problem}; no pod is created for it", warning=True)
+            state = msgspec.structs.replace(job.status.state, reason=TOO_LARGE, message=problem)
+            return await self._writes.status(job, msgspec.structs.replace(job.status, state=state), wanted)
         if job.status.state.phase == RESTARTING and next_phase(job, job.status) == FAILED:
             # No pod is created for a Job that is not retried.
             return await self._writes.status(job, moved(job.status, FAILED, self._now()), wanted)
@@ -157,14 +166,18 @@ class Carrying:
         return await self._sync_pods(job, wanted, is_answered=is_answered)
 
     async def _sync_pods(self, job: Job, wanted: Wanted, *, is_answered: bool) -> bool:
-        pods, wish = self._cluster.pods(job), wanted_pods(job)
-        waiting = waiting_tasks(job, pods)
-        missing = [each for name, each in wish.items() if name not in pods]
+        pods = self._cluster.pods(job)
+        wish, waiting = places_of(job, pods), waiting_tasks(job, pods)
         standing_by = [pod for pod in pods.values() if pod.stands_by and pod.metadata.deletion_timestamp is None]
         in_vain = {each.task for each in waiting.values() if each.in_vain}
         begin = [pod for pod in standing_by if pod.annotation(TASK_SPEC) not in waiting]
         held_back = in_vain if reserves(job) else waiting.keys()
-        make = [each for each in missing if each[0].name not in held_back]
+        missing = (
+            (task, index) for name, task, index in desired(job) if name not in pods and task.name not in held_back
+        )
+        make = list(islice(missing, _PORTION))
+        if len(make) == _PORTION:
+            self._cluster.put(key_of(job))
         made = await self._writes.begin_pods(begin, wanted)
         made = await self._make_pods(job, make, waiting, wanted) and made
         surplus = [pod for name, pod in pods.items() if name not in wish and pod.metadata.deletion_timestamp is None]
@@ -217,9 +230,10 @@ class Carrying:
 
     async def _correct_pods(self, job: Job, wanted: Wanted) -> bool:
         """Restore the assignment of existing pods; each version of a pod is checked once."""
-        wish, before = wanted_pods(job), self._correct.get(key_of(job), {})
+        pods, before = self._cluster.pods(job), self._correct.get(key_of(job), {})
+        wish = places_of(job, pods)
         seen = self._correct[key_of(job)] = {}
-        for name, pod in self._cluster.pods(job).items():
+        for name, pod in pods.items():
             metadata = pod.metadata
             seen[metadata.uid] = metadata.resource_version
             if before.get(metadata.uid) == metadata.resource_version or name not in wish:
@@ -313,11 +327,10 @@ def _targets(job: Job, scope: Scope, happened: JobEvent, pods: Mapping[str, JobP
     of_task = {name: pod for name, pod in pods.items() if pod.annotation(TASK_SPEC) == happened.task}
     if scope is Scope.TASK:
         return of_task
-    wish = wanted_pods(job)
-    if happened.pod not in wish:
+    place, wish = place_of(job, happened.pod), places_of(job, of_task)
+    if place is None:
         return {}
-    task, index = wish[happened.pod]
-    part = partition_of(task, index)
+    part = partition_of(*place)
     return {name: pod for name, pod in of_task.items() if name in wish and partition_of(*wish[name]) == part}
 
 

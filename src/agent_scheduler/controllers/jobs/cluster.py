@@ -22,7 +22,7 @@ from agent_scheduler.objects.wire import Metadata
 from kube_client.watch_events import is_older
 
 from .identity import is_known, job_key, key_of, owner_key, owner_of
-from .pods import group_name_of, wanted_pods
+from .pods import group_name_of, place_of, places_of
 from .policies import OF_THE_WHOLE, POD_EVICTED, POD_FAILED, TASK_COMPLETED, TASK_FAILED, UNKNOWN, JobEvent, answer
 from .states import ACTIVE, ENDED, tasks_of
 
@@ -206,7 +206,7 @@ class JobsCluster:
     def _is_wanted(self, key: str, pod: JobPod) -> bool:
         """Return whether the Job should have a pod of this name; the deletion of other pods is no event."""
         job = self.jobs.get(key)
-        return job is not None and pod.metadata.name in wanted_pods(job)
+        return job is not None and place_of(job, pod.metadata.name) is not None
 
     def _note_change(self, key: str, before: JobPod, now: JobPod) -> bool:
         """Record the event of a pod's change. Returns whether there is one."""
@@ -339,15 +339,19 @@ class JobsCluster:
     def _left_of(self, job: Job) -> Iterable[JobEvent]:
         if job.status.state.phase not in ACTIVE:
             return
-        pods = self.pods(job).values()
+        pods, places = self.pods(job).values(), places_of(job, self.pods(job))
         yield from (_of_pod(POD_FAILED, each) for each in pods if each.status.phase == "Failed")
         for each in pods:
             is_leaving = each.metadata.deletion_timestamp is not None and not each.is_marked
-            if is_leaving and each.metadata.name in wanted_pods(job):
+            if is_leaving and each.metadata.name in places:
                 yield _of_pod(POD_EVICTED, each)
+        of_tasks: dict[str, list[JobPod]] = {}
+        for each in pods:
+            of_tasks.setdefault(each.annotation(TASK_SPEC), []).append(each)
         for task in tasks_of(job):
-            of_task = self._of_task(job, task)
-            if of_task and self._is_completed(job, task):
+            of_task = of_tasks.get(task.name, [])
+            ended = sum(each.status.phase == "Succeeded" for each in of_task)
+            if 0 < task.replicas <= ended:
                 yield _of_pod(TASK_COMPLETED, of_task[-1])
         group = self.group(job)
         if group is not None and group.status.phase == UNKNOWN:

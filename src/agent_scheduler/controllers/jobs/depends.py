@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
 from agent_scheduler.objects.batch import ATTAINABLE, TASK_SPEC, PodGroup
 from agent_scheduler.objects.job import ANY, DEPENDS_ON_GANG, RESERVE, Job, TaskSpec
 from agent_scheduler.objects.job_pod import JobPod
 
-from .pods import partition_of, pod_name, wanted_pods
+from .pods import partition_of, places_of
 from .states import tasks_of
 
 #: The reason in a Job's state while a task waits.
@@ -58,24 +58,23 @@ def waiting_tasks(job: Job, pods: Mapping[str, JobPod]) -> dict[str, WaitingTask
         if is_ready(pod):
             name = pod.annotation(TASK_SPEC)
             ready[name] = ready.get(name, 0) + 1
-    by_name = {task.name: task for task in tasks_of(job)}
+    by_name, there = {task.name: task for task in tasks_of(job)}, _by_task(job, pods)
     found = {}
     for task in by_name.values():
-        waiting = _waiting(task, by_name, ready)
-        there = [pods.get(pod_name(job, task, index)) for index in range(task.replicas)]
-        if waiting is not None and any(each is None or each.stands_by for each in there):
+        waiting, own = _waiting(task, by_name, ready), there[task.name]
+        if waiting is not None and (len(own) < task.replicas or any(pod.stands_by for _, pod in own)):
             found[task.name] = waiting
-    lost = _in_vain(found, {name: _may_be_ready(job, task, pods) for name, task in by_name.items()})
+    lost = _in_vain(found, {name: _may_be_ready(task, there[name]) for name, task in by_name.items()})
     return {name: waiting._replace(in_vain=name in lost) for name, waiting in found.items()}
 
 
 def pods_in_vain(job: Job, pods: Mapping[str, JobPod], waiting: Mapping[str, WaitingTask]) -> int:
     """Return the number of missing pods that are never created, because their tasks wait in vain."""
+    there = _by_task(job, pods)
     return sum(
-        pod_name(job, task, index) not in pods
+        max(task.replicas, 0) - len(there[task.name])
         for task in tasks_of(job)
         if task.name in waiting and waiting[task.name].in_vain
-        for index in range(task.replicas)
     )
 
 
@@ -89,13 +88,16 @@ def attainable_minimum(job: Job, group: PodGroup | None, pods: Mapping[str, JobP
     is_whole = all(task.minimum <= task.replicas for task in tasks_of(job))
     if not is_told and is_whole and all(pod.status.phase != _FAILED for pod in pods.values()):
         return ""
-    there = [pods.get(name) for name in wanted_pods(job)]
-    if not is_told and all(pod is not None and pod.status.phase in _RAN for pod in there):
+    there = _by_task(job, pods)
+    if not is_told and all(
+        len(there[task.name]) >= task.replicas and all(pod.status.phase in _RAN for _, pod in there[task.name])
+        for task in tasks_of(job)
+    ):
         return ""
-    possible = {task.name: _may_be_ready(job, task, pods) for task in tasks_of(job)}
+    possible = {task.name: _may_be_ready(task, there[task.name]) for task in tasks_of(job)}
     roles, lost = [], 0
     for task in tasks_of(job):
-        parts, least = _whole_parts(job, task, pods), min(task.minimum, possible[task.name])
+        parts, least = _whole_parts(task, there[task.name]), min(task.minimum, possible[task.name])
         lost += task.minimum - least
         if parts is not None or least < task.minimum:
             roles.append(f"{task.name}={least}" + ("" if parts is None else f"/{parts}"))
@@ -106,45 +108,60 @@ def attainable_minimum(job: Job, group: PodGroup | None, pods: Mapping[str, JobP
     return ",".join((str(least), *roles)) if roles or least < job.spec.min_available else ""
 
 
-def _whole_parts(job: Job, task: TaskSpec, pods: Mapping[str, JobPod]) -> int | None:
+def _by_task(job: Job, pods: Mapping[str, JobPod]) -> dict[str, list[tuple[int, JobPod]]]:
+    """Return the desired ones of the existing pods, with their indices, by task."""
+    found: dict[str, list[tuple[int, JobPod]]] = {task.name: [] for task in tasks_of(job)}
+    for name, (task, index) in places_of(job, pods).items():
+        found[task.name].append((index, pods[name]))
+    return found
+
+
+def _whole_parts(task: TaskSpec, there: Sequence[tuple[int, JobPod]]) -> int | None:
     """Return how many partitions of the task may be ready; None if they are as many as it needs."""
     policy = task.partition_policy
     if policy is None or not policy.min_partitions:
         return None
-    broken = {
-        partition_of(task, index)
-        for index in range(task.replicas)
-        if not _may_run(pods.get(pod_name(job, task, index)))
-    }
+    broken = {partition_of(task, index) for index, pod in there if not _may_run(pod)}
     whole = policy.total_partitions - len(broken)
     return whole if whole < policy.min_partitions else None
 
 
-def _may_be_ready(job: Job, task: TaskSpec, pods: Mapping[str, JobPod]) -> int:
-    """Return how many pods of the task are ready or may become so without being recreated."""
-    return sum(_may_run(pods.get(pod_name(job, task, index))) for index in range(task.replicas))
+def _may_be_ready(task: TaskSpec, there: Sequence[tuple[int, JobPod]]) -> int:
+    """Return how many pods of the task are ready or may become so without being recreated; missing ones may."""
+    return max(task.replicas, 0) - sum(not _may_run(pod) for _, pod in there)
 
 
-def _may_run(pod: JobPod | None) -> bool:
-    """Return whether the pod runs, has succeeded, or may run; a missing or deleted pod is recreated."""
-    return pod is None or pod.status.phase != _FAILED or pod.metadata.deletion_timestamp is not None
+def _may_run(pod: JobPod) -> bool:
+    """Return whether the pod runs, has succeeded, or may run; a deleted pod is recreated."""
+    return pod.status.phase != _FAILED or pod.metadata.deletion_timestamp is not None
 
 
 def _in_vain(found: Mapping[str, WaitingTask], possible: Mapping[str, int]) -> set[str]:
     """Return the tasks whose turn never comes, because a dependency cannot become ready or waits in vain itself."""
-    lost: set[str] = set()
-    while True:
-        more = {
-            name
-            for name, waiting in found.items()
-            if name not in lost
-            and (all if waiting.any_of else any)(
-                (ready if each in lost else possible[each]) < least for each, ready, least in waiting.on
-            )
-        }
-        if not more:
-            return lost
-        lost |= more
+    #: Task -> the tasks that wait for it; and task -> the dependencies that may still become ready.
+    behind: dict[str, list[str]] = {}
+    hopes = {
+        name: {each for each, _, least in waiting.on if possible[each] >= least} for name, waiting in found.items()
+    }
+    for name, hoped in hopes.items():
+        for each in hoped:
+            behind.setdefault(each, []).append(name)
+
+    def is_lost(name: str) -> bool:
+        waiting, hoped = found[name], hopes[name]
+        return not hoped if waiting.any_of else len(hoped) < len(waiting.on)
+
+    rest = [name for name in found if is_lost(name)]
+    lost = set(rest)
+    while rest:
+        # A task that is lost has fewer ready pods than others need, as these still wait for it.
+        done = rest.pop()
+        for name in behind.get(done, ()):
+            hopes[name].discard(done)
+            if name not in lost and is_lost(name):
+                lost.add(name)
+                rest.append(name)
+    return lost
 
 
 def _waiting(task: TaskSpec, by_name: Mapping[str, TaskSpec], ready: Mapping[str, int]) -> WaitingTask | None:

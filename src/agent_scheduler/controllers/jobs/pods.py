@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 from typing import Any, Final
 
@@ -29,6 +29,9 @@ _NUMA_POLICY: Final = "volcano.sh/numa-topology-policy"
 #: Annotations that pods copy from their Job; of `_BUDGETS` only the first that is set.
 _COPIED: Final = (PREEMPTABLE, "volcano.sh/cooldown-time", "volcano.sh/revocable-zone")
 _BUDGETS: Final = ("volcano.sh/jdb-min-available", "volcano.sh/jdb-max-unavailable")
+
+#: The digits of the largest index: replicas are 32-bit integers.
+_DIGITS: Final = 10
 
 _Items = list[dict[str, Any]] | None
 
@@ -75,9 +78,35 @@ def group_name_of(job: Job) -> str:
     return f"{job.metadata.name}-{job.metadata.uid}"
 
 
-def wanted_pods(job: Job) -> dict[str, tuple[TaskSpec, int]]:
-    """Return task and index of each desired pod, by its name."""
-    return {pod_name(job, task, index): (task, index) for task in tasks_of(job) for index in range(task.replicas)}
+def desired(job: Job) -> Iterator[tuple[str, TaskSpec, int]]:
+    """Yield name, task and index of each desired pod."""
+    for task in tasks_of(job):
+        for index in range(task.replicas):
+            yield pod_name(job, task, index), task, index
+
+
+def place_of(job: Job, name: str) -> tuple[TaskSpec, int] | None:
+    """Return task and index of the desired pod of this name; None if none has it."""
+    return places_of(job, (name,)).get(name)
+
+
+def places_of(job: Job, names: Iterable[str]) -> dict[str, tuple[TaskSpec, int]]:
+    """Return `place_of` for each of the names that has one. The cost does not depend on the number of desired pods."""
+    tasks = {f"{job.metadata.name}-{task.name}": task for task in tasks_of(job)}
+    found = {}
+    for name in names:
+        prefix, _, digits = name.rpartition("-")
+        task = tasks.get(prefix)
+        if task is not None and (place := _index(digits)) is not None and place < task.replicas:
+            found[name] = task, place
+    return found
+
+
+def _index(digits: str) -> int | None:
+    """Parse the index of a pod as `pod_name` writes it."""
+    if not (digits.isascii() and digits.isdecimal() and len(digits) <= _DIGITS):
+        return None
+    return int(digits) if str(int(digits)) == digits else None
 
 
 def partition_of(task: TaskSpec, index: int) -> int | None:

@@ -17,6 +17,7 @@ import msgspec
 from agent_scheduler.cluster.groups import pod_groups, queues
 from agent_scheduler.controllers.reconciling import PATIENCE, CreationReceiver
 from agent_scheduler.engine.events.signals import Signal
+from agent_scheduler.engine.quotas.queues import OWN_ANCESTOR
 from agent_scheduler.objects.batch import (
     API_VERSION,
     CLOSE_QUEUE,
@@ -44,7 +45,7 @@ from kube_client.retry import Timing
 from kube_client.transport import Transport, segment
 from kube_client.watch_events import is_older
 
-from .states import COUNTED, OPEN, SHUT, QueueAction, closed, followed, is_marked, parent_of, synced
+from .states import COUNTED, OPEN, SHUT, QueueAction, closed, followed, is_marked, is_own_ancestor, parent_of, synced
 
 _encode = msgspec.json.Encoder().encode
 
@@ -247,6 +248,9 @@ class QueueController:
         queue = self._queues.get(name)
         if queue is None:
             return True
+        if is_own_ancestor(queue, self._queues):
+            note = f"spec.parent: {OWN_ANCESTOR}; allowed: a queue that is not below it"
+            self._say(queue, WARNING, "InvalidParent", note)
         match followed(queue, self._queues.get(parent_of(queue))):
             case QueueAction.CLOSE:
                 return await self._mark(name, "true", wanted) and await self._close(name, wanted)
@@ -315,16 +319,12 @@ class QueueController:
         if not await self._write_status(name, closed(before, has_groups=name in self._numbers), wanted):
             return False
         if before not in SHUT:
-            about = ObjectReference("Queue", "", name, queue.metadata.uid, API_VERSION)
-            self._events.event(
-                about,
-                type=NORMAL,
-                reason=CLOSE_QUEUE,
-                action=CLOSE_QUEUE,
-                note="Close queue succeed",
-                controller=_REPORTER,
-            )
+            self._say(queue, NORMAL, CLOSE_QUEUE, "Close queue succeed")
         return True
+
+    def _say(self, queue: Queue, kind: str, reason: str, note: str) -> None:
+        about = ObjectReference("Queue", "", queue.name, queue.metadata.uid, API_VERSION)
+        self._events.event(about, type=kind, reason=reason, action=reason, note=note, controller=_REPORTER)
 
     # ---- writes: each also succeeds if the queue is gone
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+from collections.abc import Mapping
 from typing import Final
 
 from agent_scheduler.objects.batch import CLOSED_BY_PARENT, PHASES, ROOT_QUEUE, Queue
@@ -46,6 +47,18 @@ def closed(state: str, *, has_groups: bool) -> str:
 def parent_of(queue: Queue) -> str:
     """Return the parent's name; only the root has none."""
     return "" if queue.name == ROOT_QUEUE else queue.spec.parent or ROOT_QUEUE
+
+
+def is_own_ancestor(queue: Queue, queues: Mapping[str, Queue]) -> bool:
+    """Return whether the parents of a queue lead back to it. `queues` are all queues by name."""
+    seen: set[str] = set()
+    name = parent_of(queue)
+    while name in queues and name not in seen:
+        if name == queue.name:
+            return True
+        seen.add(name)
+        name = parent_of(queues[name])
+    return False
 
 
 def is_marked(queue: Queue) -> bool:

@@ -18,10 +18,10 @@ from typing import Any, Final, cast
 
 import numpy as np
 
-from ..framework.plugin import Depends, Faceted, FacetedScore, PodUnrankable, Profile
+from ..framework.plugin import POD_SPEC, Depends, Faceted, FacetedScore, PodUnrankable, Profile
 from ..state.columns import Columns, Ints, Rows
 from ..state.podclass import PodClass
-from .compiled import CompiledFilter, CompiledScore, filters_of, scores_of
+from .compiled import CompiledFilter, CompiledScore, Rejection, filters_of, scores_of
 from .facet_classes import FacetClasses, Facets, distinct
 from .ranking import REFUSED, best_of
 from .refusals import NO_PLUGINS, Diagnosis, Refusal, diagnose, fit_error
@@ -220,11 +220,15 @@ class ClassView:
         #: The versions of the objects that the class was compiled from. Usually empty.
         self.reads = handle.reads()
         shared = shared or SharedPreFilters(profile)
+        #: Why the class is not decided on, see `budget`; empty if it is.
+        self.excess = snapshot.excess(pod)
         # Referenced here because `shared` keeps it only while a class holds it.
-        self._prefilter = prefilter = shared.of(pod, handle, self.reads)
+        self._prefilter = prefilter = shared.blank if self.excess else shared.of(pod, handle, self.reads)
         #: The filters, which the binder also asks on the live ledger because their states hold nothing of the snapshot;
         #: and the filter that rejects the class on every node, if any.
-        self.filters, self.rejection = filters_of(prefilter.filters, pod, handle)
+        self.filters, self.rejection = (
+            ((), Rejection(POD_SPEC, self.excess)) if self.excess else filters_of(prefilter.filters, pod, handle)
+        )
         #: Whether a plugin may take more of a node for such a pod than capacity, or decides when it may be bound.
         taking = pod.reserves or not shared.reserving.isdisjoint([id(each.plugin) for each in self.filters])
         self.reserves = taking or bool(profile.permits)
@@ -232,7 +236,8 @@ class ClassView:
         #: The reason why nodes cannot be ranked for the class, or "".
         self.unrankable = ""
         try:
-            self._scores = scores_of(prefilter.scores, pod, handle)
+            if not self.excess:
+                self._scores = scores_of(prefilter.scores, pod, handle)
         except PodUnrankable as why:
             self.unrankable = str(why)
         snapshot.take_new_counts()

@@ -17,6 +17,7 @@ from ..framework.plugin import Depends, PodUnrankable, Profile
 from ..ledger import Ledger
 from ..state.columns import Columns
 from ..state.podclass import PodClass
+from .budget import KEPT
 from .classview import ClassView
 from .compiled import CompiledFilter
 from .ranking import REFUSED, best_of
@@ -55,6 +56,8 @@ class ClassViews:
         self._snapshot = snapshot
         self._shared = SharedPreFilters(profile)
         self._views: OrderedDict[PodClass, ClassView] = OrderedDict()
+        #: The number of constraints of all classes with a view.
+        self._constraints = 0
 
     def __contains__(self, pod: PodClass) -> bool:
         """Return whether a view of the class exists."""
@@ -63,10 +66,11 @@ class ClassViews:
     def of(self, pod: PodClass) -> ClassView:
         """Return the view of `pod`'s class, refreshed to the snapshot."""
         view = self._views.get(pod)
-        if view is None or (view.reads and view.is_outdated):
+        if view is None or (view.reads and view.is_outdated) or view.excess != self._snapshot.excess(pod):
+            self._constraints += pod.constraints if view is None else 0
             view = self._views[pod] = ClassView(self.profile, pod, self._snapshot, self._shared)
-            if len(self._views) > self._most():
-                self._views.popitem(last=False)
+            while len(self._views) > self._most() or (self._constraints > KEPT and len(self._views) > 1):
+                self._constraints -= self._views.popitem(last=False)[0].constraints
         else:
             self._views.move_to_end(pod)
         view.refresh(self._snapshot)

@@ -39,7 +39,7 @@ class SharedPreFilters:
         #: Identities of the plugins that may take more of a node than capacity.
         self.reserving = frozenset(map(id, profile.reserves))
         #: The profile with nothing compiled.
-        self._blank = SharedPreFilter(self._filters, self._scores)
+        self.blank = SharedPreFilter(self._filters, self._scores)
         plugins: tuple[Filter | Score, ...] = (*self._filters, *(each.plugin for each in self._scores))
         #: Whether no plugin that reads nodes alone reads amounts.
         self._answers_hold = not any(each.reads_requests and each.depends in OF_NODES for each in plugins)
@@ -85,14 +85,14 @@ class SharedPreFilters:
             compiled, rejection = filters_of((plugin,), pod, handle)
             if rejection is not None:
                 # The first filter to reject may also be one that reads amounts.
-                return self._blank
+                return self.blank
             filters += compiled
         scores: list[ScorePart] = []
         for weighted in self._scores:
             try:
                 scores += (weighted,) if _is_of_one(weighted.plugin) else scores_of((weighted,), pod, handle)
             except PodUnrankable:
-                return self._blank
+                return self.blank
         if not self._answers_hold:
             return SharedPreFilter(filters, scores)
         answers = self.answers(

@@ -12,9 +12,11 @@ from typing import Protocol
 from ..framework.handle import Handle
 from ..ledger import Ledger
 from ..state.columns import Columns
+from ..state.podclass import PodClass
 from ..state.podcounts import PodsMatching
 from ..state.podterms import ExistingTerm
 from ..state.rowlog import RowLog
+from .budget import excess
 from .capacity_classes import CapacityClasses
 
 
@@ -81,6 +83,10 @@ class Snapshot:
         """The capacity classes, refreshed to the snapshot."""
         self._capacity_classes.refresh(self.columns, self.touched)
         return self._capacity_classes
+
+    def excess(self, pod: PodClass) -> str:
+        """Return why a decision on the class would exceed the budget; empty if it would not."""
+        return excess(pod, self._ledger)
 
     def take_new_counts(self) -> None:
         """Copy the columns of counts that were added since the last refresh, and drop those that were removed."""

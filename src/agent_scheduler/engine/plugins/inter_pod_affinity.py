@@ -9,6 +9,7 @@ affinity may go to any node while no pod matches.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Final
 
 import numpy as np
 
@@ -17,7 +18,7 @@ from ..framework.handle import Handle
 from ..framework.plugin import MAX_NODE_SCORE, Depends, Filter, Score
 from ..rules.affinity_hints import affinity_events
 from ..rules.topology import Domains
-from ..state.columns import Bools, Columns, Ints, Rows
+from ..state.columns import Bools, ColumnGroup, Columns, Ints, Rows
 from ..state.podclass import PodClass
 from ..state.podcounts import PodsMatching
 from ..state.podterms import ExistingTerm, TermKind
@@ -40,14 +41,41 @@ class RequiredTerms:
         self.is_its_own_like = all(
             handle.resolve(term.match).means(pod.namespace, pod.labels) for term in terms.affinity
         )
-        self.anti_affinity: tuple[tuple[str, PodsMatching], ...] = tuple(
-            (term.topology_key, handle.count([term.match])) for term in terms.anti_affinity
+        self.anti_affinity = _grouped(
+            (term.topology_key, 1, handle.count([term.match])) for term in terms.anti_affinity
         )
-        self.repelled_by = tuple(each for each in pod.matching_terms if each.kind is TermKind.REPELS)
+        repelling = [each for each in pod.matching_terms if each.kind is TermKind.REPELS]
+        self.repelled_by = _grouped((each.term.topology_key, 1, each) for each in repelling)
+
+
+#: Groups by topology key: only the sum of their counts in a domain matters.
+_Groups = tuple[tuple[str, ColumnGroup], ...]
+
+#: The maximum number of columns that are compared to find equal rows.
+_FACETS_AT_MOST: Final = 64
+
+
+def _grouped(members: Iterable[tuple[str, int, PodsMatching | ExistingTerm]]) -> _Groups:
+    """Group members, each with its topology key and weight, by key."""
+    found: dict[str, list[tuple[int, PodsMatching | ExistingTerm]]] = {}
+    for key, weight, member in members:
+        found.setdefault(key, []).append((weight, member))
+    return tuple((key, ColumnGroup(each)) for key, each in found.items())
+
+
+def _columns(groups: _Groups, nodes: Columns) -> list[tuple[str, Ints]]:
+    """Return the column of each member of the groups with its topology key."""
+    return [(key, group.column(nodes, member)) for key, group in groups for _, member in group.members]
 
 
 def _facets(counted: Iterable[tuple[str, Ints]], nodes: Columns) -> tuple[Ints, ...]:
-    """Return the facets of rows by counts in the domains of some keys."""
+    """Return the facets of rows by counts in the domains of some keys.
+
+    With many counts each row is taken to differ from all others, which is true of any rows.
+    """
+    counted = list(counted)
+    if len(counted) > _FACETS_AT_MOST:
+        return (nodes.derive("each row", lambda: np.arange(nodes.capacity, dtype=np.int64)),)
     return tuple(facet for key, counts in counted for facet in Domains.along(key, nodes).facets(counts))
 
 
@@ -83,10 +111,10 @@ class InterPodAffinity(Filter):
         return near
 
     def facets(self, state: RequiredTerms, nodes: Columns) -> tuple[Ints, ...]:
-        counted = [(key, nodes.matching[kind]) for key, kind in state.anti_affinity]
+        counted = _columns(state.anti_affinity, nodes)
         if state.like is not None:
             counted += [(key, nodes.matching[state.like]) for key in state.affinity_keys]
-        counted += [(each.term.topology_key, nodes.terms[each]) for each in state.repelled_by]
+        counted += _columns(state.repelled_by, nodes)
         return _facets(counted, nodes)
 
     @staticmethod
@@ -113,13 +141,12 @@ class InterPodAffinity(Filter):
     @staticmethod
     def _repelling(state: RequiredTerms, nodes: Columns, rows: Rows) -> Bools:
         """Return where a pod is that the class's own anti-affinity repels."""
-        return _anybody(((key, nodes.matching[kind]) for key, kind in state.anti_affinity), nodes, rows)
+        return _anybody(((key, group.counts(nodes)) for key, group in state.anti_affinity), nodes, rows)
 
     @staticmethod
     def _repelled(state: RequiredTerms, nodes: Columns, rows: Rows) -> Bools:
         """Return where a pod is whose anti-affinity repels the class."""
-        terms = ((each.term.topology_key, nodes.terms[each]) for each in state.repelled_by)
-        return _anybody(terms, nodes, rows)
+        return _anybody(((key, group.counts(nodes)) for key, group in state.repelled_by), nodes, rows)
 
     def reasons(self, state: RequiredTerms, nodes: Columns, rows: Rows) -> Mapping[str, int]:
         counts: dict[str, int] = {}
@@ -143,15 +170,12 @@ class InterPodAffinity(Filter):
 
 
 class PreferredTerms:
-    """The weights of a class by domain: (topology key, weight, counted pods)."""
+    """The weights of a class by domain, of its own terms and of existing pods'."""
 
-    __slots__ = ("existing", "own")
+    __slots__ = ("groups",)
 
-    def __init__(
-        self, own: tuple[tuple[str, int, PodsMatching], ...], existing: tuple[tuple[int, ExistingTerm], ...]
-    ) -> None:
-        self.own = own
-        self.existing = existing
+    def __init__(self, groups: _Groups) -> None:
+        self.groups = groups
 
 
 class InterPodAffinityScore(Score):
@@ -183,23 +207,21 @@ class InterPodAffinityScore(Score):
                     existing.append((weight, each))
         if not own and not existing:
             return None
-        counted = tuple((term.topology_key, weight, handle.count([term.match])) for weight, term in own)
-        return PreferredTerms(counted, tuple(existing))
+        members: list[tuple[str, int, PodsMatching | ExistingTerm]] = [
+            (term.topology_key, weight, handle.count([term.match])) for weight, term in own
+        ]
+        members += [(each.term.topology_key, weight, each) for weight, each in existing]
+        return PreferredTerms(_grouped(members))
 
     def score(self, state: PreferredTerms, nodes: Columns, rows: Rows) -> Ints:
         total: Ints = np.zeros(rows.shape[0], dtype=np.int64)
-        for key, weight, kind in state.own:
+        for key, group in state.groups:
             domains = Domains.along(key, nodes)
-            total += weight * domains.sums(nodes.matching[kind], nodes.counted)[domains.here(rows)]
-        for weight, each in state.existing:
-            domains = Domains.along(each.term.topology_key, nodes)
-            total += weight * domains.sums(nodes.terms[each], nodes.counted)[domains.here(rows)]
+            total += group.factor * domains.sums(group.counts(nodes), nodes.counted)[domains.here(rows)]
         return total
 
     def facets(self, state: PreferredTerms, nodes: Columns) -> tuple[Ints, ...]:
-        counted = [(key, nodes.matching[kind]) for key, _, kind in state.own]
-        counted += [(each.term.topology_key, nodes.terms[each]) for _, each in state.existing]
-        return _facets(counted, nodes)
+        return _facets(_columns(state.groups, nodes), nodes)
 
     def score_classes(self, state: PreferredTerms, nodes: Columns, rows: Rows, sizes: Callable[[Rows], Ints]) -> Ints:
         return self.score(state, nodes, rows)

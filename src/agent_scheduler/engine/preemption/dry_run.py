@@ -12,6 +12,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
+from ..decide.budget import ALWAYS, DRY_RUNS
 from ..decide.classview import ClassView
 from ..decide.compiled import CompiledFilter, count_reasons, first_refusing
 from ..decide.trial import WhatIf
@@ -67,6 +68,7 @@ def select_candidate(candidates: Sequence[Candidate]) -> Candidate:
     return max(ties, key=lambda each: each.earliest_start)
 
 
+TOO_COSTLY: Final = "Node was not tried, because the pod has too many scheduling constraints"
 NO_VICTIMS: Final = "No preemption victims found for incoming pod"
 
 
@@ -119,6 +121,8 @@ class DryRun:
         emptied = np.empty_like(self._columns.usage)
         asking = max(1, wanted)
         violates_none = False
+        costs = self._pod.cls.constraints if self._pod.cls.constraints > ALWAYS else 0
+        units = 0
         while not (violates_none and len(found) >= wanted):
             # At least `few` are needed, and possibly many more if these violate PDBs.
             few = max(1, wanted - len(found))
@@ -128,6 +132,14 @@ class DryRun:
                 asking *= 2
             if not fitting:
                 break
+            if costs:
+                few = 1
+                units += costs * (1 + len(self._victims.on_row(fitting[0]).pods))
+                if units > DRY_RUNS:
+                    # Nodes that were found are candidates as usual.
+                    number = len(fitting) + left.size
+                    self.counts[TOO_COSTLY] = self.counts.get(TOO_COSTLY, 0) + number
+                    break
             for candidate in self._dry_run(fitting[:few], emptied):
                 if candidate is not None:
                     found.append(candidate)

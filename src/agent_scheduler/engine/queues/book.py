@@ -23,13 +23,16 @@ class QuotaBook:
 
     Invariants: each UID has one entry, in one queue with one standing; entries are in the order of their creation; a
     queue's `used` is the sum of the entries in it and in its children. `fallen` are the queues in which more may fit
-    since the set was last cleared.
+    since the set was last cleared. Queues that are their own ancestors count for themselves only, until a parent in
+    their cycle changes. A change of a queue costs time linear in the number of queues.
     """
 
     def __init__(self) -> None:
         self._queues: dict[str, QueueHeld] = {}
         #: Queue -> the queues that name it as their parent.
         self._children: dict[str, set[str]] = {}
+        #: Queue in a cycle -> all queues of the cycle, each before its parent; the last one's parent is the first.
+        self._cycles: dict[str, list[QueueHeld]] = {}
         self._entries: dict[str, Entry] = {}
         #: The number of queues with an object.
         self._objects = 0
@@ -47,69 +50,90 @@ class QuotaBook:
         before = queue.info
         if before == info:
             return
-        queue.info = info
         queue.limits = declared_limits(info)
         self.fallen.add(info.name)
-        if before is None or before.lies_in != info.lies_in:
-            self._objects += before is None
-            self._lies_in(queue, before, info)
+        if before is not None and before.lies_in == info.lies_in:
+            queue.info = info
+            return
+        self._objects += before is None
+        self._lies_in(queue, info)
 
     def remove_queue(self, name: str) -> None:
         """Remove a queue; an unknown one is ignored. Its pods keep their entries in case it is created again."""
         queue = self._queues.get(name)
         if queue is None or queue.info is None:
             return
-        before, queue.info, queue.limits = queue.info, None, {}
+        queue.limits = {}
         self._objects -= 1
-        self._lies_in(queue, before, None)
+        self._lies_in(queue, None)
         self._drop_if_unused(queue)
 
     def info(self, name: str) -> QueueInfo | None:
         queue = self._queues.get(name)
         return None if queue is None else queue.info
 
-    def _lies_in(self, queue: QueueHeld, before: QueueInfo | None, now: QueueInfo | None) -> None:
+    def is_in_cycle(self, name: str) -> bool:
+        """Return whether the queue is its own ancestor."""
+        return name in self._cycles
+
+    def _lies_in(self, queue: QueueHeld, now: QueueInfo | None) -> None:
+        """Set the object of a queue, whose parent differs from before, and update the sums of its ancestors."""
+        before = queue.info
+        self._fall_below(queue)
+        cycle = self._cycles.get(queue.name, [])
+        for each in cycle:
+            del self._cycles[each.name]
+        self._link(queue, None)
         if before is not None and before.lies_in:
             siblings = self._children[before.lies_in]
             siblings.discard(queue.name)
             if not siblings:
                 del self._children[before.lies_in]
+        queue.info = now
         if now is not None and now.lies_in:
             self._children.setdefault(now.lies_in, set()).add(queue.name)
-        below = self._with_those_below(queue)
-        for each in below:
-            self._roll_up(each, -1)
-        for each in below:
-            each.chain = self._chain(each)
-        for each in below:
-            self._roll_up(each, 1)
+        # From below, so that each step changes the sums of one queue; the queue itself is linked last.
+        start = cycle.index(queue) if cycle else 0
+        for each in (*cycle[start + 1 :], *cycle[:start]):
+            self._link(each, self._parent(each))
+        if (before is None) is not (now is None):
+            for name in self._children.get(queue.name, ()):
+                if name != queue.name and name not in self._cycles:
+                    self._link(self._queues[name], queue if now is not None else None)
+        parent = self._parent(queue)
+        above = [] if parent is None else list(parent.chain)
+        if above and above[-1] is queue:
+            # From above, so that each step changes the sums of one queue.
+            for each in reversed(above[:-1]):
+                self._link(each, None)
+            cycle = [queue, *above[:-1]]
+            self._cycles |= {each.name: cycle for each in cycle}
+        else:
+            self._link(queue, parent)
 
-    def _with_those_below(self, queue: QueueHeld) -> list[QueueHeld]:
-        found = {queue.name: queue}
+    def _fall_below(self, queue: QueueHeld) -> None:
+        """Note that more may fit in the queue and in those below it."""
+        found = {queue.name}
         waiting = [queue.name]
         while waiting:
             for name in self._children.get(waiting.pop(), ()):
                 if name not in found:
-                    found[name] = self._queues[name]
+                    found.add(name)
                     waiting.append(name)
-        return list(found.values())
+        self.fallen |= found
 
-    def _chain(self, queue: QueueHeld) -> tuple[QueueHeld, ...]:
-        """Return the queue and its ancestors, up to the root, a missing parent or a repetition."""
-        chain = [queue]
-        above: QueueHeld | None = queue
-        while above is not None and above.info is not None:
-            above = self._queues.get(above.info.lies_in)
-            if above is None or above.info is None or above in chain:
-                break
-            chain.append(above)
-        return tuple(chain)
+    def _parent(self, queue: QueueHeld) -> QueueHeld | None:
+        """Return the parent that the object names, if its object exists."""
+        parent = None if queue.info is None else self._queues.get(queue.info.lies_in)
+        return None if parent is None or parent.info is None else parent
 
-    def _roll_up(self, queue: QueueHeld, sign: int) -> None:
-        for each in queue.chain:
-            for total in queue.own.values():
-                count_in(each.used, total, sign)
-            self.fallen.add(each.name)
+    def _link(self, queue: QueueHeld, above: QueueHeld | None) -> None:
+        """Count the queue in another parent; None for no parent."""
+        for parent, sign in ((queue.above, -1), (above, 1)):
+            for each in () if parent is None else parent.chain:
+                count_in(each.used, queue.used, sign)
+                self.fallen.add(each.name)
+        queue.above = above
 
     def _drop_if_unused(self, queue: QueueHeld) -> None:
         if queue.info is None and not queue.pods:

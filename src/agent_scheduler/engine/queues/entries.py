@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from enum import Enum
 from typing import Any, Final, NamedTuple
 
@@ -48,20 +48,28 @@ class QueueHeld:
     children, without amounts of 0.
     """
 
-    __slots__ = ("chain", "info", "limits", "name", "own", "pods", "used")
+    __slots__ = ("above", "info", "limits", "name", "own", "pods", "used")
 
     def __init__(self, name: str) -> None:
         self.name = name
         #: None while the object does not exist; its pods are counted in case it is created.
         self.info: QueueInfo | None = None
         self.limits: dict[str, float] = {}
-        #: The queue itself and its ancestors.
-        self.chain: tuple[QueueHeld, ...] = (self,)
+        #: The parent in whose sums it counts; None if it has no parent, if that is missing, and in a cycle.
+        self.above: QueueHeld | None = None
         self.used: Total = {}
         #: Standing -> sum of its own entries, without those of its children.
         self.own: dict[Standing, Total] = {standing: {} for standing in Standing}
         #: The number of its own entries.
         self.pods = 0
+
+    @property
+    def chain(self) -> Iterator[QueueHeld]:
+        """Yield the queue itself and its ancestors."""
+        queue: QueueHeld | None = self
+        while queue is not None:
+            yield queue
+            queue = queue.above
 
 
 def declared_limits(info: QueueInfo | None) -> dict[str, float]:

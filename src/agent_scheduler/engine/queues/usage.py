@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 from agent_scheduler.objects.batch import DEFAULT_QUEUE, Queue
 
-from ..quotas.queues import queue_info
+from ..quotas.queues import OWN_ANCESTOR, queue_info
 from ..quotas.vector import Total, Vector, add_to, take_from
 from ..state.batchinfo import GroupKey
 from ..state.podinfo import Placement, PodInfo
@@ -89,6 +89,8 @@ class QueueUsage:
         problems: list[str] = []
         before = self.book.info(queue.name)
         self.book.set_queue(queue_info(queue, problems))
+        if self.book.is_in_cycle(queue.name):
+            problems.append(f"spec.parent: {OWN_ANCESTOR}")
         after = self.book.info(queue.name)
         if self.members.set_queue(queue.name, after):
             self._recount(self.placements.values())

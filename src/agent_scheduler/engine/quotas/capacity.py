@@ -8,6 +8,7 @@ allocated or reclaimed until the tree is valid (`buildHierarchicalQueueAttrs` in
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from typing import Final
 
 from agent_scheduler.objects.batch import ROOT_QUEUE
 
@@ -35,6 +36,9 @@ from .vector import (
     plus,
     take_from,
 )
+
+#: The maximum number of a tree's faults in a message.
+_FAULTS: Final = 5
 
 
 def _share(account: Account) -> float:
@@ -111,31 +115,36 @@ class CapacityAccounts:
             accounts[name] = account = Account(queue)
             if account.capability is None:
                 account.capability = zero()
-        inner = next((job.queue for job in jobs if not tree.is_leaf(job.queue)), None)
+        holding = next((job.queue for job in jobs if not tree.is_leaf(job.queue)), None)
         if tree.faults:
-            self.fault = "; ".join(fault.message for fault in tree.faults)
-        elif inner is not None:
-            self.fault = f"queue {inner} has both jobs and queues below it"
+            more = len(tree.faults) - _FAULTS
+            told = [fault.message for fault in tree.faults[:_FAULTS]]
+            self.fault = "; ".join([*told, f"and {more} more"] if more > 0 else told)
+        elif holding is not None:
+            self.fault = f"queue {holding} has both jobs and queues below it"
         if self.fault:
             self.gauges = {name: Gauges() for name in accounts}
             return
         for job in (*jobs, *others):
             admitted = job.admitted()
-            for each in (job.queue, *tree.ancestors[job.queue]):
+            for each in (job.queue, *tree.ancestors(job.queue)):
                 accounts[each].count(job, admitted)
         root = accounts[ROOT_QUEUE]
         assert root.capability is not None
         if is_empty(root.capability):
             root.capability = dict.fromkeys((*COMMON, *total), UNLIMITED)
         root.real_capability = root.capability
-        self._limit_children(ROOT_QUEUE)
+        inner = [ROOT_QUEUE]
+        while inner:
+            inner += self._limit_children(inner.pop())
         for name, account in accounts.items():
             account.deserve(account.deserved)
             account.share = _share(account)
             held = account.allocated
             self.gauges[name] = _gauges(account, held if tree.is_leaf(name) else dict(held))
 
-    def _limit_children(self, name: str) -> None:
+    def _limit_children(self, name: str) -> list[str]:
+        """Set the limits of the children of a queue; returns the children, whose own children are next."""
         account = self.accounts[name]
         children = [self.accounts[child] for child in self.tree.children[name]]
         deserved, guaranteed = zero(), zero()
@@ -150,8 +159,7 @@ class CapacityAccounts:
         for child in children:
             own = plus(shared, child.guarantee)
             child.real_capability = at_most(own, child.capability or EMPTY, missing=UNLIMITED)
-        for child in children:
-            self._limit_children(child.info.name)
+        return self.tree.children[name]
 
     # -- during a session
 
@@ -173,13 +181,13 @@ class CapacityAccounts:
         gauges = self.gauges[queue]
         gauges.allocated, gauges.share = account.allocated, account.share
         if self.hierarchy:
-            for above in self.tree.ancestors[queue]:
+            for above in self.tree.ancestors(queue):
                 change(self.accounts[above].allocated, wanted)
 
     def _upwards(self, queue: str) -> Iterable[Account]:
         yield self.accounts[queue]
         if self.hierarchy:
-            for above in self.tree.ancestors[queue]:
+            for above in self.tree.ancestors(queue):
                 yield self.accounts[above]
 
     def takes_jobs(self, queue: str) -> bool:
@@ -235,7 +243,7 @@ class CapacityAccounts:
             return True
         return any(
             any_within(plus(self.accounts[above].allocated, wanted), self.accounts[above].deserved, wanted)
-            for above in self.tree.ancestors[queue][: self.ancestor_reclaim_level]
+            for above in self.tree.ancestors(queue)[: self.ancestor_reclaim_level]
             if above != ROOT_QUEUE
         )
 
@@ -329,15 +337,15 @@ class CapacityReclaiming:
         """
         level = self._accounts.ancestor_reclaim_level
         ancestors = self._accounts.tree.ancestors
-        common = set(ancestors[self._queue][:level]) & set(ancestors[queue][:level])
+        common = set(ancestors(self._queue)[:level]) & set(ancestors(queue)[:level])
         deserved = self._accounts.accounts[self._queue].deserved
         return bool(common - {ROOT_QUEUE}) and _irrelevant(self._request, deserved)
 
     def _judged_ancestors(self, queue: str) -> list[str]:
         """Return the ancestors of the victim's queue that differ from the reclaimer's at the same level."""
         level = self._accounts.ancestor_reclaim_level
-        theirs = self._accounts.tree.ancestors[queue][:level]
-        ours = self._accounts.tree.ancestors[self._queue]
+        theirs = self._accounts.tree.ancestors(queue)[:level]
+        ours = self._accounts.tree.ancestors(self._queue)
         return [
             above
             for depth, above in enumerate(theirs)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final, NamedTuple
 
 from msgspec import Struct
@@ -12,6 +12,8 @@ from agent_scheduler.objects.batch import ROOT_QUEUE, Queue
 from .access import NamespaceList, namespace_list
 from .vector import EMPTY, Vector, readable
 
+#: The consequence of a cycle of parents.
+OWN_ANCESTOR: Final = "the queue is its own ancestor, so no limit but its own applies to its pods"
 #: The only state in which a queue takes new pods.
 OPEN: Final = "Open"
 
@@ -67,6 +69,24 @@ def queue_info(queue: Queue, problems: list[str]) -> QueueInfo:
     )
 
 
+def cycles(parents: Mapping[str, str]) -> Iterator[list[str]]:
+    """Yield each cycle of a graph in which each name has at most one parent, from a name of it upwards.
+
+    The cost is linear in the number of names.
+    """
+    done: set[str] = set()
+    for start in parents:
+        path: dict[str, None] = {}
+        name = start
+        while name in parents and name not in done and name not in path:
+            path[name] = None
+            name = parents[name]
+        if name in path:
+            names = list(path)
+            yield names[names.index(name) :]
+        done |= path.keys()
+
+
 class QueueFault(NamedTuple):
     """A problem with a queue's place in the tree."""
 
@@ -77,15 +97,17 @@ class QueueFault(NamedTuple):
 class QueueTree:
     """The tree of queues. Immutable.
 
-    `ancestors` are from the parent up to the root. For a queue with a fault they are incomplete: empty if its parent is
-    missing, and those before the first repetition if the queue is its own ancestor.
+    A queue with a fault has no ancestors: its parent is missing, or it is its own ancestor.
     """
 
-    __slots__ = ("ancestors", "children", "faults", "queues")
+    __slots__ = ("_ancestors", "children", "faults", "queues", "rootless")
 
     def __init__(self, queues: Iterable[QueueInfo]) -> None:
         self.queues: Mapping[str, QueueInfo] = {queue.name: queue for queue in queues}
-        self.ancestors: dict[str, tuple[str, ...]] = {}
+        #: The queues that are their own ancestors.
+        self.rootless: set[str] = set()
+        #: Computed for each queue when they are first read: together they may be many for a deep tree.
+        self._ancestors: dict[str, tuple[str, ...]] = {}
         self.children: dict[str, list[str]] = {name: [] for name in self.queues}
         self.faults: list[QueueFault] = []
         if ROOT_QUEUE not in self.queues:
@@ -95,27 +117,29 @@ class QueueTree:
         for name, queue in self.queues.items():
             if queue.lies_in in self.children:
                 self.children[queue.lies_in].append(name)
-            self.ancestors[name] = self._ancestors(queue)
+            elif queue.lies_in not in ("", ROOT_QUEUE):
+                missing = f"queue {name} has the parent {queue.lies_in}, which does not exist"
+                self.faults.append(QueueFault(name, missing))
+        for cycle in cycles({name: queue.lies_in for name, queue in self.queues.items()}):
+            self.rootless.update(cycle)
+            self.faults += [QueueFault(name, f"queue {name} is its own ancestor") for name in cycle]
 
-    def _ancestors(self, queue: QueueInfo) -> tuple[str, ...]:
-        found: list[str] = []
-        name = queue.lies_in
-        while name:
-            if name == queue.name:
-                self.faults.append(QueueFault(queue.name, f"queue {queue.name} is its own ancestor"))
-                break
-            above = self.queues.get(name)
-            if above is None:
-                if not found and name != ROOT_QUEUE:
-                    self.faults.append(
-                        QueueFault(queue.name, f"queue {queue.name} has the parent {name}, which does not exist")
-                    )
-                break
-            if name in found:
-                break
-            found.append(name)
-            name = above.lies_in
-        return tuple(found)
+    def parent(self, name: str) -> str:
+        """Return the parent of a queue; empty if it has none, if that is missing, or if it is its own ancestor."""
+        above = self.queues[name].lies_in
+        return above if above in self.queues and name not in self.rootless else ""
+
+    def ancestors(self, name: str) -> tuple[str, ...]:
+        """Return the ancestors of a queue, from the parent up to the root."""
+        known = self._ancestors.get(name)
+        if known is None:
+            found: list[str] = []
+            above = self.parent(name)
+            while above:
+                found.append(above)
+                above = self.parent(above)
+            known = self._ancestors[name] = tuple(found)
+        return known
 
     def is_leaf(self, name: str) -> bool:
         return not self.children[name]
@@ -124,7 +148,7 @@ class QueueTree:
         """Return the number of levels below the root at which the ancestors of both are equal."""
         level = 0
         for depth, (one, other) in enumerate(
-            zip(reversed(self.ancestors[left]), reversed(self.ancestors[right]), strict=False)
+            zip(reversed(self.ancestors(left)), reversed(self.ancestors(right)), strict=False)
         ):
             if one != other:
                 break
@@ -133,5 +157,5 @@ class QueueTree:
 
     def branch_at(self, name: str, level: int) -> str:
         """Return the ancestor that is `level` levels below the root, or the queue itself if it is at most as deep."""
-        above = self.ancestors[name]
+        above = self.ancestors(name)
         return above[-1 - level] if level < len(above) else name

@@ -8,6 +8,7 @@ pods that are being deleted do not count, and a selector without requirements co
 from __future__ import annotations
 
 from typing import Final, NamedTuple
+from weakref import WeakValueDictionary
 
 import numpy as np
 from numpy.typing import NDArray
@@ -74,6 +75,26 @@ class Layout(NamedTuple):
         return facets if len(facets) == 1 else (*facets, self.counted.marks())
 
 
+class _Keys:
+    """The keys of the constraints that are evaluated together. Equal only to itself, so that its hash costs nothing."""
+
+    __slots__ = ("__weakref__", "names")
+
+    def __init__(self, names: tuple[str, ...]) -> None:
+        self.names = names
+
+
+_KEYS: Final[WeakValueDictionary[tuple[str, ...], _Keys]] = WeakValueDictionary()
+
+
+def _keys(names: tuple[str, ...]) -> _Keys:
+    """Return the same object for equal keys while it is referenced."""
+    found = _KEYS.get(names)
+    if found is None:
+        found = _KEYS[names] = _Keys(names)
+    return found
+
+
 class Spreading:
     """The constraints of a class that are evaluated together: those that refuse, or those that rank."""
 
@@ -81,7 +102,7 @@ class Spreading:
 
     def __init__(self, pod: PodClass, counted: tuple[CountedConstraint, ...], *, lenient: bool) -> None:
         self._pod = pod
-        self._keys = () if lenient else tuple(each.constraint.topology_key for each in counted)
+        self._keys = _keys(() if lenient else tuple(each.constraint.topology_key for each in counted))
         self.counted = counted
         self.lenient = lenient
 
@@ -91,7 +112,7 @@ class Spreading:
 
     def _carriers(self, nodes: Columns) -> Bools:
         mask = nodes.present[: nodes.size].copy()
-        for key in self._keys:
+        for key in self._keys.names:
             mask &= nodes.label(key)[: nodes.size] != 0
         return mask
 

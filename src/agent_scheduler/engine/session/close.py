@@ -16,7 +16,6 @@ from agent_scheduler.objects.batch import (
     COMPLETED,
     INQUEUE,
     PENDING,
-    ROOT_QUEUE,
     RUNNING,
     SCHEDULED,
     UNKNOWN,
@@ -29,8 +28,8 @@ from ..queues.book import QuotaBook
 from ..queues.entries import Standing
 from ..queues.shortfall import Shortfall
 from ..quotas.accounts import zero
-from ..quotas.queues import QueueInfo
-from ..quotas.vector import Total, Vector, add_to, plus
+from ..quotas.queues import QueueInfo, QueueTree
+from ..quotas.vector import EMPTY, Total, Vector, add_to, plus
 from ..state.batchinfo import GroupKey
 from ..state.podinfo import PodInfo
 from ..verdicts import SCHEDULING_GATED, UNSCHEDULABLE, Verdict, WaitReason, by_queue, of_own_gates
@@ -406,23 +405,20 @@ def queue_results(
 
     `own` is the usage of each queue's own pods, `said` the usage in the statuses of the objects.
     """
+    tree = QueueTree(queues.values())
     held = {name: zero() for name in queues}
-    for queue, total in own.items():
-        for name in _upwards(queues, queue):
-            add_to(held[name], total)
+    # Each queue comes before its children here, and so adds the sums of its children to those of its parent.
+    order = [name for name in queues if not tree.parent(name)]
+    for name in order:
+        order += [child for child in tree.children[name] if tree.parent(child)]
+    for name in reversed(order):
+        add_to(held[name], own.get(name, EMPTY))
+        if parent := tree.parent(name):
+            add_to(held[parent], held[name])
     return [
         QueueResult(queue=queue, allocated=held[name], write=said.get(name) != held[name])
         for name, queue in queues.items()
     ]
-
-
-def _upwards(queues: Mapping[str, QueueInfo], name: str) -> list[str]:
-    """Return a queue and its ancestors, up to the first that does not exist."""
-    found: list[str] = []
-    while name in queues and name not in found:
-        found.append(name)
-        name = queues[name].parent or ROOT_QUEUE
-    return found
 
 
 def _rid_of_nothing(vector: Vector) -> Vector:

@@ -13,6 +13,7 @@ A row is reused after its node was deleted; in between, `nodes[row]` is None and
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, MutableMapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 from weakref import WeakKeyDictionary
 
@@ -23,7 +24,7 @@ from .gpus import NO_GPUS, RESOURCE, WHOLE, Free, Indices, all_free, without
 from .interns import Interns
 from .nodeinfo import NodeInfo
 from .podclass import HostPort
-from .podcounts import PodsMatching
+from .podcounts import KindColumns, PodsMatching
 from .podinfo import Placement, PodInfo
 from .podterms import ExistingTerm
 from .podvolumes import PodVolumes
@@ -52,8 +53,41 @@ COLUMNS_KEPT: Final = 256
 #: no reader waits long.
 _BEHIND_AT_MOST: Final = 4096
 
+#: The maximum number of rows of a sum that are computed again one by one.
+_SUMMED_AT_MOST: Final = 16
+
 NO_PORTS: Final[frozenset[HostPort]] = frozenset()
 NOBODY: Final[frozenset[str]] = frozenset()
+
+
+class ColumnGroup:
+    """Columns of counts that are only read as their weighted sum: of kinds of pods, or of existing terms.
+
+    Equal only to itself: the sum is kept while it is referenced.
+    """
+
+    __slots__ = ("__weakref__", "factor", "members")
+
+    def __init__(self, members: Sequence[tuple[int, PodsMatching | ExistingTerm]]) -> None:
+        """Create the group of these members with their weights."""
+        self.members = members
+        #: The weight of `counts`: that of a member that is alone, whose column is read as it is.
+        self.factor = members[0][0] if len(members) == 1 else 1
+
+    def counts(self, nodes: Columns) -> Ints:
+        """Return [row] the counts. Read-only, and valid until the next change of a count."""
+        return self.column(nodes, self.members[0][1]) if len(self.members) == 1 else nodes.sum_of(self)
+
+    @staticmethod
+    def column(nodes: Columns, member: PodsMatching | ExistingTerm) -> Ints:
+        return nodes.matching[member] if isinstance(member, PodsMatching) else nodes.terms[member]
+
+
+@dataclass(slots=True)
+class _GroupSum:
+    total: Ints
+    #: The position up to which the log of counts has been read.
+    position: int
 
 
 class Columns:
@@ -96,7 +130,7 @@ class Columns:
         self.gpu_most: Ints = np.zeros(0, dtype=np.int64)
         self.gpu_whole: Ints = np.zeros(0, dtype=np.int64)
         #: [row] the number of pods of each kind, for the kinds that plugins ask about.
-        self.matching: WeakKeyDictionary[PodsMatching, Ints] = WeakKeyDictionary()
+        self.matching = KindColumns()
         #: [row] the number of pods with each term about other pods.
         self.terms: dict[ExistingTerm, Ints] = {}
         #: The rows on which counts of `matching` or `terms` may have changed; each writer appends its rows.
@@ -107,9 +141,13 @@ class Columns:
         self.hypothetical_pods: dict[int, dict[str, PodVolumes]] = {}
         self.hypothetical_ports: dict[int, dict[str, tuple[HostPort, ...]]] = {}
         self.hypothetical_gpus: dict[int, dict[str, Indices]] = {}
+        #: The sums of groups of columns of counts, each while its group is referenced; see `sum_of`.
+        self._sums: WeakKeyDictionary[ColumnGroup, _GroupSum] = WeakKeyDictionary()
         #: The values computed from the specs of all nodes, by key; emptied when a spec changes. At most `COLUMNS_KEPT`,
         #: see `derive`.
         self.derived: dict[Hashable, Any] = {}
+        #: All label keys of nodes, and of nodes that were deleted or changed; None before a label is first read.
+        self._label_keys: set[str] | None = None
         #: Label key -> value ids, built when a selector first asks for the key; at most `COLUMNS_KEPT`.
         self._labels: dict[str, Ints] = {}
         #: Image -> sizes, built when a pod with that image is first scored; at most `COLUMNS_KEPT`.
@@ -125,6 +163,7 @@ class Columns:
     def _number_anew(self) -> None:
         """Replace the numbers of taints and labels by those of the new generation; derived values stay valid."""
         self._generation = self.interns.generation
+        self._label_keys = None
         for row, node in enumerate(self.nodes[: self.size]):
             self._taints[row] = 0 if node is None else self.interns.taint_id(node.taints)
         self._labels = {key: self._column(self._value, key) for key in self._labels}
@@ -244,6 +283,10 @@ class Columns:
             self._number_anew()
         column = self._labels.get(key)
         if column is None:
+            if self._label_keys is None:
+                self._label_keys = {NODE_NAME}.union(*(node.labels for node in self.nodes if node is not None))
+            if key not in self._label_keys:
+                return self.derive("no label", lambda: np.zeros(self.capacity, dtype=np.int64))
             column = _keep(self._labels, key, self._column(self._value, key))
         return column
 
@@ -269,9 +312,36 @@ class Columns:
             found = self.derived[key] = work_out()
         return found
 
+    def sum_of(self, group: ColumnGroup) -> Ints:
+        """Return [row] the weighted sum of a group's counts. Read-only, and valid until the next change of a count."""
+        kept, end = self._sums.get(group), self.counted.end
+        if kept is not None and kept.total.shape[0] == self.capacity:
+            if kept.position == end:
+                return kept.total
+            if end - kept.position <= _SUMMED_AT_MOST:
+                rows = self.counted.since(kept.position)
+                if rows is not None:
+                    columns = [(weight, group.column(self, each)) for weight, each in group.members]
+                    for row in rows:
+                        kept.total[row] = sum([weight * column.item(row) for weight, column in columns])
+                    kept.position = end
+                    return kept.total
+        total: Ints = np.zeros(self.capacity, dtype=np.int64)
+        for weight, each in group.members:
+            total += weight * group.column(self, each)
+        if kept is not None and kept.total.shape == total.shape:
+            # Sums over domains are kept by the identity of this array.
+            kept.total[:] = total
+            kept.position = end
+            return kept.total
+        self._sums[group] = _GroupSum(total, end)
+        return total
+
     def relabel(self, row: int, node: NodeInfo | None) -> None:
         """Update the columns of taints, labels and images for the node that `row` has now."""
         self.derived.clear()
+        if node is not None and self._label_keys is not None:
+            self._label_keys.update(node.labels)
         self.taints[row] = 0 if node is None else self.interns.taint_id(node.taints)
         for key, column in self._labels.items():
             column[row] = self._value(node, key)
@@ -286,10 +356,8 @@ class Columns:
 
     def count_others(self, row: int, pod: PodInfo, sign: int) -> None:
         """Add (1) or remove (-1) a pod on `row` in the counts that concern other pods."""
-        # This runs for each pod and kind. Iterating over items would cost more than all other work here.
-        for reference in self.matching.keyrefs():
-            kind = reference()
-            if kind is not None and kind.counts(pod):
+        if self.matching:
+            for kind in self.matching.counting(pod):
                 self.matching[kind][row] += sign
         for term in pod.cls.existing:
             self.terms[term][row] += sign

@@ -40,14 +40,15 @@ def match_term(term: NodeSelectorTerm, nodes: Columns, rows: Rows) -> Bools:
         return np.zeros(rows.shape[0], dtype=np.bool_)
     mask = np.ones(rows.shape[0], dtype=np.bool_)
     for requirement in term.match_expressions or ():
-        mask &= _match(requirement, nodes, nodes.label(requirement.key)[rows])
+        mask &= _match(requirement, nodes, rows)
     for requirement in term.match_fields or ():
-        mask &= _match(requirement, nodes, nodes.label(NODE_NAME)[rows])
+        mask &= _match(requirement, nodes, rows, NODE_NAME)
     return mask
 
 
-def _match(requirement: SelectorRequirement, nodes: Columns, values: Ints) -> Bools:
-    operator = requirement.operator
+def _match(requirement: SelectorRequirement, nodes: Columns, rows: Rows, label: str = "") -> Bools:
+    operator, label = requirement.operator, label or requirement.key
+    values = nodes.label(label)[rows]
     has: Bools = values != 0
     if operator == "Exists":
         return has
@@ -59,18 +60,18 @@ def _match(requirement: SelectorRequirement, nodes: Columns, values: Ints) -> Bo
         return found if operator == "In" else ~found
     bound = parse_int((requirement.values or [""])[0])
     assert bound is not None, "checked when the class was compiled"
-    distinct, where = np.unique(values, return_inverse=True)
-    passed = np.fromiter(
-        (_compares(nodes, int(value), operator, bound) for value in distinct), np.bool_, distinct.shape[0]
-    )
-    return passed[where]
+    numbers, are = nodes.derive(("numbers", label), lambda: _numbers(label, nodes))
+    compared: Bools = numbers[rows] > bound if operator == "Gt" else numbers[rows] < bound
+    return compared & are[rows]
 
 
-def _compares(nodes: Columns, value_id: int, operator: str, bound: int) -> bool:
-    value = parse_int(nodes.interns.values[value_id - 1]) if value_id else None
-    if value is None:
-        return False
-    return value > bound if operator == "Gt" else value < bound
+def _numbers(label: str, nodes: Columns) -> tuple[Ints, Bools]:
+    """Return [row] the value of a label as a number, and whether it is one."""
+    distinct, where = np.unique(nodes.label(label)[: nodes.size], return_inverse=True)
+    parsed = [parse_int(nodes.interns.values[each - 1]) if each else None for each in distinct.tolist()]
+    numbers: Ints = np.array([each or 0 for each in parsed], dtype=np.int64)
+    are: Bools = np.array([each is not None for each in parsed], dtype=np.bool_)
+    return numbers[where], are[where]
 
 
 def reached(reach: Reach | None, nodes: Columns, rows: Rows) -> Bools:

@@ -87,6 +87,8 @@ class PodClass:
     extended: bool = field(init=False)
     #: The requested thousandths of GPUs (`gpus`).
     gpu: int = field(init=False)
+    #: The number of its scheduling constraints (`podconstraints`).
+    constraints: int = 0
     #: The only node that it may be placed on; empty for any node.
     node_name: str = ""
     #: Why the pod cannot be placed; empty for a valid spec.

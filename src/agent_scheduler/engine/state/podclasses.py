@@ -8,7 +8,7 @@ different meanings have different fingerprints.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable
+from collections.abc import Collection, Hashable, Mapping
 from operator import attrgetter
 from typing import Any, NamedTuple
 from weakref import ReferenceType, WeakValueDictionary, ref
@@ -18,6 +18,7 @@ from msgspec import Raw
 
 from agent_scheduler.objects import wire
 
+from . import podconstraints
 from .features import required_features
 from .labelselector import Labels
 from .podclass import NO_IMAGES, PODS, HostPort, Images, PodClass
@@ -249,6 +250,11 @@ class PodClasses:
             if speaks
             else (),
         )
+        volumes: PodVolumes | None = own["volumes"]
+        counts = {
+            "spec.containers": len(requests) - 1,
+            "spec.volumes": 0 if volumes is None else len(volumes.claims) + len(volumes.disks),
+        }
         contained = asked.by_containers
         key = (
             tuple(sorted(requests.items())),
@@ -263,7 +269,7 @@ class PodClasses:
                 nonzero=asked.nonzero,
                 by_containers=contained,
                 key_without_requests=key_without_requests,
-                **own | _compiled(spec, owner if speaks else NOBODY, own["error"]),
+                **own | _compiled(spec, owner if speaks else NOBODY, own["error"], counts),
             )
         return found
 
@@ -289,10 +295,11 @@ def _volumes(spec: wire.PodSpec, owner: SpecOwner, problems: list[str]) -> PodVo
         return None
 
 
-def _compiled(spec: wire.PodSpec, owner: SpecOwner, error: str) -> dict[str, Any]:
+def _compiled(spec: wire.PodSpec, owner: SpecOwner, error: str, counts: Mapping[str, int]) -> dict[str, Any]:
     """Return the fields of a class that are parsed from `spec`, up to the first invalid one.
 
-    The field `error` is that problem, or `error` if that is not empty.
+    `counts` are the constraints in other fields, by field. The field `error` is the first problem, or `error` if
+    that is not empty.
     """
     fields: dict[str, Any] = {
         "node_selector": {},
@@ -302,16 +309,26 @@ def _compiled(spec: wire.PodSpec, owner: SpecOwner, error: str) -> dict[str, Any
         "labels": owner.labels,
     }
     try:
-        fields["node_selector"] = decode_part(_selector, spec.node_selector, "spec.nodeSelector") or {}
+        selector = decode_part(_selector, spec.node_selector, "spec.nodeSelector") or {}
         whole = decode_part(_affinity, spec.affinity, "spec.affinity")
+        tolerations = tuple(decode_part(_tolerations, spec.tolerations, "spec.tolerations") or ())
+        spread = decode_part(_spread, spec.topology_spread_constraints, "spec.topologySpreadConstraints") or ()
+        fields["constraints"] = podconstraints.check_number(
+            {
+                **counts,
+                "spec.nodeSelector": len(selector),
+                "spec.affinity": podconstraints.of_affinity(whole),
+                "spec.tolerations": len(tolerations),
+                "spec.topologySpreadConstraints": podconstraints.of_spread(spread),
+            }
+        )
         affinity = fields["affinity"] = whole.node_affinity if whole else None
-        fields["tolerations"] = tuple(decode_part(_tolerations, spec.tolerations, "spec.tolerations") or ())
+        fields["node_selector"], fields["tolerations"] = selector, tolerations
         check_tolerations(fields["tolerations"])
         check_node_affinity(affinity, "spec.affinity.nodeAffinity", sound_values=False)
         fields["affinity"] = with_void_terms(affinity)
         fields["terms"] = pod_terms(whole, owner.namespace, owner.labels)
-        constraints = decode_part(_spread, spec.topology_spread_constraints, "spec.topologySpreadConstraints")
-        fields["spread"] = spread_constraints(constraints, owner.labels)
+        fields["spread"] = spread_constraints(spread, owner.labels)
     except SpecError as problem:
         fields["error"] = error or str(problem)
     return fields

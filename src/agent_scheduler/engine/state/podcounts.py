@@ -9,12 +9,25 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable
+from typing import Final
+from weakref import WeakKeyDictionary, WeakSet
+
+import numpy as np
+from numpy.typing import NDArray
 
 from .indexes import drop_entry
 from .labelselector import Labels
 from .namespaces import Namespaces
 from .podinfo import PodInfo
 from .podterms import ExistingTerm, PodMatch
+
+Ints = NDArray[np.int64]
+
+#: Where an index has what may match a pod: a namespace and a label (key, value); None for what a match leaves open.
+Place = tuple[str | None, tuple[str, str] | None]
+
+#: The number of places without kinds that an index may have in addition to twice the number of kinds.
+_EMPTY_PLACES: Final = 1024
 
 
 class PodsMatching:
@@ -44,6 +57,34 @@ class PodsMatching:
         return means
 
 
+class KindColumns(WeakKeyDictionary[PodsMatching, Ints]):
+    """Columns by kind, each while the kind is referenced.
+
+    Kinds are indexed like terms in `TermIndex`, so a pod is compared with few of them, however many others' pods need.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._index: dict[Place, WeakSet[PodsMatching]] = {}
+
+    def __setitem__(self, kind: PodsMatching, column: Ints) -> None:
+        if kind not in self:
+            for place in _places(kind.matches[0]):
+                self._index.setdefault(place, WeakSet()).add(kind)
+            if len(self._index) > 2 * len(self) + _EMPTY_PLACES:
+                self._index = {place: kinds for place, kinds in self._index.items() if kinds}
+        super().__setitem__(kind, column)
+
+    def counting(self, pod: PodInfo) -> list[PodsMatching]:
+        """Return the kinds that count a pod."""
+        index, found = self._index, []
+        for where in (pod.namespace, None):
+            for pins in (None, *pod.labels.items()):
+                if kinds := index.get((where, pins)):
+                    found += [kind for kind in kinds if kind.counts(pod)]
+        return found
+
+
 class TermIndex:
     """The terms of all placed pods, each with the number of pods that have it. Owner: the ledger.
 
@@ -59,7 +100,7 @@ class TermIndex:
         #: Increases whenever the result of `matching` may change.
         self.version = 0
         #: (namespace, (label key, value)) -> terms; None for a part that a term does not determine.
-        self._index: dict[tuple[str | None, tuple[str, str] | None], dict[ExistingTerm, None]] = {}
+        self._index: dict[Place, dict[ExistingTerm, None]] = {}
 
     def __contains__(self, term: ExistingTerm) -> bool:
         return term in self.counts
@@ -71,7 +112,7 @@ class TermIndex:
         if not count:
             self.version += 1
             self._numbers[term] = next(self._next)
-            for place in _places(term):
+            for place in _places(term.term.match):
                 self._index.setdefault(place, {})[term] = None
         return not count
 
@@ -83,7 +124,7 @@ class TermIndex:
             return False
         self.version += 1
         del self.counts[term], self._numbers[term]
-        for place in _places(term):
+        for place in _places(term.term.match):
             drop_entry(self._index, place, term)
         return True
 
@@ -103,8 +144,7 @@ class TermIndex:
         return tuple(found)
 
 
-def _places(term: ExistingTerm) -> list[tuple[str | None, tuple[str, str] | None]]:
-    match = term.term.match
+def _places(match: PodMatch) -> list[Place]:
     pins = match.selector.pins if match.selector is not None else None
     if match.namespace_selector is not None:
         return [(None, pins)]

@@ -5,7 +5,14 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from agent_scheduler.controllers.jobs.depends import is_ready, waiting_roles, waiting_tasks
+from agent_scheduler.controllers.jobs.depends import (
+    attainable_minimum,
+    is_ready,
+    pods_in_vain,
+    waiting_roles,
+    waiting_tasks,
+)
+from agent_scheduler.controllers.jobs.pods import places_of
 from agent_scheduler.objects.job import Job
 from agent_scheduler.objects.job_pod import JobPod
 from tests.support.objects import job, pod, stored, task
@@ -50,6 +57,44 @@ def test_a_task_waits_for_all_that_it_names_or_any_of_them(
     names: list[str], iteration: str, pods: list[tuple[str, str]], expected: tuple[str, bool] | None
 ) -> None:
     assert waits(names, iteration, *pods) == expected
+
+
+@pytest.mark.parametrize("replicas", [3, 2**31 - 1])
+def test_the_cost_is_that_of_the_existing_pods(replicas: int) -> None:
+    """With as many replicas as an integer can hold, an answer that looked at each would never come."""
+    depends = {"name": ["a"], "iteration": "all"}
+    body = job("j", task("a", replicas, minimum=2), task("w", replicas, dependsOn=depends), namespace="d")
+    read = msgspec.json.decode(msgspec.json.encode(stored(body)), type=Job)
+    failed = stored(pod("j-a-0", namespace="d", annotations={"volcano.sh/task-spec": "a"}, phase="Failed"))
+    pods = {"j-a-0": msgspec.json.decode(msgspec.json.encode(failed), type=JobPod)}
+    found = waiting_tasks(read, pods)
+    assert not found["w"].in_vain and attainable_minimum(read, None, pods) == ""
+    lost = {"w": found["w"]._replace(in_vain=True)}
+    assert pods_in_vain(read, pods, lost) == replicas
+    names = [
+        "j-a-0",
+        f"j-a-{replicas - 1}",
+        f"j-a-{replicas}",
+        "j-a-00",
+        "j-a--1",
+        "j-a-",
+        "j-a",
+        "j-b-0",
+        f"j-a-{'9' * 9000}",
+    ]
+    assert {name: index for name, (_, index) in places_of(read, names).items()} == {
+        "j-a-0": 0,
+        f"j-a-{replicas - 1}": replicas - 1,
+    }
+
+
+def test_tasks_that_wait_in_vain_one_behind_another_are_found_in_one_pass() -> None:
+    rows = [task(f"t{number}", dependsOn={"name": [f"t{number - 1}"]}) for number in range(1, 1000)]
+    body = job("j", task("t0"), *rows, namespace="d")
+    read = msgspec.json.decode(msgspec.json.encode(stored(body)), type=Job)
+    failed = stored(pod("j-t0-0", namespace="d", annotations={"volcano.sh/task-spec": "t0"}, phase="Failed"))
+    found = waiting_tasks(read, {"j-t0-0": msgspec.json.decode(msgspec.json.encode(failed), type=JobPod)})
+    assert len(found) == 999 and all(each.in_vain for each in found.values())
 
 
 def test_a_pod_that_is_being_deleted_is_not_ready() -> None:

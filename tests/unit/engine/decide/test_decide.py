@@ -74,11 +74,12 @@ def test_memory_is_counted_to_the_byte() -> None:
 
 
 def test_selectors_on_ever_new_labels_do_not_fill_the_memory() -> None:
-    world = World(node("a"), node("b", labels={"key-7": "x"}))
+    world = World(node("a"), node("b", labels={f"key-{number}": "x" for number in range(2 * COLUMNS_KEPT)}))
     snapshot = world.snapshot
     for number in [*range(2 * COLUMNS_KEPT), 7]:
         column = snapshot.columns.label(f"key-{number}")
-        assert (column[: snapshot.columns.size] != 0).tolist() == [False, number == 7]
+        assert (column[: snapshot.columns.size] != 0).tolist() == [False, True]
+        assert not snapshot.columns.label(f"no-{number}").any()
     assert len(snapshot.columns._labels) == COLUMNS_KEPT
 
 

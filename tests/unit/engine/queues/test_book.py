@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 import pytest
 from hypothesis import given
@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from agent_scheduler.engine.queues.book import QuotaBook
-from agent_scheduler.engine.queues.entries import Standing
+from agent_scheduler.engine.queues.entries import QueueHeld, Standing
 from agent_scheduler.engine.queues.waiting import QuotaWaitingPods
 from agent_scheduler.engine.quotas.queues import QueueInfo, QueueTree
 from agent_scheduler.engine.quotas.turns import turn
@@ -134,6 +134,43 @@ def test_a_limit_that_was_lowered_is_told_of_and_nothing_else_changes() -> None:
     assert found.used("a") == {"cpu": 5}
 
 
+@pytest.mark.parametrize("order", [1, -1, 7], ids=["upwards", "downwards", "mixed"])
+def test_a_thousand_queues_in_a_circle_cost_what_a_thousand_queues_cost(
+    order: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each change of a queue takes at most a few steps for each queue; a step is one queue of a chain."""
+    size, steps, chain = 1000, 0, QueueHeld.chain.fget
+
+    def counted(queue: QueueHeld) -> Iterator[QueueHeld]:
+        nonlocal steps
+        for each in chain(queue):
+            steps += 1
+            yield each
+
+    monkeypatch.setattr(QueueHeld, "chain", property(counted))
+    found = book()
+    for number in range(size):
+        found.set(f"u{number}", f"q{number}", {"cpu": 1}, Standing.BOUND)
+    for number in range(size):
+        place = number * order % size
+        found.set_queue(queue_of(f"q{place}", f"q{(place + 1) % size}", capability=1))
+        assert steps <= 4 * size
+        steps = 0
+    assert all(found.is_in_cycle(f"q{number}") and found.used(f"q{number}") == {"cpu": 1} for number in range(size))
+    assert (
+        found.shortfall("q5", {"cpu": 1}) is not None
+        and found.reaches("q5", {"q5"})
+        and not found.reaches("q5", {"q6"})
+    )
+    steps = 0
+    found.set_queue(queue_of("q0", capability=1))
+    assert steps <= 4 * size and not found.is_in_cycle("q5")
+    assert found.used("q0") == {"cpu": size} and found.used("q1") == {"cpu": 1}
+    found.set_queue(queue_of("q0", "q1"))
+    found.remove_queue("q500")
+    assert not found.is_in_cycle("q5") and found.used("q499") == {"cpu": 999}
+
+
 NAMES = st.sampled_from(["root", "p", "a", "b", "gone"])
 VECTORS = st.dictionaries(st.sampled_from(["cpu", "memory", GPU]), st.integers(0, 5))
 
@@ -175,10 +212,11 @@ class Book(RuleBasedStateMachine):
 
     @invariant()
     def usage_is_the_sum_over_the_pods_of_a_queue_and_of_those_below_it(self) -> None:
-        ancestors = QueueTree(self.infos.values()).ancestors
+        tree = QueueTree(self.infos.values())
         assert bool(self.book) == bool(self.infos)
         for name in ("root", "p", "a", "b", "gone"):
-            below = [pod for pod in self.pods.values() if name == pod[0] or name in ancestors.get(pod[0], ())]
+            above = {pod[0]: tree.ancestors(pod[0]) if pod[0] in self.infos else () for pod in self.pods.values()}
+            below = [pod for pod in self.pods.values() if name == pod[0] or name in above[pod[0]]]
             assert {each: amount for each, amount in self.book.used(name).items() if amount} == self._sum(below)
             for standing in Standing:
                 own = [pod for pod in self.pods.values() if pod[0] == name and pod[2] == standing]

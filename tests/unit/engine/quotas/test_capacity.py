@@ -324,7 +324,7 @@ def test_accounts_agree_with_a_recount_after_any_allocations(
     for name in accounts.accounts:
         recount: dict[str, float] = {"cpu": 0, "memory": 0}
         for queue, amount in held:
-            if name in (queue, *accounts.tree.ancestors[queue]):
+            if name in (queue, *accounts.tree.ancestors(queue)):
                 add_to(recount, cpu(amount))
         assert {each: amount for each, amount in accounts.accounts[name].allocated.items() if amount} == {
             each: amount for each, amount in recount.items() if amount

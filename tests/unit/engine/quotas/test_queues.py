@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from agent_scheduler.engine.quotas.capacity import CapacityAccounts
 from agent_scheduler.engine.quotas.demand import JobDemand
 from agent_scheduler.engine.quotas.queues import QueueInfo, QueueTree, queue_info
 from agent_scheduler.engine.quotas.vector import (
@@ -40,7 +41,7 @@ def tree(**parents: str) -> QueueTree:
 
 def test_a_queue_without_a_parent_lies_in_the_root() -> None:
     found = tree(a="", b="root", c="a")
-    assert found.ancestors == {"root": (), "a": ("root",), "b": ("root",), "c": ("a", "root")}
+    assert [found.ancestors(name) for name in found.queues] == [(), ("root",), ("root",), ("a", "root")]
     assert [name for name in found.queues if found.is_leaf(name)] == ["b", "c"]
     assert not found.faults
 
@@ -48,13 +49,29 @@ def test_a_queue_without_a_parent_lies_in_the_root() -> None:
 def test_a_missing_parent_is_told_of_the_queue_that_names_it() -> None:
     found = tree(a="gone", b="a")
     assert [fault.message for fault in found.faults] == ["queue a has the parent gone, which does not exist"]
-    assert found.ancestors["b"] == ("a",)
+    assert found.ancestors("b") == ("a",)
 
 
 def test_a_queue_that_is_its_own_ancestor_is_told_of() -> None:
     found = tree(a="b", b="a", c="a")
     assert {fault.queue for fault in found.faults} == {"a", "b"}
-    assert found.ancestors["c"] == ("a", "b")
+    assert found.ancestors("c") == ("a",) and found.ancestors("a") == ()
+
+
+def test_a_tree_and_its_accounts_may_be_deeper_than_the_stack() -> None:
+    names = [f"q{number}" for number in range(5000)]
+    found = QueueTree(
+        [
+            queue_of("root", capability=1000),
+            *(queue_of(name, above) for name, above in zip(names, ["", *names], strict=False)),
+        ]
+    )
+    assert not found.faults and len(found.ancestors("q4999")) == 5000
+    accounts = CapacityAccounts(found, [], {"cpu": 1000}, hierarchy=True)
+    assert not accounts.fault and accounts.accounts["q4999"].real_capability["cpu"] == 1000
+    circle = QueueTree([queue_of(name, above) for name, above in zip(names, [names[-1], *names], strict=False)])
+    assert len(CapacityAccounts(circle, [], {}, hierarchy=True).fault) < 1000
+    assert circle.rootless == set(names) and len(circle.faults) == 5001 and circle.ancestors("q1") == ()
 
 
 def test_a_tree_without_a_root_has_one_fault() -> None:
