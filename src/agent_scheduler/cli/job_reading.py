@@ -100,21 +100,15 @@ async def around(transport: Transport, job: Job) -> JobContext:
             return None
 
     labels = {"labelSelector": f"{JOB_NAME}={job.metadata.name}"}
+    pods_path, say = f"/api/v1/namespaces/{namespace}/pods", problems.append
     pods, groups = await asyncio.gather(
-        tried(
-            "pods",
-            list_all(
-                transport, f"/api/v1/namespaces/{namespace}/pods", _seen(JobPod), labels, say=problems.append
-            ),
-        ),
-        tried(
-            "the PodGroup", list_all(transport, pod_groups(namespace), _seen(PodGroup), say=problems.append)
-        ),
+        tried("pods", list_all(transport, pods_path, _seen(JobPod), labels, say=say)),
+        tried("the PodGroup", list_all(transport, pod_groups(namespace), _seen(PodGroup), say=say)),
     )
     # A deleted job of the same name may have left pods.
     pods = None if pods is None else _in_order(job, [each for each in pods if _is_of(job, each.metadata)])
     group = next((each for each in groups or () if _is_of(job, each.metadata)), None)
-    events = await tried("events", _events(transport, namespace, job, group, problems.append))
+    events = await tried("events", _events(transport, namespace, job, group, say))
     return JobContext(group, pods, events, _waiting(job, pods), problems)
 
 
