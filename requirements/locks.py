@@ -54,9 +54,7 @@ def read(path: Path) -> list[Pin]:
             marker = (pin["marker"] or "").strip()
             found.append(Pin(canonical(pin["name"]), pin["version"], marker, (), (), place))
         else:
-            raise LockError(
-                f"{place}: {line.strip()!r} pins nothing; allowed: NAME==VERSION and --hash=sha256:..."
-            )
+            raise LockError(f"{place}: {line.strip()!r} pins nothing; allowed: NAME==VERSION and --hash=sha256:...")
     return found
 
 

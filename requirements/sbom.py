@@ -42,11 +42,7 @@ def document(pins: Sequence[Pin], installed: dict[str, Distribution]) -> dict[st
         by: set[str] = set()
         for via in pin.via:
             # Several distributions of this repository may require the same library.
-            by |= (
-                {PROJECT}
-                if via in OWN
-                else {_reference(each) for each in pins if each.name == canonical(via)}
-            )
+            by |= {PROJECT} if via in OWN else {_reference(each) for each in pins if each.name == canonical(via)}
         for each in by:
             requires[each].append(_reference(pin))
     content: dict[str, Any] = {
@@ -55,12 +51,7 @@ def document(pins: Sequence[Pin], installed: dict[str, Distribution]) -> dict[st
         "dependencies": [{"ref": ref, "dependsOn": needs} for ref, needs in requires.items()],
     }
     number = uuid.uuid5(uuid.NAMESPACE_URL, json.dumps(content, sort_keys=True))
-    head = {
-        "bomFormat": "CycloneDX",
-        "specVersion": "1.6",
-        "serialNumber": f"urn:uuid:{number}",
-        "version": 1,
-    }
+    head = {"bomFormat": "CycloneDX", "specVersion": "1.6", "serialNumber": f"urn:uuid:{number}", "version": 1}
     return head | content
 
 
@@ -98,11 +89,7 @@ def _component(pin: Pin, installed: dict[str, Distribution]) -> dict[str, Any]:
         "licenses": [_licence(expression(distribution))],
         # # One hash for each file of the release, of which only one is installed.
         "externalReferences": [
-            {
-                "type": "distribution",
-                "url": f"https://pypi.org/project/{pin.name}/{pin.version}/",
-                "hashes": hashes,
-            }
+            {"type": "distribution", "url": f"https://pypi.org/project/{pin.name}/{pin.version}/", "hashes": hashes}
         ],
     }
     if pin.marker:

@@ -27,14 +27,9 @@ def compute(parent: int) -> None:
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.busy", description=__doc__)
     parser.add_argument("--processes", type=int, default=4, metavar="N", help="busy processes (4)")
-    parser.add_argument(
-        "command", nargs="+", metavar="COMMAND", help="the command and its arguments, after --"
-    )
+    parser.add_argument("command", nargs="+", metavar="COMMAND", help="the command and its arguments, after --")
     options = parser.parse_args()
-    busy = [
-        multiprocessing.Process(target=compute, args=(os.getpid(),), daemon=True)
-        for _ in range(options.processes)
-    ]
+    busy = [multiprocessing.Process(target=compute, args=(os.getpid(),), daemon=True) for _ in range(options.processes)]
     for process in busy:
         process.start()
     try:

@@ -81,9 +81,7 @@ def pytest_collection(session: pytest.Session) -> None:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     if by_address := [item.nodeid for item in items if " at 0x" in item.nodeid]:
-        raise pytest.UsageError(
-            f"each process would name this test differently; give it an id: {by_address[0]}"
-        )
+        raise pytest.UsageError(f"each process would name this test differently; give it an id: {by_address[0]}")
     places = spreading.order(item.nodeid for item in items)
     items.sort(key=lambda item: places[spreading.scope(item.nodeid)])
 

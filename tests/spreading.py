@@ -71,9 +71,7 @@ def import_share(config: pytest.Config, is_left_out: Callable[[Path], bool]) -> 
     if worker is None or config.args_source is not pytest.Config.ArgsSource.TESTPATHS:
         return
     root = config.rootpath
-    files = sorted(
-        file for path in config.args for file in (root / path).rglob("test_*.py") if not is_left_out(file)
-    )
+    files = sorted(file for path in config.args for file in (root / path).rglob("test_*.py") if not is_left_out(file))
     for file in files[int(worker["workerid"].removeprefix("gw")) :: worker["workercount"]]:
         # A file that cannot be imported is an error of the collection that follows.
         with suppress(Exception, *LACKING):

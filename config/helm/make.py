@@ -59,9 +59,7 @@ def objects_of(part: str) -> list[Json]:
     kustomization = yaml.safe_load((folder / "kustomization.yaml").read_text())
     if kustomization["kind"] == "Component":
         found = [
-            each
-            for name in kustomization["resources"]
-            for each in yaml.safe_load_all((folder / name).read_text())
+            each for name in kustomization["resources"] for each in yaml.safe_load_all((folder / name).read_text())
         ]
         found += [_of_files(folder, each) for each in kustomization.get("configMapGenerator", ())]
     else:
@@ -136,9 +134,7 @@ def _deployment(each: Json) -> None:
     container["imagePullPolicy"] = Template("{{ .Values.image.pullPolicy }}")
     container["resources"] = Block(f"resources:\n{{{{- toYaml {value}.resources | nindent 12 }}}}")
     kinds = '--enable={{ join "," .Values.controllers.enable }}'
-    given = "".join(
-        f"            - {kinds if each.startswith('--enable=') else each}\n" for each in container["args"]
-    )
+    given = "".join(f"            - {kinds if each.startswith('--enable=') else each}\n" for each in container["args"])
     more = f"{{{{- with {value}.extraArgs }}}}\n{{{{- toYaml . | nindent 12 }}}}\n{{{{- end }}}}"
     container["args"] = Block(f"args:\n{given}{more}")
     for volume in pod["volumes"]:
@@ -178,9 +174,7 @@ def text(objects: list[Json]) -> str:
         return value.replace("{{", "{{ `{{` }}") if isinstance(value, str) else value
 
     lines = []
-    for line in yaml.safe_dump_all(
-        [plain(each) for each in objects], sort_keys=False, width=10_000
-    ).splitlines():
+    for line in yaml.safe_dump_all([plain(each) for each in objects], sort_keys=False, width=10_000).splitlines():
         place = next((each for each in blocks if line.endswith(f": {each}")), None)
         if place is not None:
             lines.append(" " * (len(line) - len(line.lstrip())) + blocks[place])
@@ -217,11 +211,7 @@ def values() -> Json:
             "pullPolicy": "IfNotPresent",
             "pullSecrets": [],
         },
-        "scheduler": {
-            "enabled": True,
-            **deployed("default"),
-            "configuration": file("default", "configuration.yaml"),
-        },
+        "scheduler": {"enabled": True, **deployed("default"), "configuration": file("default", "configuration.yaml")},
         "controllers": {
             "enabled": False,
             **deployed("controllers"),
@@ -273,10 +263,7 @@ def schema() -> Json:
                         "tag": {"type": "string"},
                         "digest": {"type": "string", "pattern": "^(sha256:[0-9a-f]{64})?$"},
                         "pullPolicy": {"enum": ["Always", "IfNotPresent", "Never"]},
-                        "pullSecrets": {
-                            "type": "array",
-                            "items": closed({"name": {"type": "string"}}),
-                        },
+                        "pullSecrets": {"type": "array", "items": closed({"name": {"type": "string"}})},
                     }
                 ),
                 "scheduler": closed({**enabled, **deployed, "configuration": {"type": "object"}}),
@@ -319,12 +306,7 @@ agent-scheduler explain NAMESPACE/POD --namespace {{ .Release.Namespace }} says 
 
 def files() -> dict[str, str]:
     """Return path in the chart -> content."""
-    version = (
-        (ROOT / "src" / "agent_scheduler" / "__init__.py")
-        .read_text()
-        .split('__version__ = "')[1]
-        .split('"')[0]
-    )
+    version = (ROOT / "src" / "agent_scheduler" / "__init__.py").read_text().split('__version__ = "')[1].split('"')[0]
     chart = {
         "apiVersion": "v2",
         "name": "agent-scheduler",
@@ -338,8 +320,7 @@ def files() -> dict[str, str]:
         "Chart.yaml": yaml.safe_dump(chart, sort_keys=False),
         "values.schema.json": json.dumps(schema(), indent=2) + "\n",
         "values.yaml": "".join(
-            f"# {COMMENTS[name]}\n" + yaml.safe_dump({name: value}, sort_keys=False)
-            for name, value in values().items()
+            f"# {COMMENTS[name]}\n" + yaml.safe_dump({name: value}, sort_keys=False) for name, value in values().items()
         ),
         "templates/_helpers.tpl": HELPERS,
         "templates/NOTES.txt": NOTES,

@@ -15,9 +15,7 @@ from bench.scenarios.tables import text_of
 SCENARIO = next(scenario for scenario in SCENARIOS if scenario.name == "nodes")
 
 
-def run(
-    number: int, rate: float | None = 100.0, *, case: str = "100 nodes", at: float = 100.0, **more: object
-) -> Run:
+def run(number: int, rate: float | None = 100.0, *, case: str = "100 nodes", at: float = 100.0, **more: object) -> Run:
     figures = Figures(pods=10, pods_per_second=rate, cpu_ms=0.5, latency=Latency(1.0, 2.0, 3.0, 4.0))
     return Run(scenario="nodes", case=case, number=number, at=at, figures=figures, **more)  # type: ignore[arg-type]
 
@@ -61,13 +59,9 @@ def test_the_report_says_how_and_when_each_part_was_run() -> None:
     text = report(parts, plots=["workers.svg"])
     assert "- Python: 3" in text
     assert "![workers](workers.svg)" in text
-    assert (
-        "`python -m bench.scenarios nodes` (12 s; 2030-01-01T00:00:00Z, commit abc, load before 0.25)" in text
-    )
+    assert "`python -m bench.scenarios nodes` (12 s; 2030-01-01T00:00:00Z, commit abc, load before 0.25)" in text
     assert "`python -m bench.queue_moves` (1 s; " in text
-    assert (
-        text.index("## Scale") < text.index("### nodes") < text.index("## Single parts") < text.index("| a |")
-    )
+    assert text.index("## Scale") < text.index("### nodes") < text.index("## Single parts") < text.index("| a |")
     assert "smaller than intended" not in text
 
 
@@ -109,9 +103,7 @@ def test_points_are_medians_of_runs_that_count() -> None:
 
 def test_plots_are_files_of_their_own_for_light_and_dark_pages(tmp_path: Path) -> None:
     runs = [run(1), run(1, 50.0, case="1,000 nodes", at=1000.0)]
-    page = write_report(
-        tmp_path, {"nodes": part("nodes", runs), "waiting": part("waiting", [run(1, at=0.0)])}
-    )
+    page = write_report(tmp_path, {"nodes": part("nodes", runs), "waiting": part("waiting", [run(1, at=0.0)])})
     drawn = sorted(file.name for file in tmp_path.glob("*.svg"))
     assert drawn == ["cpu-by-nodes.svg", "cpu-by-waiting.svg", "throughput-by-nodes.svg"]
     for name in drawn:

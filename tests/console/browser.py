@@ -64,9 +64,7 @@ class Page:
 
     async def value(self, expression: str) -> Any:
         """Return the awaited value of a JavaScript expression, which must encode as JSON."""
-        told = await self.say(
-            "Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True
-        )
+        told = await self.say("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)
         assert "exceptionDetails" not in told, told["exceptionDetails"]
         return told["result"].get("value")
 

@@ -93,9 +93,7 @@ async def console_world(
     """
     async with batch_world(kubelets=True) as batch:
         cluster = batch.cluster
-        for number, node in enumerate(
-            nodes(count, {"cpu": cpu, "memory": "64Gi", "pods": "110"}, kubelets=False)
-        ):
+        for number, node in enumerate(nodes(count, {"cpu": cpu, "memory": "64Gi", "pods": "110"}, kubelets=False)):
             gpus = {0: {GPU: "8"}, 1: {SHARED_GPU: "4000"}}.get(number % 8)
             if gpus is not None:
                 amounts = node["status"]["capacity"] | gpus
@@ -110,9 +108,7 @@ async def console_world(
             await shared.write_status(SHARDS[1], nodesInUse=names[own - 1 :])
             await shared.desire(SHARDS[0], names[:own])
         configuration = _CONFIGURATION % port + (_SHARDED if sharded else "")
-        runtime = SchedulerProcess(
-            load_text(configuration), source=None, endpoint=Endpoint(cluster.server.url)
-        )
+        runtime = SchedulerProcess(load_text(configuration), source=None, endpoint=Endpoint(cluster.server.url))
         ending = asyncio.create_task(runtime.run(signals=False))
         world = ConsoleWorld(cluster, runtime, controllers, f"http://127.0.0.1:{port}/ui/")
         try:

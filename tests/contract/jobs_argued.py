@@ -215,9 +215,7 @@ def no_pod_is_made_for_a_job_that_ends(argued: Argued, expected: State, found: S
 def ssh_is_told_of_scaled_tasks(argued: Argued, expected: State, found: State) -> None:
     """Volcano writes hosts into the Secret of the plugin ssh once."""
     for name, secret in expected["secrets"].items():
-        lines, others = (
-            set(each.get("config", "").splitlines()) for each in (secret, found["secrets"].get(name, {}))
-        )
+        lines, others = (set(each.get("config", "").splitlines()) for each in (secret, found["secrets"].get(name, {})))
         if any(op["op"] == "patch" and op["kind"] == "Job" for op in argued.past) and (
             lines < others or others < lines
         ):
@@ -272,9 +270,7 @@ def a_group_names_the_roles_that_wait(argued: Argued, expected: State, found: St
 
 def an_action_about_no_partition_is_none(argued: Argued, expected: State, found: State) -> None:
     """Volcano treats RestartPartition of a task without partitions as done, and does not check the pods."""
-    if "RestartPartition" in str(argued.job) and not all(
-        each.get("partitionPolicy") for each in argued.tasks
-    ):
+    if "RestartPartition" in str(argued.job) and not all(each.get("partitionPolicy") for each in argued.tasks):
         for name, job in expected["jobs"].items():
             _count(expected, name)
             ended = all(pod["phase"] == "Succeeded" for pod in _pods_of(expected, name).values())

@@ -73,10 +73,7 @@ async def take(ask: Ask, namespace: str, uids: dict[str, str], owners: dict[str,
         "pvcs": await named("PersistentVolumeClaim", _owned),
         "queues": {name: each for name, each in (await named("Queue", _queue)).items() if is_ours(name)},
         "events": sorted(
-            [
-                f"{each['regarding']['kind']}/{each['regarding']['name']}",
-                *(each["type"], each["reason"], each["note"]),
-            ]
+            [f"{each['regarding']['kind']}/{each['regarding']['name']}", *(each["type"], each["reason"], each["note"])]
             for each in (await ask("GET", "/apis/events.k8s.io/v1/events"))["items"]
             if each["regarding"].get("namespace") == namespace or is_ours(each["regarding"]["name"])
         ),
@@ -103,14 +100,11 @@ def recorded_state(state: dict[str, Any]) -> dict[str, Any]:
 
     return {
         **{kind: named(kind) for kind in ("jobs", "services", "networkpolicies", "configmaps")},
-        "pods": named(
-            "pods", lambda each: {**each, "metadata": _metadata(each), "spec": _pod_spec(each["spec"])}
-        ),
+        "pods": named("pods", lambda each: {**each, "metadata": _metadata(each), "spec": _pod_spec(each["spec"])}),
         "podgroups": named("podgroups", _timeless),
         "commands": sorted(state.get("commands", [])),
         "secrets": named(
-            "secrets",
-            lambda each: {**owned(each), **{key: each[key] for key in ("keys", "config") if key in each}},
+            "secrets", lambda each: {**owned(each), **{key: each[key] for key in ("keys", "config") if key in each}}
         ),
         "pvcs": named("pvcs", owned),
         "queues": named("queues", _queue),

@@ -35,9 +35,7 @@ def recorded() -> Families:
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_scenarios_of_each_family_have_volcanos_result_but_for_what_is_argued(
-    recorded: Families, family: str
-) -> None:
+def test_scenarios_of_each_family_have_volcanos_result_but_for_what_is_argued(recorded: Families, family: str) -> None:
     """Every fifth scenario is replayed here; the next test replays all."""
     found = {each["id"]: replay(each).differences for each in recorded[family][::5]}
     assert {name: differences for name, differences in found.items() if any(differences)} == {}

@@ -175,9 +175,7 @@ def _requirement(choices: Choices) -> dict[str, Any]:
     return {**requirement, "values": values} if operator in ("In", "NotIn") else requirement
 
 
-_VALUES = tuple(
-    {"disk": ["ssd"], ZONE: ["z1", "z3"], "gen": ["1", "5"], "missing": ["1"], HOST: ["n0", "n2"]}.items()
-)
+_VALUES = tuple({"disk": ["ssd"], ZONE: ["z1", "z3"], "gen": ["1", "5"], "missing": ["1"], HOST: ["n0", "n2"]}.items())
 
 
 def _pod_affinity(choices: Choices, *, once_in: int) -> dict[str, Any]:
@@ -216,10 +214,7 @@ _SELECTORS: tuple[Callable[[str], dict[str, Any] | None], ...] = (
     lambda app: {"matchExpressions": [{"key": "app", "operator": "In", "values": [app, "c"]}]},
     lambda app: {"matchExpressions": [{"key": "app", "operator": "NotIn", "values": [app]}]},
     lambda _app: {"matchExpressions": [{"key": "version", "operator": "Exists"}]},
-    lambda app: {
-        "matchLabels": {"app": app},
-        "matchExpressions": [{"key": "version", "operator": "DoesNotExist"}],
-    },
+    lambda app: {"matchLabels": {"app": app}, "matchExpressions": [{"key": "version", "operator": "DoesNotExist"}]},
     lambda _app: {},
     lambda _app: None,
 )

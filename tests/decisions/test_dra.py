@@ -151,9 +151,7 @@ def test_a_pod_waits_for_its_devices_as_long_as_the_real_one_and_fails_with_its_
         assert (case.id, said, is_ready) == (case.id, case.failure, not (case.failure or case.is_waiting))
 
 
-def test_what_the_real_one_cannot_judge_is_refused_with_the_place_or_had_from_another_node(
-    cases: Cases,
-) -> None:
+def test_what_the_real_one_cannot_judge_is_refused_with_the_place_or_had_from_another_node(cases: Cases) -> None:
     for case in cases:
         if case.error:
             decided = cases.engine(case).where(case.pending)

@@ -62,8 +62,6 @@ WORLD = World((node("n0"), node("n1", pods="0"), node("n2", taints=TAINTS)), ())
         (naming([("In", "n0"), ("In", "n2")], [("In", "n0")]), None),
     ],
 )
-def test_nodes_that_the_terms_do_not_name_are_refused_before_any_filter(
-    pending: Obj, expected: str | None
-) -> None:
+def test_nodes_that_the_terms_do_not_name_are_refused_before_any_filter(pending: Obj, expected: str | None) -> None:
     assert message(Engine(WORLD), pending) == expected
     assert differences(Drawn(WORLD, pending)) == []

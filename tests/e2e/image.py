@@ -159,9 +159,7 @@ def _run(image: Image, line: str, wheels: Path) -> None:
 
 def _send(context: Path, into: Path) -> None:
     """Copy the files that a build receives: those that .dockerignore includes again after it excluded all."""
-    lines = [
-        line for line in (context / ".dockerignore").read_text().splitlines() if line[:1] not in ("#", "")
-    ]
+    lines = [line for line in (context / ".dockerignore").read_text().splitlines() if line[:1] not in ("#", "")]
     assert lines.pop(0) == "*"
     ignored = shutil.ignore_patterns(*(line.removeprefix("**/") for line in lines if line.startswith("**/")))
     for pattern in (line.removeprefix("!") for line in lines if line.startswith("!")):

@@ -46,9 +46,7 @@ class Installation(Client):
 
     patient = True
 
-    def __init__(
-        self, transport: Transport, kubeconfig: Path, folder: Path, *, audit_log: Path | None = None
-    ) -> None:
+    def __init__(self, transport: Transport, kubeconfig: Path, folder: Path, *, audit_log: Path | None = None) -> None:
         """`transport` and `kubeconfig` are an administrator's; `audit_log` is the server's file, if it can be read."""
         super().__init__(transport)
         self.kubeconfig = kubeconfig
@@ -94,9 +92,7 @@ class Installation(Client):
             await self.call("DELETE", _path(each))
 
     def named(self, kind: str, name: str) -> Object:
-        return next(
-            each for each in self.objects if each["kind"] == kind and each["metadata"]["name"] == name
-        )
+        return next(each for each in self.objects if each["kind"] == kind and each["metadata"]["name"] == name)
 
     # ---- ServiceAccounts
 
@@ -132,9 +128,7 @@ class Installation(Client):
         """Return the administrator's current cluster, with the content of files that it names."""
         admins = yaml.safe_load(self.kubeconfig.read_text())
         context = next(each for each in admins["contexts"] if each["name"] == admins["current-context"])
-        found: Object = next(
-            each for each in admins["clusters"] if each["name"] == context["context"]["cluster"]
-        )
+        found: Object = next(each for each in admins["clusters"] if each["name"] == context["context"]["cluster"])
         cluster = found["cluster"]
         authority = cluster.pop("certificate-authority", None)
         if authority is not None:
@@ -152,18 +146,14 @@ class Installation(Client):
         found = self.named("Deployment", deployment)
         namespace, pod = found["metadata"]["namespace"], found["spec"]["template"]["spec"]
         (container,) = pod["containers"]
-        mounts = {
-            mount["mountPath"]: self.folder / name / mount["name"] for mount in container["volumeMounts"]
-        }
+        mounts = {mount["mountPath"]: self.folder / name / mount["name"] for mount in container["volumeMounts"]}
         volumes = {volume["name"]: volume for volume in pod["volumes"]}
         for mount in container["volumeMounts"]:
             files = await self._files(volumes[mount["name"]], namespace, pod)
             _write(mounts[mount["mountPath"]], files)
         arguments = [_moved(argument, mounts) for argument in container["args"]]
         kubeconfig = self._kubeconfig(name, mounts[_TOKENS] / "token")
-        environment = {
-            each["name"]: namespace if "valueFrom" in each else each["value"] for each in container["env"]
-        }
+        environment = {each["name"]: namespace if "valueFrom" in each else each["value"] for each in container["env"]}
         process = Served(
             name,
             [*arguments, "--kubeconfig", str(kubeconfig), "--bind-address", "127.0.0.1", *flags],

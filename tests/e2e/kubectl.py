@@ -23,19 +23,12 @@ class Kubectl:
         self._program = needed.kubectl()
         self.kubeconfig = kubeconfig
         self.namespace = "default"
-        self._env = {
-            **os.environ,
-            "KUBECONFIG": str(kubeconfig),
-            "HOME": str(home),
-            "KUBECTL_KUBERC": "false",
-        }
+        self._env = {**os.environ, "KUBECONFIG": str(kubeconfig), "HOME": str(home), "KUBECTL_KUBERC": "false"}
 
     def command(self, *arguments: str) -> list[str]:
         return [self._program, "-n", self.namespace, *arguments]
 
-    def run(
-        self, *arguments: str, stdin: object = None, fails: bool = False
-    ) -> subprocess.CompletedProcess[str]:
+    def run(self, *arguments: str, stdin: object = None, fails: bool = False) -> subprocess.CompletedProcess[str]:
         """Run a command to its end. `stdin` is sent as JSON. An outcome other than the expected one fails the test."""
         done = subprocess.run(
             self.command(*arguments),

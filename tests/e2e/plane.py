@@ -81,9 +81,7 @@ class ControlPlane(Client):
         self.namespace = run.namespace
         #: The scheduler of pods that name no other.
         self.scheduler_name = run.scheduler_name
-        self.pods = Picture(
-            transport, f"/api/v1/namespaces/{run.namespace}/pods", {"labelSelector": f"{OF}={test}"}
-        )
+        self.pods = Picture(transport, f"/api/v1/namespaces/{run.namespace}/pods", {"labelSelector": f"{OF}={test}"})
         self.events = Picture(transport, f"/api/v1/namespaces/{run.namespace}/events")
 
     # ---- names
@@ -168,9 +166,7 @@ class ControlPlane(Client):
 
     async def add_pod(self, name: str, **pod: Any) -> Object:
         """Create `pod(name, ...)` and return the object as the server answered it."""
-        made: Object = await self.ask(
-            "POST", f"/api/v1/namespaces/{self.namespace}/pods", self.pod(name, **pod)
-        )
+        made: Object = await self.ask("POST", f"/api/v1/namespaces/{self.namespace}/pods", self.pod(name, **pod))
         return made
 
     async def add_pods(self, names: Iterable[str], **pod: Any) -> None:

@@ -39,12 +39,7 @@ class Process:
     """A process `python -m agent_scheduler ARGUMENTS`, from construction until `kill`."""
 
     def __init__(
-        self,
-        name: str,
-        arguments: Sequence[str],
-        *,
-        folder: Path,
-        environment: Mapping[str, str] | None = None,
+        self, name: str, arguments: Sequence[str], *, folder: Path, environment: Mapping[str, str] | None = None
     ) -> None:
         """`environment` has variables besides those of this process."""
         self.name = name
@@ -88,8 +83,7 @@ class Process:
                 return answer
             self.check()
             assert time.monotonic() < end, (
-                f"{self.name}: no {what} after {PATIENCE:g} s, but {answer!r}; its last words:\n"
-                f"{self.said()[-_TAIL:]}"
+                f"{self.name}: no {what} after {PATIENCE:g} s, but {answer!r}; its last words:\n{self.said()[-_TAIL:]}"
             )
             await asyncio.sleep(0.02)
 

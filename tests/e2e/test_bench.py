@@ -63,9 +63,7 @@ def runs(file: Path) -> list[dict[str, Any]]:
 
 async def test_a_scenario_runs_on_a_cluster_of_its_own(tmp_path: Path) -> None:
     file = tmp_path / "runs"
-    code, out, err = await ended(
-        start("steady", "--case", "20,000", "--scale", "0.005", "--runs", "1", "--json", file)
-    )
+    code, out, err = await ended(start("steady", "--case", "20,000", "--scale", "0.005", "--runs", "1", "--json", file))
     assert code == 0, err
     (run,) = runs(file)
     figures = run["figures"]
@@ -113,9 +111,7 @@ async def test_pods_that_nobody_binds_are_refused_in_time_and_removed(
 
 
 @pytest.mark.wide
-async def test_a_scenario_that_is_interrupted_removes_what_it_made(
-    plane: ControlPlane, e2e_kubeconfig: Path
-) -> None:
+async def test_a_scenario_that_is_interrupted_removes_what_it_made(plane: ControlPlane, e2e_kubeconfig: Path) -> None:
     process = start(*RATES, "--kubeconfig", e2e_kubeconfig, "--make-nodes", "20")
     try:
 

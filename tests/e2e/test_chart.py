@@ -78,9 +78,7 @@ async def test_what_the_chart_installs_runs_a_deployment_a_gang_a_gated_pod_and_
         text = rendered()
         await asyncio.to_thread(applied, installed, "--server-side", "-f", "-", text=text)
         installed.objects += [each for each in yaml.safe_load_all(text) if each]
-        processes = {
-            name: await installed.start(name, name, *(HERE if name == WEBHOOK else ())) for name in COMPONENTS
-        }
+        processes = {name: await installed.start(name, name, *(HERE if name == WEBHOOK else ())) for name in COMPONENTS}
         for each in processes.values():
             await each.ready()
         await reached(installed, processes[WEBHOOK])

@@ -25,9 +25,7 @@ def run(*flags: str, folder: Path) -> tuple[int, dict[str, object]]:
 
 
 def test_a_burst_is_bound_whole_and_reported(tmp_path: Path) -> None:
-    code, values = run(
-        "--nodes", "20", "--pods", "200", "--rate", "400", "--report", "r/page.html", folder=tmp_path
-    )
+    code, values = run("--nodes", "20", "--pods", "200", "--rate", "400", "--report", "r/page.html", folder=tmp_path)
     assert values["failures"] == []
     assert (code, values["ok"], values["created"], values["bound"]) == (0, True, 200, 200)
     assert values["gangs"] == {"training": 6, "evaluation": 6}
@@ -52,10 +50,7 @@ def test_a_trace_with_pods_that_fit_nowhere_is_ok_and_says_which(tmp_path: Path)
     assert isinstance(refused, dict)
     assert sum(refused.values()) == 3
     hopeless = values["hopeless"]
-    assert hopeless == {
-        "no empty node has enough of cpu": 1,
-        "no node has alibabacloud.com/gpu-card-model in G2": 1,
-    }
+    assert hopeless == {"no empty node has enough of cpu": 1, "no node has alibabacloud.com/gpu-card-model in G2": 1}
 
 
 @pytest.mark.wide
@@ -87,9 +82,7 @@ def test_an_interrupted_demo_leaves_nothing_behind(tmp_path: Path) -> None:
 
 
 @pytest.mark.wide
-@pytest.mark.parametrize(
-    ("story", "ends"), [("gates", "One node was added"), ("jobs", "Completed: each task")]
-)
+@pytest.mark.parametrize(("story", "ends"), [("gates", "One node was added"), ("jobs", "Completed: each task")])
 def test_a_story_is_told_and_holds(tmp_path: Path, story: str, ends: str) -> None:
     done = subprocess.run(
         [*DEMO, "--story", story], cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False

@@ -145,9 +145,7 @@ WATCHES: dict[str, list[Rule]] = {
         watches("nodes", {"expire": {"events": 2}}, first=1),
         lists("nodes", {"stale": {"versions": 8}}, after=1, first=2),
     ],
-    "that lose deletions": [
-        watches("pods", {"loseDelete": {}}, first=4),
-    ],
+    "that lose deletions": [watches("pods", {"loseDelete": {}}, first=4)],
     "that send nothing more and do not end": [
         watches("pods", {"stall": {"bytes": 5000, "lasts": "2s"}}, first=1),
         watches("nodes", {"stall": {"events": 2, "lasts": "2s"}}, first=1),
@@ -199,10 +197,7 @@ async def test_binds(faults: list[Rule], tmp_path: Path) -> None:
     # One after the other, so that each fault occurs twice, whether in a first attempt or in a later one.
     async with faulty(tmp_path, *(binds(fault, first=2) for fault in faults)) as it:
         await live(it.plane)
-        told = [
-            *(f"a{number}" for number in range(3, 12) if number != 5),
-            *(f"b{number}" for number in range(6)),
-        ]
+        told = [*(f"a{number}" for number in range(3, 12) if number != 5), *(f"b{number}" for number in range(6))]
         for name in told:
             await it.plane.event(name, "Scheduled")
             assert len(it.plane.told(name, "Scheduled")) == 1

@@ -117,9 +117,7 @@ def test_its_user_owns_nothing_and_can_write_nothing(image: Image) -> None:
         for entry in [Path(folder, name) for name in (*folders, *names)]:
             found = entry.lstat()
             assert (found.st_uid, found.st_gid) == (0, 0), entry
-            assert stat.S_ISLNK(found.st_mode) or not found.st_mode & 0o002 or entry == image.root / "tmp", (
-                entry
-            )
+            assert stat.S_ISLNK(found.st_mode) or not found.st_mode & 0o002 or entry == image.root / "tmp", entry
 
 
 def test_it_runs_without_rights_on_a_root_that_is_read_only(image: Image) -> None:

@@ -230,9 +230,7 @@ async def _volumes(installed: Installation) -> None:
     ask, size = installed.ask, {"storage": "1Gi"}
     for name, provisioner in (("static", "kubernetes.io/no-provisioner"), ("made", "e2e.example.com")):
         storage_class = {"provisioner": provisioner, "volumeBindingMode": "WaitForFirstConsumer"}
-        await ask(
-            "POST", "/apis/storage.k8s.io/v1/storageclasses", {"metadata": {"name": name}, **storage_class}
-        )
+        await ask("POST", "/apis/storage.k8s.io/v1/storageclasses", {"metadata": {"name": name}, **storage_class})
         claim = {"accessModes": ["ReadWriteOnce"], "storageClassName": name, "resources": {"requests": size}}
         await ask("POST", VOLUME_CLAIMS, {"metadata": {"name": name}, "spec": claim})
     on_linux = {"key": "kubernetes.io/os", "operator": "Exists"}
@@ -380,9 +378,7 @@ async def _queues_and_groups(installed: Installation) -> None:
         await installed.ask("POST", PODS, member(kind.lower(), kind, uid))
         await installed.seen(f"{GROUPS}/podgroup-{uid}", bool)
     uid, path = owners["StatefulSet"], f"{owner('StatefulSet')[0]}/own"
-    await installed.merge(
-        path, {"metadata": {"annotations": {"scheduling.volcano.sh/group-min-member": "2"}}}
-    )
+    await installed.merge(path, {"metadata": {"annotations": {"scheduling.volcano.sh/group-min-member": "2"}}})
     await installed.ask("POST", PODS, member("second", "StatefulSet", uid))
     await installed.seen(f"{GROUPS}/podgroup-{uid}", lambda it: it["spec"]["minMember"] == 2)
     await installed.merge(path, {"spec": {"replicas": 0}})
@@ -406,9 +402,7 @@ async def _jobs(installed: Installation) -> None:
     uid = (await installed.ask("POST", jobs, body))["metadata"]["uid"]
 
     def has(number: int) -> Callable[[Object], bool]:
-        return lambda pods: (
-            number == sum(each["metadata"]["name"].startswith("train-a-") for each in pods["items"])
-        )
+        return lambda pods: number == sum(each["metadata"]["name"].startswith("train-a-") for each in pods["items"])
 
     await installed.seen(f"{GROUPS}/train-{uid}", bool)
     await installed.merge(f"{GROUPS}/train-{uid}", {"status": {"phase": "Inqueue"}})
@@ -423,11 +417,7 @@ async def _jobs(installed: Installation) -> None:
         (VOLUME_CLAIMS, "train-pvc-"),
     ):
         found = (await installed.ask("GET", f"{place}?labelSelector={label}"))["items"]
-        (path,) = (
-            f"{place}/{each['metadata']['name']}"
-            for each in found
-            if each["metadata"]["name"].startswith(name)
-        )
+        (path,) = (f"{place}/{each['metadata']['name']}" for each in found if each["metadata"]["name"].startswith(name))
         await installed.merge(path, {"metadata": {"labels": {label: None}}})
         await installed.seen(path, lambda it: label in (it["metadata"].get("labels") or {}))
     order = command("CompleteJob", "train")

@@ -20,18 +20,11 @@ _POD = pod(
     scheduler="default-scheduler",
     containers=[
         container(
-            requests={"cpu": "1", "memory": "64Mi"},
-            ports=[{"containerPort": 80}],
-            env=[{"name": "A", "value": "1"}],
+            requests={"cpu": "1", "memory": "64Mi"}, ports=[{"containerPort": 80}], env=[{"name": "A", "value": "1"}]
         )
     ],
 )
-_SETTINGS: Object = {
-    "apiVersion": "v1",
-    "kind": "ConfigMap",
-    "metadata": {"name": "c"},
-    "data": {"a": "1", "b": "1"},
-}
+_SETTINGS: Object = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c"}, "data": {"a": "1", "b": "1"}}
 _WIDGETS = yaml.safe_load("""
 apiVersion: apiextensions.k8s.io/v1
 kind: CustomResourceDefinition
@@ -66,11 +59,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kubectl]:
     """Yield an administrator's kubectl. `robot` may read pods in the namespace default, and list the kinds."""
     home = tmp_path_factory.mktemp("kubectl")
     (home / "tokens.csv").write_text('ann-token,ann,u-ann,"dev,ops"\n')
-    flags = (
-        "--authorization-mode=RBAC",
-        f"--token-auth-file={home}/tokens.csv",
-        f"--audit-log-path={home}/audit",
-    )
+    flags = ("--authorization-mode=RBAC", f"--token-auth-file={home}/tokens.csv", f"--audit-log-path={home}/audit")
     with cluster(home, "--nodes=3", *flags) as kubectl:
         kubectl("create", "serviceaccount", "robot")
         kubectl("create", "role", "reader", "--verb=get,list,watch", "--resource=pods")
@@ -93,9 +82,7 @@ def kubectl(server: Kubectl, request: pytest.FixtureRequest) -> Iterator[Kubectl
 def _bind(kubectl: Kubectl, pod: str, node: str) -> None:
     """Bind a pod like a scheduler."""
     body = {**make("Binding", "v1", pod, {}), "target": {"kind": "Node", "name": node}}
-    kubectl(
-        "create", "--raw", f"/api/v1/namespaces/{kubectl.namespace}/pods/{pod}/binding", "-f", "-", stdin=body
-    )
+    kubectl("create", "--raw", f"/api/v1/namespaces/{kubectl.namespace}/pods/{pod}/binding", "-f", "-", stdin=body)
 
 
 def _rows(text: str) -> list[list[str]]:
@@ -267,9 +254,7 @@ def test_explain_reads_the_openapi_document(kubectl: Kubectl) -> None:
     explained = kubectl("explain", "pod.spec.containers")
     assert "FIELD: containers <[]Container>" in explained
     assert "imagePullPolicy" in explained
-    assert "containerPort\t<integer> -required-" in kubectl(
-        "explain", "pod.spec.containers.ports", "--recursive"
-    )
+    assert "containerPort\t<integer> -required-" in kubectl("explain", "pod.spec.containers.ports", "--recursive")
     assert "GROUP:      policy" in kubectl("explain", "poddisruptionbudget.spec")
 
 
@@ -421,9 +406,7 @@ _KINDS = ("queues", "podgroups")
 
 def test_queues_and_groups_have_the_columns_of_volcano(kubectl: Kubectl, batched: Kubectl) -> None:
     kubectl.apply(queue("research", parent="root", capability={"cpu": 4}))
-    kubectl.apply(
-        pod_group("train", minMember=3, queue="research", status={"phase": "Inqueue", "running": 2})
-    )
+    kubectl.apply(pod_group("train", minMember=3, queue="research", status={"phase": "Inqueue", "running": 2}))
     assert kubectl("get", "q").split() == ["NAME", "PARENT", "research", "root"]
     names, row = (line.split() for line in kubectl("get", "podgroup-v1beta1", "-o", "wide").splitlines())
     assert names == ["NAME", "STATUS", "MINMEMBER", "RUNNINGS", "AGE", "QUEUE"]

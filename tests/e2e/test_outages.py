@@ -49,9 +49,7 @@ async def failing(scheduler: Scheduler, count: float) -> None:
     await scheduler.until(tried, "failed requests")
 
 
-async def test_what_happened_during_an_outage_is_made_up_for(
-    plane: ControlPlane, start: Start, tmp_path: Path
-) -> None:
+async def test_what_happened_during_an_outage_is_made_up_for(plane: ControlPlane, start: Start, tmp_path: Path) -> None:
     through = tmp_path / "kubeconfig"
     async with relayed(plane.run.schedulers, through) as relay:
         # The API server is not reachable when the scheduler starts.
@@ -88,8 +86,7 @@ async def test_binds_whose_answers_are_lost_are_found_out_about_and_not_repeated
     through = tmp_path / "kubeconfig"
     async with relayed(plane.run.schedulers, through) as relay:
         scheduler = start(
-            kubeconfig=through,
-            config={"clientConnection": {"qps": 40, "burst": 20}, "bindConcurrency": 8},
+            kubeconfig=through, config={"clientConnection": {"qps": 40, "burst": 20}, "bindConcurrency": 8}
         )
         await scheduler.ready()
         await plane.add_node("n", cpu="4")
@@ -112,8 +109,7 @@ async def test_binds_whose_answers_are_lost_are_found_out_about_and_not_repeated
         await plane.bound(*warm, *names)
         plane.assert_never_moved()
         await scheduler.until(
-            lambda: scheduler.metric("agent_scheduler_bind_outcomes_total", outcome="bound") == 60,
-            "60 outcomes",
+            lambda: scheduler.metric("agent_scheduler_bind_outcomes_total", outcome="bound") == 60, "60 outcomes"
         )
         for name in names:
             await plane.event(name, "Scheduled")

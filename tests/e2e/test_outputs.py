@@ -47,11 +47,7 @@ def no_reader(log: Path, opened: ExitStack) -> IO[bytes]:
 
 @pytest.mark.parametrize("given", [full_disk, stalled_reader, no_reader], ids=lambda each: each.__name__)
 async def test_a_log_that_is_not_accepted_stops_nothing(
-    plane: ControlPlane,
-    start: Start,
-    tmp_path: Path,
-    opened: ExitStack,
-    given: Callable[..., IO[bytes] | None],
+    plane: ControlPlane, start: Start, tmp_path: Path, opened: ExitStack, given: Callable[..., IO[bytes] | None]
 ) -> None:
     log = tmp_path / "scheduler.log"
     reader = given(log, opened)
@@ -84,8 +80,6 @@ def hold_port(scheduler: Scheduler, opened: ExitStack) -> list[socket.socket]:
         connection = socket.create_connection(("127.0.0.1", scheduler.port), source_address=("127.0.0.2", 0))
         opened.enter_context(connection)
         with suppress(OSError):
-            connection.sendall(
-                b"\x16\x03\x01\r\n\r\n" if number % 6 == 0 else b"GET /livez HTTP/1.1\r\na: b\r\n"
-            )
+            connection.sendall(b"\x16\x03\x01\r\n\r\n" if number % 6 == 0 else b"GET /livez HTTP/1.1\r\na: b\r\n")
         held.append(connection)
     return held

@@ -19,16 +19,11 @@ from tests.support.places import APIMACHINERY, BENCH, EMBEDDED, KUBE_CLIENT, ROO
 pytestmark = [pytest.mark.wide, pytest.mark.timeout(900)]
 
 #: Distribution -> its tests; of embedded-kubernetes those of the command, the class, README.md and kopf.
-TESTS = {
-    KUBE_CLIENT: ("tests",),
-    EMBEDDED: ("tests/embedded/assembly", "tests/embedded/clients"),
-}
+TESTS = {KUBE_CLIENT: ("tests",), EMBEDDED: ("tests/embedded/assembly", "tests/embedded/clients")}
 
 
 def run(*words: str | Path, folder: Path) -> subprocess.CompletedProcess[str]:
-    environment = {
-        key: value for key, value in os.environ.items() if not key.startswith(("PYTHON", "PYTEST_"))
-    }
+    environment = {key: value for key, value in os.environ.items() if not key.startswith(("PYTHON", "PYTEST_"))}
     return subprocess.run(words, cwd=folder, env=environment, check=False, capture_output=True, text=True)
 
 
@@ -64,26 +59,20 @@ def python(package: Path, wheels: Path, tmp_path_factory: pytest.TempPathFactory
 
 
 @pytest.mark.parametrize("package", [ROOT, APIMACHINERY, *TESTS, BENCH], ids=lambda folder: folder.name)
-def test_a_source_distribution_builds_the_wheel_that_the_repository_builds(
-    package: Path, tmp_path: Path
-) -> None:
+def test_a_source_distribution_builds_the_wheel_that_the_repository_builds(package: Path, tmp_path: Path) -> None:
     build = (sys.executable, "-m", "hatchling", "build")
     done = run(*build, "-d", tmp_path, folder=package)
     assert done.returncode == 0, done.stderr
     (source,) = tmp_path.glob("*.tar.gz")
     with tarfile.open(source) as archive:
         archive.extractall(tmp_path, filter="data")
-    done = run(
-        *build, "-t", "wheel", "-d", tmp_path / "again", folder=tmp_path / source.name.removesuffix(".tar.gz")
-    )
+    done = run(*build, "-t", "wheel", "-d", tmp_path / "again", folder=tmp_path / source.name.removesuffix(".tar.gz"))
     assert done.returncode == 0, done.stderr
     (wheel,) = tmp_path.glob("*.whl")
     assert (tmp_path / "again" / wheel.name).read_bytes() == wheel.read_bytes()
 
 
-def test_its_tests_pass_without_anything_else_of_this_repository(
-    package: Path, python: Path, tmp_path: Path
-) -> None:
+def test_its_tests_pass_without_anything_else_of_this_repository(package: Path, python: Path, tmp_path: Path) -> None:
     for name in ("tests", "docs"):
         if (package / name).is_dir():
             shutil.copytree(package / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))

@@ -10,9 +10,7 @@ from .processes import Scheduler
 pytestmark = pytest.mark.usefixtures("scheduler")
 
 
-async def test_a_pod_that_fits_nowhere_is_told_every_nodes_reason_in_kube_schedulers_words(
-    plane: ControlPlane,
-) -> None:
+async def test_a_pod_that_fits_nowhere_is_told_every_nodes_reason_in_kube_schedulers_words(plane: ControlPlane) -> None:
     await plane.add_node("cordoned", unschedulable=True)
     await plane.add_node("tainted", taints=[{"key": "e2e/only", "value": "x", "effect": "NoSchedule"}])
     await plane.add_node("draining", taints=[{"key": "e2e/out", "effect": "NoExecute"}])
@@ -39,18 +37,14 @@ async def test_each_profile_places_its_own_pods_by_its_own_scores(plane: Control
         await plane.add_pod(f"pack-{number}", cpu="1", select={"e2e/for": "packing"})
         await plane.bound(f"pack-{number}")
         spread = f"{plane.scheduler_name}-spread"
-        await plane.add_pod(
-            f"spread-{number}", cpu="1", select={"e2e/for": "spreading"}, scheduler_name=spread
-        )
+        await plane.add_pod(f"spread-{number}", cpu="1", select={"e2e/for": "spreading"}, scheduler_name=spread)
         await plane.bound(f"spread-{number}")
     placed = plane.placed()
     assert len({placed[f"pack-{number}"] for number in range(3)}) == 1
     assert len({placed[f"spread-{number}"] for number in range(3)}) == 3
 
 
-async def test_queue_and_cache_show_what_waits_and_what_is_taken(
-    plane: ControlPlane, scheduler: Scheduler
-) -> None:
+async def test_queue_and_cache_show_what_waits_and_what_is_taken(plane: ControlPlane, scheduler: Scheduler) -> None:
     await plane.add_node("n", cpu="4", memory="8Gi")
     await plane.add_pod("a", cpu="1500m")
     await plane.add_pod("large", cpu="3")

@@ -68,9 +68,7 @@ def test_its_commands_do_what_they_say(tmp_path: Path) -> None:
     server, pages = free_port(), free_port()
     script = "\n".join(commands).replace("8001", str(server)).replace("10251", str(pages))
     script = script.replace("agent-scheduler run ", f"agent-scheduler run --port {pages} ")
-    script = script.replace(
-        "agent-scheduler controllers ", f"agent-scheduler controllers --port {free_port()} "
-    )
+    script = script.replace("agent-scheduler controllers ", f"agent-scheduler controllers --port {free_port()} ")
     for name in ("config", "docs"):
         (tmp_path / name).symlink_to(ROOT / name)
     script = f"trap 'kill $(jobs -p) 2>/dev/null || true' EXIT\n{script}"
@@ -120,9 +118,7 @@ def elsewhere() -> list[Block]:
     return [
         block
         for block in found
-        if all(
-            each.words[0] == "kubectl" and {"create", "label"} & {*each.words} for each in split(block.text)
-        )
+        if all(each.words[0] == "kubectl" and {"create", "label"} & {*each.words} for each in split(block.text))
     ]
 
 
@@ -143,9 +139,7 @@ async def test_an_installation_does_the_same_and_can_be_removed(tmp_path: Path) 
     others = elsewhere()
     assert len(others) > 3
     async with EmbeddedCluster(nodes=3, node_cpu="8") as cluster:
-        environment = surroundings(
-            tmp_path, KUBECONFIG=str(cluster.kubeconfig), REGISTRY="registry.example.com/me"
-        )
+        environment = surroundings(tmp_path, KUBECONFIG=str(cluster.kubeconfig), REGISTRY="registry.example.com/me")
         for block, _ in steps[:ready]:
             await shown_by(block, tmp_path, environment)
         configured = (tmp_path / "config" / "default" / "configuration.yaml").read_text()
@@ -155,8 +149,6 @@ async def test_an_installation_does_the_same_and_can_be_removed(tmp_path: Path) 
             for block, shown in (steps[ready], *done, *steps[ready + 1 :]):
                 said = await shown_by(block, tmp_path, environment)
                 assert not shown or not (why := differs(said, shown)), f"{block}\n{why}"
-        deleted = {
-            each.uri.partition("?")[0] for each in cluster.requests if each.attributes.verb == "delete"
-        }
+        deleted = {each.uri.partition("?")[0] for each in cluster.requests if each.attributes.verb == "delete"}
         assert "/api/v1/namespaces/agent-scheduler" in deleted
         assert any(path.endswith("/queues.scheduling.volcano.sh") for path in deleted)

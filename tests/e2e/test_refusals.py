@@ -14,8 +14,7 @@ def test_a_wrong_flag_ends_the_process_with_2_and_one_line() -> None:
     done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == (
-        "agent-scheduler run: --scheduler-worker-count: found the number 0; "
-        "allowed: a whole number from 1 to 1024\n"
+        "agent-scheduler run: --scheduler-worker-count: found the number 0; allowed: a whole number from 1 to 1024\n"
     )
 
 

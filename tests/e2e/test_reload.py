@@ -48,8 +48,7 @@ async def test_a_pod_that_the_old_profile_refused_is_bound_under_the_new_one(
     await plane.add_pod("p")
     await plane.refused("p")
     write(
-        tmp_path / "scheduler.yaml",
-        profile(plane, plugins={"multiPoint": {"disabled": [{"name": "TaintToleration"}]}}),
+        tmp_path / "scheduler.yaml", profile(plane, plugins={"multiPoint": {"disabled": [{"name": "TaintToleration"}]}})
     )
     assert (await applied(running, 1))["changed"] == ["profiles"]
     assert await plane.bound("p") == {"p": "n1"}
@@ -81,9 +80,7 @@ async def test_a_file_that_cannot_be_used_is_refused_and_the_old_configuration_s
     await plane.add_node("n1")
     await plane.add_pod("p")
     await plane.bound("p")
-    write(
-        file, {**profile(plane), "workerCount": 2, "conflictPolicy": "strict", "logging": {"level": "debug"}}
-    )
+    write(file, {**profile(plane), "workerCount": 2, "conflictPolicy": "strict", "logging": {"level": "debug"}})
     running.send(signal.SIGHUP)
     assert sorted((await applied(running, 1))["changed"]) == ["conflictPolicy", "logging.level"]
     assert running.metric(f"{_PREFIX}_last_reload_successful") == 1

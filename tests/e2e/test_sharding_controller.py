@@ -28,11 +28,7 @@ COMMAND = (
 @pytest.mark.promise("S22", "L12")
 async def test_shards_come_right_whatever_becomes_of_requests_and_watches(tmp_path: Path) -> None:
     def writes(fault: dict[str, Any], probability: float, *verbs: str) -> dict[str, Any]:
-        return {
-            "match": {"resource": "nodeshards", "verbs": list(verbs)},
-            "probability": probability,
-            "fault": fault,
-        }
+        return {"match": {"resource": "nodeshards", "verbs": list(verbs)}, "probability": probability, "fault": fault}
 
     faults = [
         writes({"lose": {}}, 0.2, "create", "patch"),
@@ -45,11 +41,7 @@ async def test_shards_come_right_whatever_becomes_of_requests_and_watches(tmp_pa
             "first": 6,
             "fault": {"close": {"events": 3, "spread": 3}},
         },
-        {
-            "match": {"resource": "pods", "verbs": ["watch"]},
-            "count": 1,
-            "fault": {"loseDelete": {}},
-        },
+        {"match": {"resource": "pods", "verbs": ["watch"]}, "count": 1, "fault": {"loseDelete": {}}},
     ]
     flags = ("--nodes", "0", "--no-kubelets", "--tls", "--token", "e2e-token")
     async with cluster(tmp_path, *flags, faults=faults, seed=5) as (process, transport):

@@ -38,9 +38,7 @@ class Shards:
 
         def told() -> bool:
             status = (self.picture.named(self.plane.full(name)) or {}).get("status") or {}
-            return wanted == [
-                sorted(status.get(key) or ()) for key in ("nodesInUse", "nodesToAdd", "nodesToRemove")
-            ]
+            return wanted == [sorted(status.get(key) or ()) for key in ("nodesInUse", "nodesToAdd", "nodesToRemove")]
 
         await self.picture.until(told, f"{name}: {wanted}")
 

@@ -60,12 +60,7 @@ def test_the_list_of_commands_is_shown_without_any_of_them() -> None:
 )
 def test_a_command_is_explained_without_the_others(command: str, own: str) -> None:
     commands = {f"agent_scheduler.{name}" for name in ("cli.reach", "process.controllers", "cli.shard_plan")}
-    packages = {
-        "agent_scheduler.process.scheduler",
-        "agent_scheduler.fastpath",
-        "bench",
-        "embedded_kubernetes",
-    }
+    packages = {"agent_scheduler.process.scheduler", "agent_scheduler.fastpath", "bench", "embedded_kubernetes"}
     others = (commands | packages) - {own}
     modules = imported(said_by("-m", "agent_scheduler", command, "--help"))
     assert among(modules, [own])

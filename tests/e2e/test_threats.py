@@ -45,10 +45,7 @@ WORK = ("agent-scheduler-controllers", "read ConfigMaps of others")
 OF_ITS_OWN = {
     "agent-scheduler": ("POST", f"{PODS}/victim/binding"),
     "agent-scheduler-controllers": ("POST", f"{KUBE_SYSTEM}/pods"),
-    "agent-scheduler-webhook": (
-        "PATCH",
-        f"{ADMISSION}/mutatingwebhookconfigurations/agent-scheduler-webhook",
-    ),
+    "agent-scheduler-webhook": ("PATCH", f"{ADMISSION}/mutatingwebhookconfigurations/agent-scheduler-webhook"),
 }
 
 

@@ -78,9 +78,7 @@ async def test_the_webhook_uses_each_right_that_it_has_and_needs_no_other(tmp_pa
         for each in webhooks:
             response = await asyncio.to_thread(asked, each, "/pods/mutate", pod(), authority)
             assert response["patchType"] == "JSONPatch"
-            response = await asyncio.to_thread(
-                asked, each, "/queues/validate", queue(parent="none"), authority
-            )
+            response = await asyncio.to_thread(asked, each, "/queues/validate", queue(parent="none"), authority)
             assert "failed to get parent queue none" in response["status"]["message"]
             assert (await asyncio.to_thread(each.get, "/metrics"))[0] == 401
         await installed.ask("DELETE", SECRET)

@@ -26,12 +26,7 @@ def nested(levels: int) -> bytes:
 
 
 async def send(
-    transport: Transport,
-    method: str,
-    path: str,
-    body: Any,
-    levels: int,
-    content_type: str = "application/json",
+    transport: Transport, method: str, path: str, body: Any, levels: int, content_type: str = "application/json"
 ) -> None:
     """Send an object with a nested value instead of the string `deep`."""
     data = json.dumps(body).encode().replace(b'"deep"', nested(levels))

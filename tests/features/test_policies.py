@@ -18,13 +18,7 @@ SCHEDULER, CONTROLLERS = "agent-scheduler", "agent-scheduler-controllers"
 MAPS, CLAIMS = "/api/v1/namespaces/default/configmaps", "/api/v1/namespaces/default/persistentvolumeclaims"
 SERVICES = "/api/v1/namespaces/default/services"
 VICTIM = f"{PODS}/victim"
-OWNER = {
-    "apiVersion": "batch.volcano.sh/v1alpha1",
-    "kind": "Job",
-    "name": "j",
-    "uid": "u",
-    "controller": True,
-}
+OWNER = {"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job", "name": "j", "uid": "u", "controller": True}
 
 
 def condition(kind: str, status: str = "True", **more: str) -> dict[str, Any]:

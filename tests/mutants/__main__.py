@@ -28,9 +28,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             names = " ".join(mutant.name for mutant in mutants)
             print(f"a sample; again: python -m tests.mutants --only {names}", flush=True)
         tree = Tree(ROOT)
-        trials = [
-            Trial(f"{each.name}: {each.breaks}", mutated(each, tree), _stages(each)) for each in mutants
-        ]
+        trials = [Trial(f"{each.name}: {each.breaks}", mutated(each, tree), _stages(each)) for each in mutants]
     except MutantError as error:
         print(error, file=sys.stderr)
         return 2

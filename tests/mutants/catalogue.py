@@ -170,6 +170,4 @@ def _place(mutant: Mutant, tree: Tree) -> tuple[str, int, int]:
         return tree.scopes[names[0]].path, *places[0]
     if places:
         raise MutantError(f"{mutant.name}: {find!r} fits {len(places)} places in {where}")
-    raise MutantError(
-        f"{mutant.name}: {find!r} does not fit {where}{'' if names else ', which is not there'}"
-    )
+    raise MutantError(f"{mutant.name}: {find!r} does not fit {where}{'' if names else ', which is not there'}")

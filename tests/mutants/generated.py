@@ -60,9 +60,7 @@ def faults_of(paths: Iterable[str], functions: dict[str, set[str]] | None = None
     for path in paths:
         source = Source((ROOT / path).read_text())
         names = None if functions is None else sorted(functions[path])
-        found += [
-            Fault(path, edit, source.bytes[edit.start : edit.end].decode()) for edit in edits(source, names)
-        ]
+        found += [Fault(path, edit, source.bytes[edit.start : edit.end].decode()) for edit in edits(source, names)]
     return found
 
 
@@ -161,10 +159,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 2
     if options.sample is not None:
         faults = sampled(faults, options.sample, options.seed)
-    trials = [
-        trying.Trial(str(each), {each.path: edited(each)}, stages_of(each.path, options.also))
-        for each in faults
-    ]
+    trials = [trying.Trial(str(each), {each.path: edited(each)}, stages_of(each.path, options.also)) for each in faults]
     trying.verdicts_of(trials, options)
     return 0
 
@@ -176,15 +171,9 @@ def _parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     chosen = parser.add_mutually_exclusive_group(required=True)
-    chosen.add_argument(
-        "--files", nargs="+", metavar="PATH", help=f"faults of these files or folders of {_NAMES}"
-    )
-    chosen.add_argument(
-        "--changed", metavar="COMMIT", help="faults of functions that differ from this commit"
-    )
-    parser.add_argument(
-        "--also", nargs="*", default=[], metavar="PATH", help="further tests, tried in this order"
-    )
+    chosen.add_argument("--files", nargs="+", metavar="PATH", help=f"faults of these files or folders of {_NAMES}")
+    chosen.add_argument("--changed", metavar="COMMIT", help="faults of functions that differ from this commit")
+    parser.add_argument("--also", nargs="*", default=[], metavar="PATH", help="further tests, tried in this order")
     trying.add_arguments(parser, timeout=60.0)
     return parser
 

@@ -63,10 +63,7 @@ class Source:
     def span(self, node: ast.expr | ast.stmt) -> tuple[int, int]:
         assert node.end_lineno is not None
         assert node.end_col_offset is not None
-        return (
-            self._lines[node.lineno - 1] + node.col_offset,
-            self._lines[node.end_lineno - 1] + node.end_col_offset,
-        )
+        return (self._lines[node.lineno - 1] + node.col_offset, self._lines[node.end_lineno - 1] + node.end_col_offset)
 
     def text(self, node: ast.expr | ast.stmt) -> str:
         start, end = self.span(node)
@@ -104,10 +101,7 @@ def functions_of(tree: ast.AST, prefix: str = "") -> Iterator[tuple[str, Functio
 
 def _of_function(source: Source, name: str, function: Function) -> Iterator[Edit]:
     annotations = {
-        id(node)
-        for each in ast.walk(function)
-        for annotation in _annotations(each)
-        for node in ast.walk(annotation)
+        id(node) for each in ast.walk(function) for annotation in _annotations(each) for node in ast.walk(annotation)
     }
     defaults = {
         id(node)
@@ -166,11 +160,7 @@ def _of_node(source: Source, node: ast.AST) -> Iterator[_Found]:
             yield source.span(node), "pass", "statement left out"
             if type(node.op) in _ARITHMETIC:
                 old, new = _ARITHMETIC[type(node.op)]
-                yield (
-                    _between(source, target, node.value, f"{old}=", f"{new}="),
-                    f"{new}=",
-                    f"{old}= to {new}=",
-                )
+                yield (_between(source, target, node.value, f"{old}=", f"{new}="), f"{new}=", f"{old}= to {new}=")
         case ast.Assign(targets=[ast.Attribute() | ast.Subscript()]):
             yield source.span(node), "pass", "assignment left out"
         case ast.Continue():

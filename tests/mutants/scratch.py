@@ -65,9 +65,7 @@ class Scratch:
         for name in _COPIED:
             source = ROOT / name
             if source.is_dir():
-                shutil.copytree(
-                    source, root / name, ignore=shutil.ignore_patterns("__pycache__", ".hypothesis")
-                )
+                shutil.copytree(source, root / name, ignore=shutil.ignore_patterns("__pycache__", ".hypothesis"))
             else:
                 shutil.copy2(source, root / name)
         # Recordings are beside the copies as they are beside the checkout.

@@ -49,9 +49,7 @@ def test_every_promise_and_every_decision_has_a_fault() -> None:
 @pytest.mark.wide
 def test_every_package_that_ships_has_faults() -> None:
     shipped = {
-        each.relative_to(ROOT).as_posix()
-        for each in (ROOT / SHIPPED[0]).iterdir()
-        if (each / "__init__.py").exists()
+        each.relative_to(ROOT).as_posix() for each in (ROOT / SHIPPED[0]).iterdir() if (each / "__init__.py").exists()
     }
     paths = {path for files in texts().values() for path in files}
     changed = {"/".join(path.split("/")[:3]) for path in paths}

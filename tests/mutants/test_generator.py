@@ -35,9 +35,7 @@ LINES = [
 
 
 def module(line: str) -> Source:
-    return Source(
-        f'"""Ä."""\n\nLIMIT = 1 + 1\n\n\nasync def f(a: int = 1, b: str | None = None):\n    {line}\n'
-    )
+    return Source(f'"""Ä."""\n\nLIMIT = 1 + 1\n\n\nasync def f(a: int = 1, b: str | None = None):\n    {line}\n')
 
 
 @pytest.mark.parametrize(("line", "after", "kind"), LINES, ids=[kind for _, _, kind in LINES])
@@ -97,9 +95,7 @@ def test_the_tests_of_the_module_come_first_then_those_of_its_package(tmp_path: 
     ]
 
 
-def test_a_fault_of_the_embedded_server_is_tried_with_the_folder_that_tests_its_module(
-    tmp_path: Path,
-) -> None:
+def test_a_fault_of_the_embedded_server_is_tried_with_the_folder_that_tests_its_module(tmp_path: Path) -> None:
     package = "packages/embedded-kubernetes"
     tests, source = f"{package}/tests/embedded", f"{package}/src/embedded_kubernetes"
     for file in ("api/test_store.py", "api/test_other.py", "controllers/test_jobs.py"):

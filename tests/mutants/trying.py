@@ -127,9 +127,7 @@ def _print(verdict: Verdict) -> None:
     print(f"{word:8} {verdict.seconds:6.1f} s  {verdict.name}\n{'':18} {verdict.by}".rstrip(), flush=True)
 
 
-def sampled(
-    given: Sequence[T], count: int, seed: str, *, fits: Callable[[T], bool] = lambda _: True
-) -> list[T]:
+def sampled(given: Sequence[T], count: int, seed: str, *, fits: Callable[[T], bool] = lambda _: True) -> list[T]:
     """Return `count` of the fitting ones, or all: the same ones for the same seed."""
     drawn = list(given)
     random.Random(seed).shuffle(drawn)
@@ -145,9 +143,7 @@ def add_arguments(parser: argparse.ArgumentParser, *, timeout: float) -> None:
     parser.add_argument("--sample", type=_positive, metavar="N", help="only N of them, drawn at random")
     parser.add_argument("--seed", default="", metavar="TEXT", help="what the sample is drawn from: a commit")
     parser.add_argument("--jobs", type=int, default=2, help="faults at a time (2)")
-    parser.add_argument(
-        "--timeout", type=float, default=timeout, help="seconds after which a test hangs (%(default)g)"
-    )
+    parser.add_argument("--timeout", type=float, default=timeout, help="seconds after which a test hangs (%(default)g)")
 
 
 def _positive(text: str) -> int:

@@ -27,10 +27,7 @@ from typing import Final, NamedTuple
 from tests.support.places import KUBE_CLIENT, ROOT
 
 #: The packages of the processes that a cluster runs.
-PACKAGES: Final = (
-    ROOT / "src" / "agent_scheduler",
-    KUBE_CLIENT / "src" / "kube_client",
-)
+PACKAGES: Final = (ROOT / "src" / "agent_scheduler", KUBE_CLIENT / "src" / "kube_client")
 #: The largest number of arguments of a constructor.
 MOST: Final = 7
 #: Bases of classes that are made from their fields.
@@ -120,9 +117,7 @@ class House:
     def is_collaborator(self, module: Module, annotation: ast.expr | None) -> bool:
         """Return whether a type is a callable, or a class of `PACKAGES` that does something."""
         if isinstance(annotation, ast.BinOp):
-            return self.is_collaborator(module, annotation.left) or self.is_collaborator(
-                module, annotation.right
-            )
+            return self.is_collaborator(module, annotation.left) or self.is_collaborator(module, annotation.right)
         if isinstance(annotation, ast.Constant) and isinstance(annotation.value, str):
             annotation = ast.parse(annotation.value, mode="eval").body
         if annotation is None or isinstance(annotation, ast.Constant):
@@ -205,9 +200,7 @@ def _arguments(init: ast.FunctionDef) -> Iterator[Argument]:
     positional = [*given.posonlyargs, *given.args][1:]
     without = len(positional) - len(given.defaults)
     for number, each in enumerate(positional):
-        yield Argument(
-            each.arg, each.annotation, given.defaults[number - without] if number >= without else None
-        )
+        yield Argument(each.arg, each.annotation, given.defaults[number - without] if number >= without else None)
     for each, default in zip(given.kwonlyargs, given.kw_defaults, strict=True):
         yield Argument(each.arg, each.annotation, default)
 
@@ -240,9 +233,7 @@ def _inherit(found: House) -> None:
 
 
 def _given(called: Class, call: ast.Call) -> frozenset[str] | None:
-    if any(isinstance(each, ast.Starred) for each in call.args) or any(
-        word.arg is None for word in call.keywords
-    ):
+    if any(isinstance(each, ast.Starred) for each in call.args) or any(word.arg is None for word in call.keywords):
         return None
     names = [each.name for each in called.arguments[: len(call.args)]]
     return frozenset([*names, *(word.arg for word in call.keywords if word.arg is not None)])
@@ -324,9 +315,7 @@ def unbound(found: House) -> Iterator[Fault]:
             if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Attribute):
                 value = node.value
                 is_none = isinstance(value, ast.Constant) and value.value is None
-                if (is_none or isinstance(value, ast.Lambda)) and found.is_collaborator(
-                    module, node.annotation
-                ):
+                if (is_none or isinstance(value, ast.Lambda)) and found.is_collaborator(module, node.annotation):
                     empty[node.target.attr] = node.lineno
         for name, line in empty.items():
             if any(name in _set_from_argument(method) for method in each.node.body if method is not init):
@@ -346,11 +335,7 @@ def _set_from_argument(method: ast.stmt) -> frozenset[str]:
                 if isinstance(target, ast.Tuple) and isinstance(node.value, ast.Tuple):
                     pairs = zip(target.elts, node.value.elts, strict=True)
                 for to, value in pairs:
-                    if (
-                        isinstance(to, ast.Attribute)
-                        and isinstance(value, ast.Name)
-                        and value.id in arguments
-                    ):
+                    if isinstance(to, ast.Attribute) and isinstance(value, ast.Name) and value.id in arguments:
                         found.add(to.attr)
     return frozenset(found)
 

@@ -98,13 +98,9 @@ RULES = (
     ),
     _phrase("(?:go|goes|going|gone|went) on with", "continues, resumes"),
     _phrase(r"no more(?=[.,;:)]|\Z| (?:is|and|or|but|in|of|by|if|when|once))", "no longer"),
-    _phrase(
-        "what is none|that there (?:is|are|was|were) not|that is none", "missing, unknown, does not exist"
-    ),
+    _phrase("what is none|that there (?:is|are|was|were) not|that is none", "missing, unknown, does not exist"),
     _phrase(r"so many|so much (?=\w)|so manieth|so long(?! as)", "name the parameter: `limit` entries"),
-    _phrase(
-        "(?:is|are|was|were|been|be) (?:looked|asked|waited|cared) (?:for|at|into|of)", "name who searches"
-    ),
+    _phrase("(?:is|are|was|were|been|be) (?:looked|asked|waited|cared) (?:for|at|into|of)", "name who searches"),
     _phrase("(?:lie|lies|lay|lain|lying) (?:in|with|on|at|beside|by)", "is, is stored in, depends on"),
     _phrase(r"stands? (?:for|by) (?:it|them|him)\w*", "is independent, represents, remains"),
     _phrase("stands? (?:there|in the way|beside)", "exists, blocks"),
@@ -227,9 +223,7 @@ def _comments(source: str) -> Iterator[Text]:
         yield Text(begin, Kind.COMMENT, "\n".join(block))
 
 
-def _docstring(
-    node: ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef,
-) -> ast.Constant | None:
+def _docstring(node: ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) -> ast.Constant | None:
     match node.body:
         case [ast.Expr(value=ast.Constant(value=str()) as docstring), *_]:
             return docstring

@@ -70,11 +70,7 @@ def _of_body(body: list[ast.stmt], prefix: str) -> Iterator[tuple[str, str]]:
 def _of_heads(tree: ast.Module) -> Iterator[tuple[str, str]]:
     """Yield the codes of cases whose texts begin with them, as in tests/sim/test_judges.py."""
     for node in ast.walk(tree):
-        head = (
-            _CASE.match(node.value)
-            if isinstance(node, ast.Constant) and isinstance(node.value, str)
-            else None
-        )
+        head = _CASE.match(node.value) if isinstance(node, ast.Constant) and isinstance(node.value, str) else None
         if head is not None:
             for code in head[1].split():
                 yield code, head[2]

@@ -93,9 +93,7 @@ def table(component: str) -> str:
     for (found, names, namespace), of in kinds.items():
         limits = [f"named {', '.join(f'`{name}`' for name in names)}"] if names else []
         limits += [f"in `{namespace}`"] if namespace else []
-        rows.append(
-            f"| {', '.join(found)} | {', '.join(f'`{kind}`' for kind in sorted(of))} | {' '.join(limits)} |"
-        )
+        rows.append(f"| {', '.join(found)} | {', '.join(f'`{kind}`' for kind in sorted(of))} | {' '.join(limits)} |")
     lines = ["| Verbs | Kinds | Only |", "| --- | --- | --- |", *sorted(rows)]
     for name, messages in policies(component):
         lines += ["", f"The policy `{name}` ensures:", "", *(f"- {_sentence(each)}" for each in messages)]
@@ -115,9 +113,7 @@ def filled(text: str) -> str:
 
 _SENTENCE = re.compile(r"[^.!?]*?\b(?:cannot|can not)\b[^.!?]*[.!?]")
 _SUBJECT = re.compile(r"\b(?:the|The) (scheduler|controllers|webhook)(?:'s token)? (?:cannot|can not)\b")
-_BULLET = re.compile(
-    r"^- \*\*(Scheduler|Controllers|Webhook)\.\*\*(.*?)(?=^- |^#|\Z)", re.MULTILINE | re.DOTALL
-)
+_BULLET = re.compile(r"^- \*\*(Scheduler|Controllers|Webhook)\.\*\*(.*?)(?=^- |^#|\Z)", re.MULTILINE | re.DOTALL)
 _VERBS = {
     "read": ("get", "list", "watch"),
     "create": ("create",),
@@ -155,9 +151,7 @@ def claims(text: str) -> Iterator[Claim]:
 def _claim(component: str, sentence: str) -> Claim:
     plain = " ".join(sentence.replace("#", " ").split())
     said = re.split(r"\b(?:cannot|can not)\b", plain)[1].strip(" .!?")
-    parts = [
-        re.sub(r"^(?:and|or) ", "", each.strip()) for each in re.split(r",|\bor\b", said) if each.strip()
-    ]
+    parts = [re.sub(r"^(?:and|or) ", "", each.strip()) for each in re.split(r",|\bor\b", said) if each.strip()]
     denied = [_PART.fullmatch(each) for each in parts]
     known = all(denied) and parts
     return Claim(component, plain, tuple((each[1], each[2]) for each in denied if each) if known else None)
@@ -167,9 +161,7 @@ def granted(component: str, verb: str, kind: str) -> list[Right]:
     """Return the rights that contradict a claim."""
     resource = "pods/eviction" if verb == "evict" else kind.lower()
     return [
-        each
-        for each in rights(component)
-        if each.resource in (resource, "*") and each.verb in (*_VERBS[verb], "*")
+        each for each in rights(component) if each.resource in (resource, "*") and each.verb in (*_VERBS[verb], "*")
     ]
 
 

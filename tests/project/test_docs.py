@@ -69,8 +69,7 @@ def flags_of(add: Callable[[argparse.ArgumentParser], object]) -> set[str]:
 
 def test_every_metric_is_documented_with_its_type_and_labels_and_no_other() -> None:
     documented = {
-        cells[0].strip("`"): (cells[1], tuple(re.findall(r"`([^`]+)`", cells[2])))
-        for cells in rows("metrics.md", 4)
+        cells[0].strip("`"): (cells[1], tuple(re.findall(r"`([^`]+)`", cells[2]))) for cells in rows("metrics.md", 4)
     }
     exposed = {
         name: (family.type, family.label_names)
@@ -147,10 +146,7 @@ def test_documented_defaults_are_the_defaults() -> None:
 
 def test_every_flag_and_gate_is_documented() -> None:
     text = (DOCS / "configuration.md").read_text()
-    flags = [
-        *(name for flag in FLAGS for name in flag.names),
-        *(name for flag in TRANSLATED for name in flag.names),
-    ]
+    flags = [*(name for flag in FLAGS for name in flag.names), *(name for flag in TRANSLATED for name in flag.names)]
     for name in (*FEATURE_GATES, *flags):
         assert f"`{name}`" in text
     refused = section("migration-from-kube-scheduler.md", "### Flags that are refused")
@@ -245,8 +241,7 @@ def test_every_extension_point_and_foreign_key_is_documented() -> None:
 
 def test_arguments_of_plugins_are_documented_with_their_defaults() -> None:
     documented = {
-        (cells[0].strip("`"), cells[1].strip("`")): cells[2]
-        for cells in rows("configuration.md", 4, "## Arguments")
+        (cells[0].strip("`"), cells[1].strip("`")): cells[2] for cells in rows("configuration.md", 4, "## Arguments")
     }
     expected: dict[tuple[str, str], Any] = {}
     for cls in vars(args).values():
@@ -284,9 +279,7 @@ def test_the_error_that_the_page_shows_is_the_error_that_is_given() -> None:
 
 
 @pytest.mark.parametrize(
-    "page",
-    [*sorted(ROOT.glob("*.md")), *sorted(DOCS.rglob("*.md"))],
-    ids=lambda path: str(path.relative_to(ROOT)),
+    "page", [*sorted(ROOT.glob("*.md")), *sorted(DOCS.rglob("*.md"))], ids=lambda path: str(path.relative_to(ROOT))
 )
 def test_links_lead_somewhere(page: Path) -> None:
     for target, title in re.findall(r"\]\(([^)#\s]*)(?:#([^)\s]+))?[^)]*\)", page.read_text()):

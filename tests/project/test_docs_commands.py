@@ -82,9 +82,7 @@ def _told(*words: str) -> str | None:
 
 
 def _embedded(command: Command) -> str:
-    arguments = (
-        ["--faults", "FILE"] if command.spoken and command.words[1:2] == ("--faults",) else command.words[1:]
-    )
+    arguments = ["--faults", "FILE"] if command.spoken and command.words[1:2] == ("--faults",) else command.words[1:]
     try:
         with contextlib.redirect_stdout(io.StringIO()):
             embedded_command.parser().parse_args(arguments)
@@ -216,9 +214,7 @@ def test_each_command_can_be_given(page: Path) -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_each_file_that_is_named_is_there(page: Path) -> None:
-    named = re.findall(
-        r"`((?:bench|config|docs|packages|src|tests|requirements)/[\w./-]+)`", page.read_text()
-    )
+    named = re.findall(r"`((?:bench|config|docs|packages|src|tests|requirements)/[\w./-]+)`", page.read_text())
     # Relative to the page's folder, too, like links; and as ARCHITECTURE.md names files of the package.
     folders = (ROOT, page.parent, page.parent.parent, ROOT / "src" / "agent_scheduler")
     missing = [name for name in named if not any((folder / name).exists() for folder in folders)]

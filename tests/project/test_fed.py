@@ -37,9 +37,7 @@ def _inputs(tree: ast.Module) -> Iterator[tuple[str, str, float]]:
         for each in found.body:
             if isinstance(each, ast.FunctionDef) and each.name == "__init__":
                 each.name = found.name
-    for function in (
-        each for each in ast.walk(tree) if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef)
-    ):
+    for function in (each for each in ast.walk(tree) if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef)):
         of = function.args
         named = zip(of.kwonlyargs, of.kw_defaults, strict=True)
         yield from ((function.name, each.arg, float("inf")) for each, default in named if default is not None)
@@ -61,7 +59,6 @@ def test_every_optional_input_of_a_decision_is_passed_by_the_product() -> None:
         for path, tree in trees.items()
         if path.startswith(ROOMS)
         for whose, name, place in _inputs(tree)
-        if not {name, None} & named.get(whose, set()) | {name} & named["replace"]
-        and place >= places.get(whose, 0)
+        if not {name, None} & named.get(whose, set()) | {name} & named["replace"] and place >= places.get(whose, 0)
     }
     assert unfed == set(MEANT.split())

@@ -160,9 +160,7 @@ def validator(kind: str, version: str) -> Draft202012Validator:
     group, _, number = version.rpartition("/")
     name = "-".join(filter(None, (kind.lower(), group.partition(".")[0], number)))
     with zipfile.ZipFile(tool("schemas.zip")) as schemas:
-        shared, schema = (
-            json.loads(schemas.read(f"{SCHEMAS}/{each}.json")) for each in ("_definitions", name)
-        )
+        shared, schema = (json.loads(schemas.read(f"{SCHEMAS}/{each}.json")) for each in ("_definitions", name))
     return Draft202012Validator(schema, registry=Resource.from_contents(shared) @ Registry())
 
 

@@ -19,8 +19,7 @@ def sorted_texts(objects: list[dict[str, Any]]) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    "installed",
-    [pytest.param(each, marks=pytest.mark.wide) for each in ("controllers", "crd", "default")] + ["all"],
+    "installed", [pytest.param(each, marks=pytest.mark.wide) for each in ("controllers", "crd", "default")] + ["all"]
 )
 def test_both_ways_give_the_same_objects(installed: str, tmp_path: Path) -> None:
     kubectl()

@@ -25,8 +25,7 @@ def modules(package: Path) -> set[str]:
 
 
 @pytest.mark.parametrize(
-    ("tests", "source"),
-    [(TESTS / "unit", SRC), (KUBE_CLIENT / "tests" / "kube", KUBE_CLIENT / "src" / "kube_client")],
+    ("tests", "source"), [(TESTS / "unit", SRC), (KUBE_CLIENT / "tests" / "kube", KUBE_CLIENT / "src" / "kube_client")]
 )
 def test_unit_tests_are_named_for_a_module_of_the_package_that_they_mirror(tests: Path, source: Path) -> None:
     strange = []

@@ -51,9 +51,7 @@ def installed(**licences: str) -> dict[str, Distribution]:
     """Return `one` and `two`, with the MIT license unless another is given."""
     of_ours = {"agent-scheduler": "Apache-2.0", "one": "MIT", "two": "MIT"} | licences
     versions = {"agent-scheduler": "9", "one": "1.0", "two": "2.0"}
-    return {
-        name: Installed(name, versions[name], f"License-Expression: {each}") for name, each in of_ours.items()
-    }
+    return {name: Installed(name, versions[name], f"License-Expression: {each}") for name, each in of_ours.items()}
 
 
 @pytest.fixture
@@ -196,9 +194,7 @@ def test_the_bill_of_run_lock_is_valid_cyclonedx_and_the_same_each_time(tmp_path
             for name in ("bom-1.6", "spdx", "jsf-0.82")
         }
     of_draft_7 = referencing.jsonschema.DRAFT7.create_resource
-    registry = referencing.Registry().with_resources(
-        (each["$id"], of_draft_7(each)) for each in schemas.values()
-    )
+    registry = referencing.Registry().with_resources((each["$id"], of_draft_7(each)) for each in schemas.values())
     validator = jsonschema.Draft7Validator(schemas["bom-1.6"], registry=registry)
     assert [error.message for error in validator.iter_errors(bill)] == []
     bill["components"][0]["type"] = "book"
@@ -232,9 +228,7 @@ def test_without_the_service_the_locks_are_looked_over_and_who_asks_for_advisori
     assert audit.main(["--advisories"], service=nowhere) == 1
 
 
-def test_a_release_that_was_yanked_is_a_finding(
-    monkeypatch: pytest.MonkeyPatch, nowhere: tuple[str, int]
-) -> None:
+def test_a_release_that_was_yanked_is_a_finding(monkeypatch: pytest.MonkeyPatch, nowhere: tuple[str, int]) -> None:
     def said(command: list[str], **options: object) -> subprocess.CompletedProcess[str]:
         yanked = "The candidate selected for download or install is a yanked version: 'one' candidate"
         return subprocess.CompletedProcess(command, 0, None, f"WARNING: other\nWARNING: {yanked}\n")
@@ -245,8 +239,7 @@ def test_a_release_that_was_yanked_is_a_finding(
 
 
 @pytest.mark.parametrize(
-    ("found", "arguments", "code"),
-    [(0, [], 0), (1, [], 0), (0, ["--advisories"], 0), (1, ["--advisories"], 1)],
+    ("found", "arguments", "code"), [(0, [], 0), (1, [], 0), (0, ["--advisories"], 0), (1, ["--advisories"], 1)]
 )
 def test_advisories_fail_who_asked_for_them(
     found: int, arguments: list[str], code: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path

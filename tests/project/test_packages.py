@@ -36,9 +36,7 @@ def test_all_have_one_version_and_require_it_of_one_another(folder: Path) -> Non
     own = [text for text in requirements(folder) if re.split(r"[\[=<>]", text)[0] in OWN]
     # An extra of the distribution itself has no version.
     name = project(folder)["project"]["name"]
-    assert [
-        text for text in own if not text.endswith(f"=={VERSION}") and not text.startswith(f"{name}[")
-    ] == []
+    assert [text for text in own if not text.endswith(f"=={VERSION}") and not text.startswith(f"{name}[")] == []
 
 
 def test_what_anybody_may_take_requires_nothing_of_the_scheduler() -> None:
@@ -46,11 +44,7 @@ def test_what_anybody_may_take_requires_nothing_of_the_scheduler() -> None:
         folder: {re.split(r"[\[=<>]", text)[0] for text in requirements(folder)} & OWN
         for folder in (APIMACHINERY, KUBE_CLIENT, EMBEDDED)
     }
-    assert required == {
-        APIMACHINERY: set(),
-        KUBE_CLIENT: {"apimachinery"},
-        EMBEDDED: {"apimachinery"},
-    }
+    assert required == {APIMACHINERY: set(), KUBE_CLIENT: {"apimachinery"}, EMBEDDED: {"apimachinery"}}
 
 
 @pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)

@@ -197,9 +197,7 @@ def test_the_path_of_a_reload_is_that_of_its_page(tmp_path: Path) -> None:
     entered.check("reload")
 
 
-@pytest.mark.parametrize(
-    "name", ["agent_scheduler.fastpath.worker.Worker.circle", "agent_scheduler.none.run"]
-)
+@pytest.mark.parametrize("name", ["agent_scheduler.fastpath.worker.Worker.circle", "agent_scheduler.none.run"])
 def test_a_function_that_does_not_exist_is_found(name: str) -> None:
     with pytest.raises(AssertionError, match="there is no"):
         code_of(name)

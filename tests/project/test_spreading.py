@@ -15,9 +15,7 @@ def pytest_in(folder: Path, *words: str, **environment: str) -> subprocess.Compl
     """Run the tests of a folder, which use the modules of the checkout."""
     command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *words]
     about = os.environ | {"PYTHONPATH": str(ROOT)} | environment
-    return subprocess.run(
-        command, cwd=folder, env=about, capture_output=True, text=True, check=False, timeout=100
-    )
+    return subprocess.run(command, cwd=folder, env=about, capture_output=True, text=True, check=False, timeout=100)
 
 
 def test_what_is_named_is_there() -> None:
@@ -31,9 +29,7 @@ def test_every_test_is_run_once_by_several_processes(tmp_path: Path) -> None:
         "from tests.plugin import pytest_collection_modifyitems, pytest_xdist_make_scheduler\n"
     )
     for name in ("test_one.py", "test_two.py"):
-        (tmp_path / name).write_text(
-            "import pytest\n@pytest.mark.parametrize('n', range(3))\ndef test_it(n): pass\n"
-        )
+        (tmp_path / name).write_text("import pytest\n@pytest.mark.parametrize('n', range(3))\ndef test_it(n): pass\n")
     done = pytest_in(ROOT, "-n2", "-v", "--rootdir", str(tmp_path), str(tmp_path))
     assert "6 passed" in done.stdout, done.stdout + done.stderr
     by_file = {

@@ -34,9 +34,7 @@ POD = DEPLOYMENT["spec"]["template"]["spec"]
 def deployed() -> WebhookSettings:
     command, *flags = CONTAINER["args"]
     assert command == "webhook"
-    found: WebhookSettings = Meant(webhook_flags)(
-        " ".join(flags), namespace=DEPLOYMENT["metadata"]["namespace"]
-    )
+    found: WebhookSettings = Meant(webhook_flags)(" ".join(flags), namespace=DEPLOYMENT["metadata"]["namespace"])
     return found
 
 
@@ -94,8 +92,7 @@ def test_the_pod_is_as_restricted_as_the_schedulers_and_no_pod_of_ours() -> None
 
 def test_each_path_is_asked_about_what_it_reviews() -> None:
     asked = {
-        path: {(rule["resources"][0], *rule["operations"]) for rule in hook["rules"]}
-        for path, hook in HOOKS.items()
+        path: {(rule["resources"][0], *rule["operations"]) for rule in hook["rules"]} for path, hook in HOOKS.items()
     }
     assert asked == {
         "/pods/mutate": {("pods", "CREATE")},

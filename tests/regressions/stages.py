@@ -30,10 +30,7 @@ async def scheduled(
 
     `disturb`: of the cluster's server.
     """
-    async with (
-        embedded_cluster(disturb=disturb) as cluster,
-        scheduling(cluster.transport, **settings) as running,
-    ):
+    async with embedded_cluster(disturb=disturb) as cluster, scheduling(cluster.transport, **settings) as running:
         yield cluster, running
 
 

@@ -46,9 +46,7 @@ async def test_what_is_written_is_utc(west_of_greenwich: None) -> None:
             await cluster.add_pod("large", cpu="8")
             await until(cluster.placed)
             condition = await until(lambda: cluster.condition("large"))
-        lease = (await cluster.ask("GET", "/apis/coordination.k8s.io/v1/namespaces/default/leases/one"))[
-            "spec"
-        ]
+        lease = (await cluster.ask("GET", "/apis/coordination.k8s.io/v1/namespaces/default/leases/one"))["spec"]
         events = (await cluster.ask("GET", "/apis/events.k8s.io/v1/namespaces/default/events"))["items"]
         assert {each["reason"] for each in events} == {"Scheduled", "FailedScheduling", "LeaderElection"}
         written = [condition["lastTransitionTime"], lease["acquireTime"], lease["renewTime"]]

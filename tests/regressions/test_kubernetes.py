@@ -44,9 +44,7 @@ async def test_a_pod_that_was_bound_and_deleted_unseen_leaves_nothing_behind() -
         relay.cut()
         held.release()
         await until(lambda: running.reports.outcomes["bound"])
-        assert not running.fast_path.cluster.pods[pod["metadata"]["uid"]].node_name, (
-            "the watch delivered it after all"
-        )
+        assert not running.fast_path.cluster.pods[pod["metadata"]["uid"]].node_name, "the watch delivered it after all"
         await cluster.end_pod("a")
         forget_history(cluster)
         relay.restore()
@@ -148,9 +146,7 @@ async def test_a_new_leader_knows_what_the_old_one_did_last() -> None:
     """
     async with embedded_cluster() as cluster, watching_through_a_relay(cluster) as (transport, relay):
         await cluster.add_node("n1", cpu="1")
-        standby = SchedulerProcess(
-            load_text(HEAD + ELECT), source=None, transport=transport, identity="standby"
-        )
+        standby = SchedulerProcess(load_text(HEAD + ELECT), source=None, transport=transport, identity="standby")
         async with process(cluster, ELECT) as leader:
             await until(lambda: leader.runtime.leases.names and leader.runtime.leases.held)
             following = asyncio.create_task(standby.run(signals=False))

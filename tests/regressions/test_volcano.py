@@ -149,9 +149,7 @@ async def test_a_pod_that_changed_after_its_decision_is_decided_anew() -> None:
         uid = (await cluster.add_pod("a", cpu="1"))["metadata"]["uid"]
         await until(lambda: held.results)
         grown = {"spec": {"containers": [{"name": "c", "resources": {"requests": {"cpu": "2"}}}]}}
-        await cluster.ask(
-            "PATCH", f"{PODS}/a/resize", grown, content_type="application/strategic-merge-patch+json"
-        )
+        await cluster.ask("PATCH", f"{PODS}/a/resize", grown, content_type="application/strategic-merge-patch+json")
         await until(lambda: running.fast_path.cluster.pods[uid].cls is not held.results[0].pod.cls)
         held.release()
         assert await refusal(cluster, "a") == "0/1 nodes are available: 1 Insufficient cpu."
@@ -179,9 +177,7 @@ async def test_a_deleted_pod_that_lost_its_nodes_is_not_retried() -> None:
 
 
 @pytest.mark.real_time
-async def test_a_deleted_pod_of_which_the_watch_did_not_tell_is_not_reported_and_dropped_when_it_tells() -> (
-    None
-):
+async def test_a_deleted_pod_of_which_the_watch_did_not_tell_is_not_reported_and_dropped_when_it_tells() -> None:
     async with watching() as (cluster, relay, running):
         held = HeldBinds(running.fast_path)
         await cluster.add_node("n1", cpu="1")

@@ -271,15 +271,12 @@ class Allocations(Judge):
         if after and before is None:
             self._allocated(record, now, after, actor, lives)
 
-    def _allocated(
-        self, record: Record, claim: Json, allocation: Json, actor: Process | None, lives: bool
-    ) -> None:
+    def _allocated(self, record: Record, claim: Json, allocation: Json, actor: Process | None, lives: bool) -> None:
         ours = actor is not None and lives
         if not ours:
             self._is_given_by_others(record.uid, allocation)
         elif actor is not None and all(
-            _timeless(allocation) != _timeless(each)
-            for each in self._chosen.get((actor.name, _chosen_for(claim)), ())
+            _timeless(allocation) != _timeless(each) for each in self._chosen.get((actor.name, _chosen_for(claim)), ())
         ):
             self._wrong("S17", actor, f"{record.key} has an allocation that no process chose: {allocation}")
         for result in results_of(allocation):

@@ -20,14 +20,7 @@ from collections.abc import Sequence
 
 import orjson
 
-from embedded_kubernetes.device_driver import (
-    ATTACH_FAILED,
-    ATTACHED,
-    DRIVER,
-    Attaching,
-    DeviceDriver,
-    DevicesShape,
-)
+from embedded_kubernetes.device_driver import ATTACH_FAILED, ATTACHED, DRIVER, Attaching, DeviceDriver, DevicesShape
 from embedded_kubernetes.pacing import CollectorTurns
 from embedded_kubernetes.requests import Request
 from embedded_kubernetes.resource_claims import DELETE_PROTECTION, ResourceClaims

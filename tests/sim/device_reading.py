@@ -12,15 +12,7 @@ from typing import Any
 
 from embedded_kubernetes.device_driver import EXTENDED_RESOURCE
 from embedded_kubernetes.store import Event, Store
-from tests.decisions.devices.validity import (
-    Cluster,
-    DeviceId,
-    device_of,
-    options_of,
-    problems,
-    results_of,
-    usable,
-)
+from tests.decisions.devices.validity import Cluster, DeviceId, device_of, options_of, problems, results_of, usable
 
 from .api import NODES, Json, is_named, name_of, objects, uid_of
 
@@ -200,9 +192,7 @@ class Reading:
 def ways(cluster: Cluster, node_name: str, claims: Sequence[Json]) -> Iterator[tuple[Json, ...]]:
     """Yield the ways to allocate all of `claims` on a node."""
     known = {name_of(each) for each in cluster.classes}
-    options = [
-        option for claim in claims for each in _requests(claim) for option in options_of(each).values()
-    ]
+    options = [option for claim in claims for each in _requests(claim) for option in options_of(each).values()]
     if any(option["deviceClassName"] not in known for option in options):
         return
 

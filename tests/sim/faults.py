@@ -61,9 +61,7 @@ class Plan:
     Invariant: nothing occurs at or after `ends`; `calm_at` is when the last effect of a fault is over.
     """
 
-    def __init__(
-        self, rng: random.Random, names: Iterable[str], *, ends: float, rates: Sequence[float]
-    ) -> None:
+    def __init__(self, rng: random.Random, names: Iterable[str], *, ends: float, rates: Sequence[float]) -> None:
         self._rng = rng
         self.ends = self.calm_at = ends
         self.rates: dict[str, float] = {}
@@ -124,11 +122,7 @@ _NOT_ATTACHED = 0.5
 
 
 def draw(
-    rng: random.Random,
-    *,
-    only: Collection[str] = (),
-    likely: Collection[str] = (),
-    families: Collection[str] = (),
+    rng: random.Random, *, only: Collection[str] = (), likely: Collection[str] = (), families: Collection[str] = ()
 ) -> list[str]:
     """Draw the kinds of one world, in the order of `KINDS`: a theme, or some of all, with more of the `likely` ones.
 

@@ -139,9 +139,7 @@ def _attainable(text: str, least: int, roles: Mapping[str, int]) -> tuple[int, M
         return least, roles
     total, *entries = text.split(",")
     said = {role: int(numbers.split("/")[0]) for role, numbers in (each.split("=") for each in entries)}
-    return min(least, int(total)), {
-        role: min(number, said.get(role, number)) for role, number in roles.items()
-    }
+    return min(least, int(total)), {role: min(number, said.get(role, number)) for role, number in roles.items()}
 
 
 def queue_of_group(group: Json) -> str:
@@ -231,9 +229,7 @@ def largest(pods: Iterable[Json]) -> Counter[str]:
 def most_of(pods: Iterable[Json], number: int) -> Counter[str]:
     """Return the maximum that `number` of the pods request of each resource."""
     asked = [requests(pod) for pod in pods]
-    return Counter(
-        {name: sum(sorted((each[name] for each in asked), reverse=True)[:number]) for name in RESOURCES}
-    )
+    return Counter({name: sum(sorted((each[name] for each in asked), reverse=True)[:number]) for name in RESOURCES})
 
 
 def least_of(pods: Iterable[Json], number: int) -> Counter[str]:

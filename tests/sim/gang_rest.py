@@ -125,10 +125,7 @@ class Standing:
         """Return the remaining amounts of these resources on a node, and the remaining number of pods."""
         name, allocatable = name_of(node), node["status"]["allocatable"]
         left = Counter(
-            {
-                each: resource_value(each, allocatable.get(each, "0")) - self._used[name][each]
-                for each in resources
-            }
+            {each: resource_value(each, allocatable.get(each, "0")) - self._used[name][each] for each in resources}
         )
         return Counter({**left, "pods": int(allocatable["pods"]) - self._on[name]})
 
@@ -149,10 +146,7 @@ class Standing:
             if not self._takes(node, *pending):
                 continue
             free = self.left_on(node, largest)
-            left = [
-                free["pods"],
-                *(free[resource] // amount for resource, amount in largest.items() if amount),
-            ]
+            left = [free["pods"], *(free[resource] // amount for resource, amount in largest.items() if amount)]
             left += places_by_claims(self._world, pending, node, self.placed)
             by_gpus = places_by_gpus(pending, node, self.placed)
             if by_gpus is not None:
@@ -260,13 +254,7 @@ class Standing:
         return all(held[name] + needed * amount <= total[name] for name, amount in asked if amount)
 
     def declares_room(
-        self,
-        queue: str,
-        pending: list[Json],
-        needed: int,
-        *,
-        without: Iterable[Json] = (),
-        beside: Iterable[Json] = (),
+        self, queue: str, pending: list[Json], needed: int, *, without: Iterable[Json] = (), beside: Iterable[Json] = ()
     ) -> bool:
         """Return whether the queue has declared room for `needed` of the pods.
 

@@ -47,13 +47,7 @@ class SeenGangs:
     """
 
     def __init__(
-        self,
-        safety: GangSafety,
-        process: Process,
-        fast_path: FastPath,
-        *,
-        queues: Any = None,
-        groups: Any = None,
+        self, safety: GangSafety, process: Process, fast_path: FastPath, *, queues: Any = None, groups: Any = None
     ) -> None:
         assert process.runtime is not None, "it schedules"
         self._safety, self.process, self.fast_path = safety, process, fast_path
@@ -122,9 +116,7 @@ class SeenGangs:
             is_there = not name or self._known is None or self.group(name) is not None
         if not is_there or not queues or not queue:
             return is_there
-        empty: dict[str, Counter[str]] = {
-            name: Counter() for name in read.chain(queue, queues) if name in queues
-        }
+        empty: dict[str, Counter[str]] = {name: Counter() for name in read.chain(queue, queues) if name in queues}
         return read.is_open(queues.get(queue)) and not read.is_above(empty, queues, read.requests(pod))
 
     def holds(self, names: list[str], queues: Mapping[str, Json]) -> dict[str, Counter[str]]:
@@ -296,10 +288,7 @@ class GangSafety(Judge):
     def _keeps_promise(self, seen: SeenGangs, group: Any) -> bool:
         """Return whether capacity of its queue is still promised to an admitted group."""
         name = group.name.partition("/")[2]
-        return (
-            seen.fast_path.ledger.usage.promises.is_let_in(_key(name))
-            or "enqueue" not in self.cluster.shape.actions
-        )
+        return seen.fast_path.ledger.usage.promises.is_let_in(_key(name)) or "enqueue" not in self.cluster.shape.actions
 
     def _judge_evictions(self, process: Process, seen: SeenGangs, session: Any) -> None:
         self._look("S30")

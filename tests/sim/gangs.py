@@ -16,16 +16,7 @@ from tests.support.places import CONFIG
 from . import gang_reading as read
 from .api import CRDS_PATH, PODS, PODS_PATH, Json, name_of, objects, some_of
 from .faults import FaultMaker
-from .gang_load import (
-    API,
-    GROUPS_OF_DEFAULT,
-    JOB_VERSION,
-    JOBS_PATH,
-    NATIVE,
-    NATIVE_OF_DEFAULT,
-    PRIORITIES,
-    Gangs,
-)
+from .gang_load import API, GROUPS_OF_DEFAULT, JOB_VERSION, JOBS_PATH, NATIVE, NATIVE_OF_DEFAULT, PRIORITIES, Gangs
 from .gang_load import group as made_group
 from .gang_load import queue as made_queue
 from .kinds import Process, World

@@ -98,9 +98,7 @@ class _Served:
         # (docs/decisions/0032), or wait until their full NodeShard has one.
         wanting = [pod for pod in standing.pods if _is_loose(pod) and _waits_with_room(pod)]
         first = [pod for pod in wanting if not self._is_reserved(pod)]
-        if not standing.has_room(pending, needed, beside=first) or not standing.leaves_room(
-            pending, needed, name
-        ):
+        if not standing.has_room(pending, needed, beside=first) or not standing.leaves_room(pending, needed, name):
             return False
         spare: Counter[str] = Counter()
         for pod in pending:

@@ -470,9 +470,7 @@ class SharedGates(Judge):
     def session_begins(self, process: Process) -> None:
         self._found_by_session.get(process.identity, {}).clear()
 
-    def _judge_answer(
-        self, process: Process, fast_path: FastPath, pods: Sequence[Any], *, others_do: bool
-    ) -> None:
+    def _judge_answer(self, process: Process, fast_path: FastPath, pods: Sequence[Any], *, others_do: bool) -> None:
         if self._is_unaware(process) or fast_path.shard is None:
             return
         self._look("S33")

@@ -183,6 +183,11 @@ def note_gpus(world: World) -> None:
                 world.states.reached("pod waits for a GPU of which parts are free")
 
 
+def are_lost(world: World) -> bool:
+    """Return whether placed pods lack the annotation of their devices, which only the running process remembers."""
+    return world.gpu_safety is not None and any(asked(pod) and not given(pod) for pod in _placed(world))
+
+
 def _placed(world: World) -> list[Json]:
     pods = objects(world.store, PODS)
     return [pod for pod in pods if node_of(pod) and pod["status"].get("phase") not in FINAL]

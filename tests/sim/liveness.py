@@ -22,13 +22,7 @@ from .configuring import ALONE
 from .device_reading import without_extended
 from .gang_load import NAME as BATCH
 from .gang_reading import gang_of, is_native, pending, phase_of_group
-from .gang_rest import (
-    check_gangs,
-    have_said_why,
-    held_by_queues,
-    incomplete,
-    misnamed_members,
-)
+from .gang_rest import check_gangs, have_said_why, held_by_queues, incomplete, misnamed_members
 from .gate_rest import check_gates, until_served
 from .gpus import check_gpus, note_gpus
 from .job_judges import check_jobs, may_stand_by

@@ -138,16 +138,11 @@ _RARE: tuple[tuple[str, Iterable[int], str], ...] = (
     ("churn", range(103, 106), "duplicate cut"),
     ("mixed", range(100, 103), "bound_elsewhere pod_deleted unfair stall sigterm lost_after gone_in_stream"),
     ("preempting", range(100, 106), "preemptor room_taken crash denied held_back bound_elsewhere"),
-    (
-        "devices",
-        range(100, 114),
-        "claim_taken claim_changed pool_changed class_changed crash lost_after not_attached",
-    ),
+    ("devices", range(100, 114), "claim_taken claim_changed pool_changed class_changed crash lost_after not_attached"),
     ("replicas", range(100, 104), "rolled_back lost_after held_back slow cut"),
     (
         *("batch", range(100, 106)),
-        "crash queue_changed members_deleted group_changed group_written groups_late denied "
-        "lost_after failed",
+        "crash queue_changed members_deleted group_changed group_written groups_late denied lost_after failed",
     ),
     (
         *("gates", (108, 110, 112, 129, 150, 155)),
@@ -166,11 +161,7 @@ _RARE: tuple[tuple[str, Iterable[int], str], ...] = (
     ("jobs", range(100, 104), "crash pod_failed job_commanded lost_after"),
     # Gangs preempt others, and some evictions fail.
     ("jobs", (37, 93, 123), "denied failed"),
-    (
-        "gpus",
-        range(100, 106),
-        "crash bound_elsewhere denied gpus_changed gpu_taken gpu_index_edited lost_after",
-    ),
+    ("gpus", range(100, 106), "crash bound_elsewhere denied gpus_changed gpu_taken gpu_index_edited lost_after"),
     ("gpus-batch", range(100, 103), "crash gpus_changed gpu_taken lost_after"),
     ("planned", range(100, 103), "shard_edited plan_changed shard_written crash failed lost_after"),
 )

@@ -18,15 +18,7 @@ from embedded_kubernetes.pacing import StreamTimers
 from embedded_kubernetes.requests import Stream
 from kube_client.bind import DEFAULT_POLICY
 from kube_client.streamed import split_lines
-from kube_client.transport import (
-    Answered,
-    Headers,
-    NotSent,
-    OutcomeUnknown,
-    Response,
-    StreamRefused,
-    TransportError,
-)
+from kube_client.transport import Answered, Headers, NotSent, OutcomeUnknown, Response, StreamRefused, TransportError
 
 from .exchange import IN_ITS_PLACE, ON_ITS_WAY, Exchange, Troubles, refusal, strange, verb_of
 from .kinds import Process, Wire, World
@@ -186,9 +178,7 @@ class SimTransport(Troubles):
         world.trace(self._process.name, f"{verb} {path} {fate or ''}")
         plain, _, query = path.partition("?")
         kind = content_type if body is not None else ""
-        asked = requests.Request(
-            method, plain, self._query(verb, path, query), body=body or b"", content_type=kind
-        )
+        asked = requests.Request(method, plain, self._query(verb, path, query), body=body or b"", content_type=kind)
         before, after = self._latencies(fate, timeout)
         if verb == "list":
             self._process.waits_for_list(path, before + after)

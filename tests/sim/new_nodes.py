@@ -18,15 +18,7 @@ from .rules import Rules
 
 #: Faults that keep the pods for which a node was added from using it.
 _IRREGULAR = (
-    *(
-        "node_changed",
-        "node_again",
-        "node_vanished",
-        "foreign",
-        "rolled_back",
-        "queue_changed",
-        "group_changed",
-    ),
+    *("node_changed", "node_again", "node_vanished", "foreign", "rolled_back", "queue_changed", "group_changed"),
     *("pod_changed", "members_deleted", "pod_deleted", "shards_changed", "room_taken", "fleet_changed"),
 )
 #: Seconds from the last effect of a fault until every process has observed and reported what faults have changed.

@@ -17,6 +17,7 @@ from .api import NODES, Json, condition_of, name_of, objects, reason_of, uid_of
 from .gang_load import GATE
 from .gang_rest import Standing
 from .gate_cluster import asks, gates, is_ours
+from .gpus import are_lost
 from .job_reading import stands_by
 from .kinds import Process, World
 from .rules import Rules
@@ -150,16 +151,13 @@ class Waiting(Standing):
         asked |= Counter({each: needed * largest[each] for each in largest} if more else {})
         if not asked or not read.is_open(self.queues.get(queue)):
             return False
-        return not self._lacks_beside(
-            queue, members, asked, name, is_complete=not least.lacks([*waiting, *ready])
-        )
+        return not self._lacks_beside(queue, members, asked, name, is_complete=not least.lacks([*waiting, *ready]))
 
     def _rests(self, waiting: list[Json], needed: int, name: str) -> bool:
         queue = self.queue_of(waiting[0])
         said = [condition_of(pod).get("message", "") for pod in self.pods if self.queue_of(pod) == queue]
         said += [
-            each.get("message", "")
-            for each in (self.groups.get(name, {}).get("status") or {}).get("conditions") or ()
+            each.get("message", "") for each in (self.groups.get(name, {}).get("status") or {}).get("conditions") or ()
         ]
         says_kept = any(_KEPT in each for each in said) or self._is_crowded(queue, waiting)
         is_kept = self.divides == "proportion" and says_kept
@@ -211,9 +209,7 @@ class Waiting(Standing):
         if least.lacks([*waiting, *ready]):
             return []
         number = read.needed(least, len(ready), waiting)
-        return sorted(waiting, key=lambda pod: sum(read.requests(pod).values()), reverse=True)[
-            : max(number, 1)
-        ]
+        return sorted(waiting, key=lambda pod: sum(read.requests(pod).values()), reverse=True)[: max(number, 1)]
 
     def misled(self) -> list[str]:
         """Return pods that report missing nodes, and wait for something else."""
@@ -239,9 +235,7 @@ def _asks_for_room(pod: Json) -> bool:
     ports = any(each.get("ports") for each in spec["containers"])
     # GPUs and other devices, which `read.requests` does not include.
     devices = any(
-        "/" in name
-        for each in spec["containers"]
-        for name in (each.get("resources") or {}).get("requests") or ()
+        "/" in name for each in spec["containers"] for name in (each.get("resources") or {}).get("requests") or ()
     )
     return not (ports or devices or any(map(spec.get, (*_MORE, *_OF_PODS))))
 
@@ -379,9 +373,10 @@ def _lacks(group: Json, members: list[Json]) -> bool:
 async def check_restarts(world: World) -> None:
     """Check each leading scheduler at rest: after its restart queues count the same, and no pod moves.
 
-    Not checked if an autoscaler has removed an unused node meanwhile: pods that fitted it then request another one.
+    Not checked if an autoscaler has removed an unused node meanwhile: pods that fitted it then request another one; and
+    if the annotation of a pod's GPUs was removed: a new process counts them as free.
     """
-    if world.shape.gates is not None and world.shape.gates.timeout:
+    if (world.shape.gates is not None and world.shape.gates.timeout) or are_lost(world):
         return
     for process in [each for each in world.processes if each.scheduler and each.is_up and each.leads()]:
         world.safety.look("L24")

@@ -237,9 +237,7 @@ def preempting(rng: random.Random) -> Shape:
 _PRIORITIES = {"low": -5, "mid": 100, "high": 1000, "highest": 5000, "meek": 6000}
 
 
-def _prioritised(
-    rng: random.Random, name: str, priority: str, cpus: tuple[int, ...] = (400, 500, 1000)
-) -> Body:
+def _prioritised(rng: random.Random, name: str, priority: str, cpus: tuple[int, ...] = (400, 500, 1000)) -> Body:
     spec: Body = {"terminationGracePeriodSeconds": rng.choice((0, 1, 30, 30))}
     if priority != "none":
         spec["priorityClassName"] = priority

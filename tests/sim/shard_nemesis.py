@@ -289,10 +289,7 @@ class PlanNemesis(ShardNemesis):
         self._made = 0
         self._acts: dict[str, tuple[Callable[[], None], ...]] = {
             "plan_changed": (self._change_plan,),
-            "shard_edited": (
-                *(self._edit, self._edit, self._erase),
-                *(self._hand_over, self._foreign, self._foreign),
-            ),
+            "shard_edited": (*(self._edit, self._edit, self._erase), *(self._hand_over, self._foreign, self._foreign)),
             "fleet_changed": (
                 self._node_comes,
                 *(partial(self._to_a_node, act) for act in (self._go, self._not_ready)),

@@ -20,14 +20,7 @@ _OF_EACH_KIND = {
     *("churn 1795379065434", "constrained 1795401599617", "claims 1795406031227", "preempting 20831"),
     *("devices 176", "devices 706109", "replicas 1795406031999", "sharded 1795404438025", "planned 9500083"),
     *("batch 1795595941275", "mixed-batch 5120", "batch-claims 1795705109854", "gates 83"),
-    *(
-        "gates-native 139",
-        "gates-shards 33",
-        "gates-shards 53",
-        "jobs 1248",
-        "gpus 6000098",
-        "gpus-batch 6000038",
-    ),
+    *("gates-native 139", "gates-shards 33", "gates-shards 53", "jobs 1248", "gpus 6000098", "gpus-batch 6000038"),
 }
 
 

@@ -162,9 +162,7 @@ def _wait_for_one(wait_for: Any, room: QueueRoom, name: str, wanted: Any, first:
     wait_for(room, name, {queue: wanted[queue]} if queue in wanted else wanted, first)
 
 
-def _refuse_others(
-    refused: Any, messenger: KubeMessenger, pod: Any, reason: str, *more: Any, **named: Any
-) -> None:
+def _refuse_others(refused: Any, messenger: KubeMessenger, pod: Any, reason: str, *more: Any, **named: Any) -> None:
     if reason != "QueueFull" or pod.group is None or not pod.group.native:
         refused(messenger, pod, reason, *more, **named)
 
@@ -230,16 +228,12 @@ _ENDLESS_QUEUES = {
     )
 }
 _TRUE_OF_OTHERS: dict[str, Make] = {
-    "cluster.cluster.Cluster._counts_of_others": lambda was: (
-        lambda self, pod: bool(pod.gates) and was(self, pod)
-    )
+    "cluster.cluster.Cluster._counts_of_others": lambda was: lambda self, pod: bool(pod.gates) and was(self, pod)
 }
 #: The cases of `make test`.
 _QUICK: dict[str, dict[str, Make]] = {
     "S25 tight with any: no node is too full": lets_through("node_resources_fit.NodeResourcesFit"),
-    "S1 S6 S7 S25 tight with any: a pod is bound behind its gate": {
-        "engine.decide.decide._passes": gives(True)
-    },
+    "S1 S6 S7 S25 tight with any: a pod is bound behind its gate": {"engine.decide.decide._passes": gives(True)},
     "S18 devices with not_attached: a pod is bound before its devices are ready": {
         "binding.device_waits.DeviceWaits.wait": gives_later("")
     },
@@ -264,9 +258,7 @@ _QUICK: dict[str, dict[str, Make]] = {
     },
     "S30 batch from 32: pods are evicted for equals => of higher priority": {
         "engine.session.plugins.priority._preemptable": around(
-            lambda _was, preemptor, tasks: [
-                task for task in tasks if task.job.priority >= preemptor.job.priority
-            ]
+            lambda _was, preemptor, tasks: [task for task in tasks if task.job.priority >= preemptor.job.priority]
         )
     },
     "S31 batch: a group is sent back from its queue": {
@@ -279,9 +271,7 @@ _QUICK: dict[str, dict[str, Make]] = {
         "batch.waiting.BatchWaitingPods.move_all": gives(0),
     },
     # The shipped configuration, at rest.
-    "L21 batch from 1: no group is let in => is not let in": {
-        "engine.session.tiers.Tiers.enqueueable": gives(False)
-    },
+    "L21 batch from 1: no group is let in => is not let in": {"engine.session.tiers.Tiers.enqueueable": gives(False)},
     "L22 batch with members_deleted: members that lack others ask for nodes => says Unschedulable, and its gang has": {
         "engine.verdicts.WORDS": lambda was: {**was, WaitReason.MEMBERS: was[WaitReason.NODES]}
     },
@@ -296,15 +286,11 @@ _QUICK: dict[str, dict[str, Make]] = {
         "engine.queueing.places.Places._to_unschedulable": with_after(_try_again_soon)
     },
     # Gates of queues.
-    "S32 gates: half a gang is let past => whose gang has": {
-        "cluster.gang_choice.GangChoice.__call__": half_of(False)
-    },
+    "S32 gates: half a gang is let past => whose gang has": {"cluster.gang_choice.GangChoice.__call__": half_of(False)},
     "S34 gates with webhook_down, crash: a reservation is forgotten at a restart => keeps no room": {
         "engine.queues.gated.GatedPods.set": forgetful(native_alone=False)
     },
-    "L17 gates: gates are left => behind": {
-        "binding.queue_admission.QueueAdmission._remove": gives_later(None)
-    },
+    "L17 gates: gates are left => behind": {"binding.queue_admission.QueueAdmission._remove": gives_later(None)},
     "L18 gates-shards from 5: a gang of a full shard wants nodes, and others have room => that nodes are missing": {
         "engine.session.written._held_by_shard": gives({})
     },
@@ -335,9 +321,7 @@ _QUICK: dict[str, dict[str, Make]] = {
     },
     "L19 jobs: pods are not made again => lacks": {
         "controllers.jobs.carrying.Carrying._make_pods": around(
-            lambda was, self, job, missing, *more: was(
-                self, job, [each for each in missing if not each[1]], *more
-            )
+            lambda was, self, job, missing, *more: was(self, job, [each for each in missing if not each[1]], *more)
         )
     },
 }
@@ -401,9 +385,7 @@ _WIDE: dict[str, dict[str, Make]] = {
         "controllers.jobs.controller.kill_for": with_after(_keep_what_ended)
     },
     "L19 jobs: numbers are not counted => says 0 running": {
-        "controllers.jobs.carrying.counted": with_after(
-            lambda status, *_: msgspec.structs.replace(status, running=0)
-        )
+        "controllers.jobs.carrying.counted": with_after(lambda status, *_: msgspec.structs.replace(status, running=0))
     },
     "S28 mixed-batch from 26: a queue of both schedulers is too => has": _ENDLESS_QUEUES,
     "S30 batch: a gang loses some of its minimum => leaves": {
@@ -414,11 +396,9 @@ _WIDE: dict[str, dict[str, Make]] = {
         "cluster.gang_choice.GangChoice.__call__": half_of(True)
     },
     "L17 gates with webhook_down from 11: pods wait for one another's reservations => nodes to come": {
-        "engine.queues.headroom.covers": gives(False),
+        "engine.queues.headroom.covers": gives(False)
     },
-    "L17 gates: no node comes => to come": {
-        "embedded_kubernetes.autoscaler.Autoscaler._scale_up": gives(None)
-    },
+    "L17 gates: no node comes => to come": {"embedded_kubernetes.autoscaler.Autoscaler._scale_up": gives(None)},
     "S33 gates-native with any from 48: a gang of the fast path is not asked as a whole => and of its gang queue": {
         "engine.queues.usage.QueueUsage.gang_full": gives(None)
     },
@@ -442,9 +422,7 @@ _WIDE: dict[str, dict[str, Make]] = {
         "engine.queues.gated.GatedPods.unreserve": gives(None)
     },
     "S L gates-native: groups of either kind are taken for one another": {
-        "engine.state.batchinfo.GroupKey.text": lambda _was: property(
-            lambda self: f"{self.namespace}/{self.name}"
-        )
+        "engine.state.batchinfo.GroupKey.text": lambda _was: property(lambda self: f"{self.namespace}/{self.name}")
     },
     # Gates, nodes and queues that two processes share.
     "S32 gates-shards from 3: a process without a batch scheduler removes gates => has no batch scheduler": {
@@ -469,12 +447,8 @@ _WIDE: dict[str, dict[str, Make]] = {
         "engine.queues.usage.QueueUsage.full": gives(None),
         "engine.queues.usage.QueueUsage.admit": gives(""),
     },
-    "S33 gates-shards: nodes outside would not do => would do": {
-        "fastpath.outside.OutsideShard.full": gives("")
-    },
-    "S33 gates-shards: nodes outside would do => would do": {
-        "fastpath.outside.OutsideShard.full": gives("is full")
-    },
+    "S33 gates-shards: nodes outside would not do => would do": {"fastpath.outside.OutsideShard.full": gives("")},
+    "S33 gates-shards: nodes outside would do => would do": {"fastpath.outside.OutsideShard.full": gives("is full")},
     "S33 gates-shards: a pod of a full shard wants a node where others have room => outside would do: None": {
         "binding.failure.FailureHandler.shard_full": gives("")
     },
@@ -585,9 +559,7 @@ def test_a_judge_sees_that_pods_stand_by_with_room_that_their_first_stage_lacks(
     monkeypatch: pytest.MonkeyPatch, is_broken: bool
 ) -> None:
     places: dict[str, Make] = {
-        "engine.session.tiers.Tiers.in_pending_order": lambda _was: (
-            lambda self, _job, tasks: self.in_task_order(tasks)
-        ),
+        "engine.session.tiers.Tiers.in_pending_order": lambda _was: lambda self, _job, tasks: self.in_task_order(tasks),
         "engine.session.plugins.gang._somebody_runs": gives(True),
         "cluster.standing_by.StandingBy.left_alone": gives(None),
     }

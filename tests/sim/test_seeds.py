@@ -125,9 +125,7 @@ _TWICE_IN_ALL = [
 ]
 
 
-@pytest.mark.parametrize(
-    "worlds", [_TWICE, pytest.param(_TWICE_IN_ALL, marks=pytest.mark.wide)], ids=["few", "many"]
-)
+@pytest.mark.parametrize("worlds", [_TWICE, pytest.param(_TWICE_IN_ALL, marks=pytest.mark.wide)], ids=["few", "many"])
 def test_a_seed_has_one_history_whatever_the_hashes(worlds: list[Options]) -> None:
     code = f"from tests.sim.world import Options, run\nfor options in {worlds!r}: print(run(options).digest)"
     environment = {**os.environ, "PYTHONHASHSEED": "2"}

@@ -58,9 +58,7 @@ class Client:
         for _ in range(100):
             try:
                 async with self._slots:
-                    answer = await request(
-                        method, path, body=data, content_type=content_type, timeout=PATIENCE
-                    )
+                    answer = await request(method, path, body=data, content_type=content_type, timeout=PATIENCE)
             except TransportError as error:
                 unsure = unsure or isinstance(error, OutcomeUnknown)
                 pause = 0.1

@@ -83,12 +83,7 @@ class BatchWorld(EmbeddedCluster):
         return self
 
     def start(
-        self,
-        *enabled: str,
-        transport: Any = None,
-        identity: str = "",
-        job: JobSettings | None = None,
-        **more: Any,
+        self, *enabled: str, transport: Any = None, identity: str = "", job: JobSettings | None = None, **more: Any
     ) -> ControllersProcess:
         found = settings(*enabled, **more)
         process = ControllersProcess(

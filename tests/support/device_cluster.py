@@ -81,8 +81,7 @@ class Devices:
     async def reserve(self, claim: str, *pods: Any) -> None:
         """Reserve a claim as a previous scheduler did."""
         users = [
-            {"resource": "pods", "name": each["metadata"]["name"], "uid": each["metadata"]["uid"]}
-            for each in pods
+            {"resource": "pods", "name": each["metadata"]["name"], "uid": each["metadata"]["uid"]} for each in pods
         ]
         await self.set_status(claim, reservedFor=users)
 
@@ -151,8 +150,7 @@ class Devices:
             if not pod["spec"].get("nodeName"):
                 continue
             made = {
-                each["name"]: each.get("resourceClaimName")
-                for each in pod["status"].get("resourceClaimStatuses") or ()
+                each["name"]: each.get("resourceClaimName") for each in pod["status"].get("resourceClaimStatuses") or ()
             }
             for entry in pod["spec"].get("resourceClaims") or ():
                 claim = claims[entry.get("resourceClaimName") or made[entry["name"]]]
@@ -175,9 +173,7 @@ async def devices(
             playing.append(DeviceAttacher(api, DRIVER, attaching))
         if controller:
             playing.append(ClaimController(api))
-        tasks = [
-            asyncio.create_task(controllers.run(each, clock=api.registry.store.clock)) for each in playing
-        ]
+        tasks = [asyncio.create_task(controllers.run(each, clock=api.registry.store.clock)) for each in playing]
         try:
             for node in nodes:
                 await cluster.add_node(node)
@@ -194,8 +190,7 @@ async def devices(
 
 async def _are_published(cluster: EmbeddedCluster, nodes: int) -> bool:
     classes, slices = [
-        (await cluster.ask("GET", f"{RESOURCE}/{kind}"))["items"]
-        for kind in ("deviceclasses", "resourceslices")
+        (await cluster.ask("GET", f"{RESOURCE}/{kind}"))["items"] for kind in ("deviceclasses", "resourceslices")
     ]
     return bool(classes) and len(slices) == nodes
 

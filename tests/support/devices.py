@@ -90,13 +90,10 @@ def allocated_to(*names: str, pool: str = "p", node_name: str = "n0", **result: 
         "allocation": {
             "devices": {
                 "results": [
-                    {"request": "r", "driver": DRIVER, "pool": pool, "device": name, **result}
-                    for name in names
+                    {"request": "r", "driver": DRIVER, "pool": pool, "device": name, **result} for name in names
                 ]
             },
-            "nodeSelector": {
-                "nodeSelectorTerms": [{"matchFields": [expression("metadata.name", node_name)]}]
-            },
+            "nodeSelector": {"nodeSelectorTerms": [{"matchFields": [expression("metadata.name", node_name)]}]},
         }
     }
 

@@ -13,10 +13,7 @@ from tests.support.places import APIMACHINERY, EMBEDDED, KUBE_CLIENT, ROOT
 
 #: The pages for users. Decision records are excluded because they describe the past.
 PAGES = (
-    *(
-        ROOT / name
-        for name in ("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "SECURITY.md", "bench/README.md")
-    ),
+    *(ROOT / name for name in ("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "SECURITY.md", "bench/README.md")),
     *(folder / "README.md" for folder in (APIMACHINERY, KUBE_CLIENT, EMBEDDED)),
     EMBEDDED / "docs" / "faults.md",
     *sorted((ROOT / "docs").glob("*.md")),
@@ -64,11 +61,7 @@ def blocks(page: Path) -> Iterator[tuple[Block, str]]:
     text = page.read_text()
     found = [*_FENCED.finditer(text)]
     for one, following in zip_longest(found, found[1:]):
-        shows = (
-            following is not None
-            and following[1] == "text"
-            and not text[one.end() : following.start()].strip()
-        )
+        shows = following is not None and following[1] == "text" and not text[one.end() : following.start()].strip()
         yield Block(page, text[: one.start()].count("\n") + 1, one[1], one[2]), following[2] if shows else ""
 
 

@@ -28,9 +28,7 @@ class Drawn:
     `repelling` is the share of nodes that are cordoned, and of those that have each of the taints.
     """
 
-    def __init__(
-        self, chance: random.Random, *, claims: int, device_claims: int, repelling: float = 0.1
-    ) -> None:
+    def __init__(self, chance: random.Random, *, claims: int, device_claims: int, repelling: float = 0.1) -> None:
         self.chance = chance
         self.claims = [f"claim-{number}" for number in range(claims)]
         self.device_claims = [f"claim-{number}" for number in range(device_claims)]

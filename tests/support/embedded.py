@@ -89,9 +89,7 @@ class EmbeddedCluster(Client):
             return {"transport": transport or self.transport, "timing": timing()}
         return {"endpoint": Endpoint(self._server.url)} if transport is None else {"transport": transport}
 
-    async def add_node(
-        self, name: str, *, cpu: str = "4", memory: str = "8Gi", pods: str = "110", **spec: Any
-    ) -> Any:
+    async def add_node(self, name: str, *, cpu: str = "4", memory: str = "8Gi", pods: str = "110", **spec: Any) -> Any:
         labels = spec.pop("labels", {})
         allocatable = {"cpu": cpu, "memory": memory, "pods": pods}
         status = {"allocatable": allocatable, "capacity": allocatable}
@@ -117,9 +115,7 @@ class EmbeddedCluster(Client):
     async def placed(self) -> dict[str, str]:
         """Return the node of each pod that has one, by the pod's name."""
         return {
-            name: pod["spec"]["nodeName"]
-            for name, pod in (await self.pods()).items()
-            if pod["spec"].get("nodeName")
+            name: pod["spec"]["nodeName"] for name, pod in (await self.pods()).items() if pod["spec"].get("nodeName")
         }
 
     async def bind(self, pod: str, node: str) -> None:

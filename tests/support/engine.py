@@ -60,11 +60,7 @@ _uids = itertools.count()
 
 
 def node(
-    name: str,
-    *,
-    declared: Sequence[str] | None = None,
-    images: Sequence[objects.Object] | None = None,
-    **more: Any,
+    name: str, *, declared: Sequence[str] | None = None, images: Sequence[objects.Object] | None = None, **more: Any
 ) -> NodeInfo:
     """Return a node; `declared` are its features, `images` its status' images, which are read only if given."""
     status = {"declaredFeatures": declared, "images": images}
@@ -349,9 +345,7 @@ def contents(columns: Columns) -> dict[str, Any]:
         "usage": columns.usage[:, :, :size].tolist(),
         "requested": columns.requested[:, :size].tolist(),
         "allocatable": columns.allocatable[:, :size].tolist(),
-        "of nodes": [
-            each[:size].tolist() for each in (columns.present, columns.unschedulable, columns.taints)
-        ],
+        "of nodes": [each[:size].tolist() for each in (columns.present, columns.unschedulable, columns.taints)],
         "version": columns.version[:size],
         "spec_version": columns.spec_version[:size],
         "ports": dict(columns.ports),

@@ -57,9 +57,7 @@ class InProcessTransport:
                 if self._half:
                     await asyncio.sleep(self._half)
         except (TimeoutError, Lost) as error:
-            raise OutcomeUnknown(
-                f"{method} {path}: {error or 'no answer'} (timeout {timeout:g} s)"
-            ) from error
+            raise OutcomeUnknown(f"{method} {path}: {error or 'no answer'} (timeout {timeout:g} s)") from error
         return Response(status, answer, Headers([]))
 
     @asynccontextmanager
@@ -85,9 +83,7 @@ class InProcessTransport:
     async def close(self) -> None: ...
 
 
-async def _pieces(
-    watching: Watching, read_timeout: float, silent: asyncio.Event
-) -> AsyncGenerator[bytes, Any]:
+async def _pieces(watching: Watching, read_timeout: float, silent: asyncio.Event) -> AsyncGenerator[bytes, Any]:
     lines = aiter(watching)
     while True:
         try:

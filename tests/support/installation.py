@@ -41,9 +41,7 @@ OTHER = "example.com/other"
 #: The account of the scheduler if roles are installed.
 ACCOUNT = "agent-scheduler"
 #: For behavior that both schedulers share; `make test` runs one of them.
-BOTH = pytest.mark.parametrize(
-    "scheduler", [pytest.param("agent-scheduler", marks=pytest.mark.wide), "volcano"]
-)
+BOTH = pytest.mark.parametrize("scheduler", [pytest.param("agent-scheduler", marks=pytest.mark.wide), "volcano"])
 #: For behavior that each scheduler implements separately.
 EACH = pytest.mark.parametrize("scheduler", ["agent-scheduler", "volcano"])
 NOWHERE: dict[str, Any] = {"nodeSelector": {"not": "there"}}
@@ -116,9 +114,7 @@ class Installation(EmbeddedCluster):
     async def ungated(self, name: str, **more: Any) -> None:
         await self.pod(name, gates=(), annotation="false", **more)
 
-    async def gated_gang(
-        self, name: str, members: int, *, minimum: int = 0, queue: str = "q", **more: Any
-    ) -> None:
+    async def gated_gang(self, name: str, members: int, *, minimum: int = 0, queue: str = "q", **more: Any) -> None:
         await add_group(self, name, minMember=minimum or members, queue=queue)
         for number in range(members):
             await self.pod(f"{name}-{number}", group=name, queue=queue, **more)
@@ -151,11 +147,7 @@ class Installation(EmbeddedCluster):
     async def told(self, name: str) -> list[str]:
         """Return the notes of events that report that its queue's gate holds the pod."""
         events = await self.items("/apis/events.k8s.io/v1/namespaces/default/events")
-        return [
-            each["note"]
-            for each in events
-            if each["reason"] == "QueueFull" and each["regarding"]["name"] == name
-        ]
+        return [each["note"] for each in events if each["reason"] == "QueueFull" and each["regarding"]["name"] == name]
 
     async def has_told(self, name: str, number: int) -> bool:
         return len(await self.told(name)) == number
@@ -235,9 +227,7 @@ async def started(
 
 
 @asynccontextmanager
-async def process(
-    cluster: EmbeddedCluster, text: str = CONFIGURATION, **more: Any
-) -> AsyncIterator[SchedulerProcess]:
+async def process(cluster: EmbeddedCluster, text: str = CONFIGURATION, **more: Any) -> AsyncIterator[SchedulerProcess]:
     async with started(cluster, text, **more) as (runtime, _):
         await until(lambda: runtime.batch is not None and runtime.batch.sessions)
         yield runtime

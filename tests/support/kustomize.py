@@ -27,9 +27,7 @@ OLDEST = (1, 22)
 #: servers ignore a namespace in them.
 _CLUSTER_WIDE = {"Namespace", "ClusterRole", "ClusterRoleBinding", "CustomResourceDefinition"}
 _FIRST = ("Namespace", "CustomResourceDefinition", "ServiceAccount", "Role", "ClusterRole")
-_FIELDS = {
-    *("apiVersion", "kind", "namespace", "labels", "resources", "components", "configMapGenerator", "images"),
-}
+_FIELDS = {*("apiVersion", "kind", "namespace", "labels", "resources", "components", "configMapGenerator", "images")}
 
 
 @cache

@@ -59,9 +59,7 @@ def metadata(
 _METADATA = frozenset(metadata.__kwdefaults__)
 
 
-def make(
-    kind: str, version: str, name: str, more: Mapping[str, Any], *, status: Object | None = None
-) -> Object:
+def make(kind: str, version: str, name: str, more: Mapping[str, Any], *, status: Object | None = None) -> Object:
     """Return an object whose metadata and spec are taken from `more`."""
     about = {field: more[field] for field in more if field in _METADATA}
     spec = {field: more[field] for field in more if field not in _METADATA}
@@ -69,9 +67,7 @@ def make(
     return body if status is None else {**body, "status": status}
 
 
-def stored(
-    body: Object, *, uid: str = "", version: str | int = 1, created: str = "2026-01-01T00:00:00Z"
-) -> Object:
+def stored(body: Object, *, uid: str = "", version: str | int = 1, created: str = "2026-01-01T00:00:00Z") -> Object:
     """Return `body` as a server stores it: with a UID (derived from its name), a resourceVersion and a time."""
     kept = body["metadata"]
     about = {"uid": uid or f"uid-{kept.get('name', next(_numbers))}", "resourceVersion": str(version)}
@@ -91,9 +87,7 @@ def container(
     found: Object = {"name": name, "image": "i", **more}
     if kept := {field: value for field, value in resources.items() if value is not None}:
         found["resources"] = kept
-    entries = [
-        {"containerPort": port, "hostPort": port} if isinstance(port, int) else dict(port) for port in ports
-    ]
+    entries = [{"containerPort": port, "hostPort": port} if isinstance(port, int) else dict(port) for port in ports]
     return {**found, "ports": entries} if entries else found
 
 
@@ -197,9 +191,7 @@ def task(
     return {"name": name, "replicas": replicas, "template": {"spec": spec}, **least, **more}
 
 
-def job(
-    name: str, *tasks: Object, minimum: int | None = None, status: Object | None = None, **more: Any
-) -> Object:
+def job(name: str, *tasks: Object, minimum: int | None = None, status: Object | None = None, **more: Any) -> Object:
     """Return a Job of Volcano. `minimum` is spec.minAvailable."""
     least = {} if minimum is None else {"minAvailable": minimum}
     spec = {"schedulerName": "volcano", "tasks": list(tasks), **least}

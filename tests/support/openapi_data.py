@@ -44,9 +44,7 @@ def main(path: str, version: str) -> None:
 
 
 def _needed(definitions: dict[str, Any]) -> set[str]:
-    waiting = [
-        name for name, definition in definitions.items() if any(map(_is_stored, definition.get(_KINDS, ())))
-    ]
+    waiting = [name for name, definition in definitions.items() if any(map(_is_stored, definition.get(_KINDS, ())))]
     found: set[str] = set()
     while waiting:
         name = waiting.pop()
@@ -103,9 +101,7 @@ def _described(definition: dict[str, Any]) -> dict[str, str]:
 
 
 def _write(name: str, version: str, definitions: dict[str, Any]) -> None:
-    lines = [
-        f"{json.dumps(key)}: {json.dumps(value, separators=(',', ':'))}" for key, value in definitions.items()
-    ]
+    lines = [f"{json.dumps(key)}: {json.dumps(value, separators=(',', ':'))}" for key, value in definitions.items()]
     head = f'"notice": {json.dumps(_NOTICE)},\n"version": {json.dumps(version)},\n"definitions": {{\n'
     (DATA / name).write_text("{\n" + head + ",\n".join(lines) + "\n}\n}\n", encoding="utf-8")
 

@@ -115,10 +115,7 @@ class Relay:
 
 
 async def _pump(
-    reader: asyncio.StreamReader,
-    writer: asyncio.StreamWriter,
-    silent: asyncio.Event,
-    gate: asyncio.Event | None,
+    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, silent: asyncio.Event, gate: asyncio.Event | None
 ) -> None:
     while data := await reader.read(1 << 16):
         if silent.is_set():

@@ -62,9 +62,7 @@ class ShardedCluster(Client):
         self, name: str, *, cpu: str = "10", labels: Mapping[str, str] | None = None, ready: bool = True
     ) -> None:
         conditions = [READY] if ready else []
-        await self.add(
-            NODES, objects.node(name, cpu=cpu, memory="64Gi", labels=labels, conditions=conditions)
-        )
+        await self.add(NODES, objects.node(name, cpu=cpu, memory="64Gi", labels=labels, conditions=conditions))
 
     async def add_nodes(self, count: int, **more: Any) -> list[str]:
         names = [f"n{number:03}" for number in range(count)]

@@ -26,13 +26,7 @@ _versions = itertools.count(1)
 
 
 def metadata(name: str, *, namespace: str = "", **more: Any) -> Json:
-    return {
-        "name": name,
-        "namespace": namespace,
-        "uid": f"uid-{name}",
-        "resourceVersion": str(next(_versions)),
-        **more,
-    }
+    return {"name": name, "namespace": namespace, "uid": f"uid-{name}", "resourceVersion": str(next(_versions)), **more}
 
 
 def encoded(body: Json) -> bytes:
@@ -84,11 +78,7 @@ def volume(
 ) -> VolumeInfo:
     """Return a volume; `on` is the host that it is local to, `zone` the zone of its node affinity."""
     labels = {"kubernetes.io/hostname": on, "topology.kubernetes.io/zone": zone}
-    required = [
-        {"key": key, "operator": "In", "values": [value]}
-        for key, value in labels.items()
-        if value is not None
-    ]
+    required = [{"key": key, "operator": "In", "values": [value]} for key, value in labels.items() if value is not None]
     if required:
         spec["nodeAffinity"] = {"required": {"nodeSelectorTerms": [{"matchExpressions": required}]}}
     body = {
@@ -127,8 +117,7 @@ def storage_class(
 def csi_node(name: str, *, migrated: str = "", **limits: int | None) -> CSINodeInfo:
     """Return a CSINode with drivers by keyword; None is a driver without a limit."""
     drivers = [
-        {"name": driver, "allocatable": None if count is None else {"count": count}}
-        for driver, count in limits.items()
+        {"name": driver, "allocatable": None if count is None else {"count": count}} for driver, count in limits.items()
     ]
     annotations = {records.MIGRATED_PLUGINS: migrated} if migrated else {}
     return records.read_csi_node(
@@ -137,9 +126,7 @@ def csi_node(name: str, *, migrated: str = "", **limits: int | None) -> CSINodeI
 
 
 def driver(name: str, *, tells_capacity: bool = True) -> DriverInfo:
-    return records.read_driver(
-        encoded({"metadata": metadata(name), "spec": {"storageCapacity": tells_capacity}})
-    )
+    return records.read_driver(encoded({"metadata": metadata(name), "spec": {"storageCapacity": tells_capacity}}))
 
 
 def capacity(
@@ -160,9 +147,7 @@ def attachment(name: str, node_name: str, volume_name: str | None, *, driver: st
     return records.read_attachment(encoded({"metadata": metadata(name), "spec": spec}))
 
 
-def pod(
-    *claims: str, name: str = "p", uid: str = "uid-p", ephemeral: tuple[str, ...] = (), **more: Json
-) -> PodVolumes:
+def pod(*claims: str, name: str = "p", uid: str = "uid-p", ephemeral: tuple[str, ...] = (), **more: Json) -> PodVolumes:
     """Return a pod with these claims; `more` are further volumes by name."""
     found = pod_volumes(spec(*claims, ephemeral=ephemeral, **more), namespace="default", name=name, uid=uid)
     assert found is not None
@@ -179,11 +164,5 @@ def spec(*claims: str, ephemeral: tuple[str, ...] = (), **more: Json) -> bytes:
 def class_of(volumes: PodVolumes | None) -> PodClass:
     """Return the class of a pod with nothing but its volumes."""
     return PodClass(
-        requests={},
-        nonzero=(0, 0),
-        host_ports=(),
-        node_selector={},
-        affinity=None,
-        tolerations=(),
-        volumes=volumes,
+        requests={}, nonzero=(0, 0), host_ports=(), node_selector={}, affinity=None, tolerations=(), volumes=volumes
     )

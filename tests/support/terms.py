@@ -43,9 +43,7 @@ def beside(kind: str, *terms: Json, weight: int = 0) -> Json:
     return {kind: {REQUIRED: list(terms)}}
 
 
-def spread(
-    key: str = ZONE, app: str = "web", *, skew: int = 1, when: str = "DoNotSchedule", **more: Any
-) -> Json:
+def spread(key: str = ZONE, app: str = "web", *, skew: int = 1, when: str = "DoNotSchedule", **more: Any) -> Json:
     """Return a topology spread constraint on the pods with the label `app`; `more` adds or replaces fields."""
     selector = {"matchLabels": {"app": app}}
     return {"topologyKey": key, "maxSkew": skew, "whenUnsatisfiable": when, "labelSelector": selector, **more}

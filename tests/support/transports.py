@@ -7,14 +7,7 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-from kube_client.transport import (
-    Answered,
-    Headers,
-    OutcomeUnknown,
-    Response,
-    Transport,
-    TransportError,
-)
+from kube_client.transport import Answered, Headers, OutcomeUnknown, Response, Transport, TransportError
 
 Send = Callable[[], Any]
 #: Handles a request, which it may send.

@@ -32,9 +32,7 @@ class Storage:
 
     def play(self) -> None:
         api = self.cluster.api
-        self._controller = asyncio.create_task(
-            controllers.run(VolumeBinding(api), clock=api.registry.store.clock)
-        )
+        self._controller = asyncio.create_task(controllers.run(VolumeBinding(api), clock=api.registry.store.clock))
 
     async def hold(self) -> None:
         if self._controller is not None:
@@ -43,9 +41,7 @@ class Storage:
                 await self._controller
             self._controller = None
 
-    async def add_class(
-        self, name: str = "late", *, waits: bool = True, provisioner: str = "made.example.com"
-    ) -> None:
+    async def add_class(self, name: str = "late", *, waits: bool = True, provisioner: str = "made.example.com") -> None:
         mode = "WaitForFirstConsumer" if waits else "Immediate"
         body = {"metadata": {"name": name}, "provisioner": provisioner, "volumeBindingMode": mode}
         await self.cluster.add(f"{STORAGE}/storageclasses", body)

@@ -138,9 +138,7 @@ class Client:
 
 
 def review(request: Mapping[str, Any]) -> bytes:
-    return json.dumps(
-        {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request}
-    ).encode()
+    return json.dumps({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request}).encode()
 
 
 @asynccontextmanager

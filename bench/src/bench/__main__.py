@@ -31,9 +31,7 @@ class _Stopped(BaseException):
 
 
 def parser() -> argparse.ArgumentParser:
-    made = argparse.ArgumentParser(
-        prog="python -m bench", description="Runs the benchmarks and writes a report."
-    )
+    made = argparse.ArgumentParser(prog="python -m bench", description="Runs the benchmarks and writes a report.")
     made.add_argument("--list", action="store_true", help="list the names and run nothing")
     made.add_argument(
         "--only", action="append", choices=sorted(known()), metavar="NAME",
@@ -43,9 +41,7 @@ def parser() -> argparse.ArgumentParser:
         "--out", type=Path, default=Path("out/bench"), metavar="FOLDER",
         help="the report's folder; existing parts are kept unless they run again (default: %(default)s)",
     )  # fmt: skip
-    made.add_argument(
-        "--render", action="store_true", help="run nothing, only write the report of --out again"
-    )
+    made.add_argument("--render", action="store_true", help="run nothing, only write the report of --out again")
     add_arguments(made)
     return made
 

@@ -69,9 +69,7 @@ class Server(NamedTuple):
             return used.cpu_seconds
 
     async def cost(
-        self,
-        requests: Sequence[tuple[str, str, bytes | None]],
-        after: Callable[[int], Awaitable[None]] | None = None,
+        self, requests: Sequence[tuple[str, str, bytes | None]], after: Callable[[int], Awaitable[None]] | None = None
     ) -> OperationCost:
         """Measure each of these requests; `after` receives the size of each batch, which has ended when it returns."""
         costs = []
@@ -88,9 +86,7 @@ class Server(NamedTuple):
         await ask(self.transport, method, path, body=body)
 
 
-def _batches(
-    requests: Iterable[tuple[str, str, bytes | None]],
-) -> Iterator[list[tuple[str, str, bytes | None]]]:
+def _batches(requests: Iterable[tuple[str, str, bytes | None]]) -> Iterator[list[tuple[str, str, bytes | None]]]:
     left = iter(requests)
     while batch := list(islice(left, _BATCH)):
         yield batch
@@ -148,16 +144,12 @@ async def run(objects: int, count: int, watchers: int) -> dict[str, tuple[Operat
     bare = ("--no-kubelets", "--no-tls", "--controllers", "")
     async with AsyncExitStack() as stack:
         folder = Path(stack.enter_context(TemporaryDirectory(prefix="bench-")))
-        process, transport = await stack.enter_async_context(
-            cluster(case.nodes, folder=folder, arguments=bare)
-        )
+        process, transport = await stack.enter_async_context(cluster(case.nodes, folder=folder, arguments=bare))
         server = Server(transport, process.pid)
         await create_all(transport, PODS, (_pod(f"warm-{number}") for number in range(_FEW)))
         figures = {f"{_FEW:,}": await phase(server, "a", count, watchers)}
         stored = _FEW + 2 * count
-        await create_all(
-            transport, PODS, (_pod(f"filler-{number:06d}") for number in range(objects - stored))
-        )
+        await create_all(transport, PODS, (_pod(f"filler-{number:06d}") for number in range(objects - stored)))
         figures[f"{max(objects, stored):,}"] = await phase(server, "b", count, watchers)
         return figures
 

@@ -70,9 +70,7 @@ async def loaded(transport: Transport, pid: int, name: str, *, rate: float, seco
 
 
 async def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--viewers", type=int, default=5)
     parser.add_argument("--nodes", type=int, default=5000)
     parser.add_argument("--rate", type=float, default=200.0)
@@ -94,10 +92,7 @@ async def main() -> None:
                 rate, seconds = options.rate, options.seconds
                 # What is created once is created before the measurement.
                 await loaded(transport, process.pid, "first", rate=rate, seconds=2)
-                url, spent = (
-                    f"http://127.0.0.1:{port}/ui/stream",
-                    {0: [0.0, 0.0], options.viewers: [0.0, 0.0]},
-                )
+                url, spent = (f"http://127.0.0.1:{port}/ui/stream", {0: [0.0, 0.0], options.viewers: [0.0, 0.0]})
                 # Idle times first: after binds, further writes follow for a while.
                 for count, costs in spent.items():
                     async with viewers(count, url) as read:
@@ -105,9 +100,7 @@ async def main() -> None:
                         assert all(read), "every viewer has read"
                 for count, costs in spent.items():
                     async with viewers(count, url):
-                        costs[1] = await loaded(
-                            transport, process.pid, f"pod{count}", rate=rate, seconds=seconds
-                        )
+                        costs[1] = await loaded(transport, process.pid, f"pod{count}", rate=rate, seconds=seconds)
     head = ("viewers", "CPU, % of a core, idle", f"CPU, % of a core, {options.rate:g} pods per second")
     rows = [(count, *(f"{cost:.2f}" for cost in costs)) for count, costs in spent.items()]
     print(table(head, rows))

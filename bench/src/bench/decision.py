@@ -45,10 +45,7 @@ def _affinity(kind: str, key: str, *, preferred: bool = False) -> Spec:
     term: dict[str, Any] = {"topologyKey": key, "labelSelector": _SELF}
     name = "requiredDuringSchedulingIgnoredDuringExecution"
     if preferred:
-        name, term = (
-            "preferredDuringSchedulingIgnoredDuringExecution",
-            {"weight": 10, "podAffinityTerm": term},
-        )
+        name, term = ("preferredDuringSchedulingIgnoredDuringExecution", {"weight": 10, "podAffinityTerm": term})
     return lambda number: {"affinity": {kind: {name: [term]}}}
 
 
@@ -89,12 +86,7 @@ VARIANTS = (
     Variant(name="nodes spread, required", nodes=5000, spec=_spread(HOSTNAME, "DoNotSchedule"), limit=100),
     Variant(name="zones spread, preferred", nodes=5000, spec=_spread(ZONE, "ScheduleAnyway"), limit=100),
     Variant(name="nodes spread, preferred", nodes=5000, spec=_spread(HOSTNAME, "ScheduleAnyway"), limit=100),
-    Variant(
-        name="nodes anti-affinity, required",
-        nodes=5000,
-        spec=_affinity("podAntiAffinity", HOSTNAME),
-        limit=100,
-    ),
+    Variant(name="nodes anti-affinity, required", nodes=5000, spec=_affinity("podAntiAffinity", HOSTNAME), limit=100),
     Variant(
         name="zones anti-affinity, preferred",
         nodes=5000,
@@ -137,9 +129,7 @@ class DecisionCluster(Scene):
         decision = decide(view, columns, candidates=self.settings.candidates)
         if isinstance(decision, Refusal):
             raise RuntimeError(decision.message)
-        verdict = judge(
-            self.ledger, decision.candidates, view.filters, self.settings.policy, seen=decision.seen
-        )
+        verdict = judge(self.ledger, decision.candidates, view.filters, self.settings.policy, seen=decision.seen)
         if verdict.candidate is None:
             raise RuntimeError("no other pod took the capacity, and it is gone nevertheless")
         self.ledger.assume(pod, verdict.candidate.row)

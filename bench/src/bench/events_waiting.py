@@ -82,12 +82,7 @@ def _pod(number: int, *, namespace: str = "bench", labels: Json | None = None, *
     requests = spec.pop("requests", {"cpu": "100m"})
     container = {"name": "c", "resources": {"requests": requests}, "ports": spec.pop("ports", [])}
     return {
-        "metadata": {
-            "namespace": namespace,
-            "name": f"pod-{number}",
-            "uid": f"pod-{number}",
-            "labels": labels or {},
-        },
+        "metadata": {"namespace": namespace, "name": f"pod-{number}", "uid": f"pod-{number}", "labels": labels or {}},
         "spec": {"schedulerName": PROFILE, "containers": [container], **spec},
     }
 
@@ -96,9 +91,7 @@ def _on_node(number: int, **more: Any) -> PodInfo:
     return _read_pod(_encode(_pod(-1 - number, nodeName="n", **more)))
 
 
-def _node(
-    name: str, *, cpu: str = "1", labels: Json | None = None, taints: list[Json] | None = None
-) -> NodeInfo:
+def _node(name: str, *, cpu: str = "1", labels: Json | None = None, taints: list[Json] | None = None) -> NodeInfo:
     body = {
         "metadata": {"name": name, "uid": name, "labels": labels or {}},
         "spec": {"taints": taints},
@@ -195,11 +188,7 @@ KINDS = (
         "volume provisioned for a claim",
         "VolumeBinding",
         _with_claim,
-        lambda number: (
-            ClusterEvent(Resource.PERSISTENT_VOLUME, ActionType.ADD),
-            None,
-            _volume(number),
-        ),
+        lambda number: (ClusterEvent(Resource.PERSISTENT_VOLUME, ActionType.ADD), None, _volume(number)),
     ),
     Kind(
         "less storage than before",

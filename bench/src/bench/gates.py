@@ -120,9 +120,7 @@ class World:
 
     async def create(self, batch: Batch) -> None:
         """Create the pods as the batch's arrival requires."""
-        await Load(
-            self.transport, namespace="default", track=Track(batch), scheduler_name="agent-scheduler"
-        ).run()
+        await Load(self.transport, namespace="default", track=Track(batch), scheduler_name="agent-scheduler").run()
 
     async def bind(self, batch: Batch, *, at_last: Mapping[str, str] | None = None) -> None:
         """Create the pods, and return once all are bound. `at_last`: the capability of their queue once all exist."""
@@ -209,12 +207,9 @@ async def _idle(pid: int, seconds: float) -> float:
     return 1000 * (_cpu(pid) - before) / seconds
 
 
-def report(
-    plain: Sequence[GateCost], gated: Sequence[GateCost], waiting: Sequence[Waiting], held: int
-) -> str:
+def report(plain: Sequence[GateCost], gated: Sequence[GateCost], waiting: Sequence[Waiting], held: int) -> str:
     rows = [
-        (name, *map(spread, zip(*found, strict=True)))
-        for name, found in (("quota", plain), ("quota and gates", gated))
+        (name, *map(spread, zip(*found, strict=True))) for name, found in (("quota", plain), ("quota and gates", gated))
     ]
     ratios = [
         [with_gates[field] / without[field] for with_gates, without in zip(gated, plain, strict=True)]
@@ -238,9 +233,7 @@ def report(
 
 
 async def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rate", type=float, default=200.0)
     parser.add_argument("--seconds", type=float, default=10.0)
     parser.add_argument("--nodes", type=int, default=1000)

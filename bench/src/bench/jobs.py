@@ -150,9 +150,7 @@ def _written(log: Path, since: int) -> Iterator[tuple[str, str]]:
             event = decode(line)
             user = str(event.user.get("username", ""))
             if event.verb in _WRITES and user.startswith(prefix):
-                what = "/".join(
-                    filter(None, (event.objectRef.get("resource", ""), event.objectRef.get("subresource")))
-                )
+                what = "/".join(filter(None, (event.objectRef.get("resource", ""), event.objectRef.get("subresource"))))
                 yield names[user.removeprefix(prefix)], f"{event.verb} {what}"
 
 
@@ -199,8 +197,7 @@ def report(cost: JobCost, options: argparse.Namespace) -> str:
     pods = options.jobs * options.pods
     of_cpu = [(name, f"{ms:.3g}", f"{ms / options.pods:.3g}") for name, ms in cost.cpu.items()]
     of_writes = [
-        (f"{who}: {what}", f"{count:,}", f"{count / pods:.3g}")
-        for (who, what), count in sorted(cost.writes.items())
+        (f"{who}: {what}", f"{count:,}", f"{count / pods:.3g}") for (who, what), count in sorted(cost.writes.items())
     ]
     total = sum(cost.writes.values())
     of_writes.append(("all", f"{total:,}", f"{total / pods:.3g}"))
@@ -215,9 +212,7 @@ def report(cost: JobCost, options: argparse.Namespace) -> str:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--jobs", type=int, default=5_000)
     parser.add_argument("--pods", type=int, default=10, help="of each job")
     parser.add_argument("--nodes", type=int, default=500)

@@ -89,9 +89,7 @@ def cpu(pid: int) -> float:
 
 
 async def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rate", type=float, default=200.0)
     parser.add_argument("--seconds", type=float, default=10.0)
     parser.add_argument("--nodes", type=int, default=1000)
@@ -108,9 +106,7 @@ async def main() -> None:
             for _ in range(options.runs):
                 for python, found in costs.items():
                     found.append(
-                        await run(
-                            python, transport, folder=folder, rate=options.rate, seconds=options.seconds
-                        )
+                        await run(python, transport, folder=folder, rate=options.rate, seconds=options.seconds)
                     )
     rows = [(python, *map(spread, zip(*found, strict=True))) for python, found in costs.items()]
     print(table(("program", "CPU ms per pod", "CPU ms per second, idle"), rows))

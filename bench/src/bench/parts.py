@@ -149,9 +149,7 @@ def revision() -> str:
     """Return the commit that is checked out, with `+` if files differ from it; empty outside a checkout."""
     git = ["git", "-C", str(ROOT)]
     try:
-        head = subprocess.run(
-            [*git, "rev-parse", "--short=12", "HEAD"], capture_output=True, text=True, check=True
-        )
+        head = subprocess.run([*git, "rev-parse", "--short=12", "HEAD"], capture_output=True, text=True, check=True)
         changed = subprocess.run([*git, "status", "--porcelain"], capture_output=True, text=True, check=True)
     except (OSError, subprocess.CalledProcessError):
         return ""

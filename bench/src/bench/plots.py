@@ -41,9 +41,7 @@ def by_series(runs: Sequence[Run], of: Callable[[Figures], float | None]) -> dic
     return {name: each for name, each in found.items() if each}
 
 
-def lines(
-    title: str, series: Series, *, across: str, up: str, log_x: bool = False, log_y: bool = False
-) -> str:
+def lines(title: str, series: Series, *, across: str, up: str, log_x: bool = False, log_y: bool = False) -> str:
     """Return the SVG of a line plot; empty if there is no data."""
     shown = {name: each for name, each in series.items() if each}
     if not shown:
@@ -152,9 +150,7 @@ def _memory(runs: Mapping[str, Sequence[Run]]) -> str:
 
 def _waiting(runs: Mapping[str, Sequence[Run]]) -> str:
     series = {"": points(runs.get("waiting", ()), lambda figures: figures.cpu_ms)}
-    return lines(
-        "CPU per pod while others wait", series, across="waiting pods", up="milliseconds per pod", log_x=True
-    )
+    return lines("CPU per pod while others wait", series, across="waiting pods", up="milliseconds per pod", log_x=True)
 
 
 def _shapes(runs: Mapping[str, Sequence[Run]], shapes: Sequence[str]) -> str:
@@ -172,9 +168,7 @@ def all_plots(parts: Mapping[str, Part], shapes: Sequence[str]) -> dict[str, str
     runs = {name: part.runs for name, part in parts.items()}
     made = {
         "throughput-by-nodes": _nodes_rate(runs),
-        "latency-by-rate": _latency(
-            "Create to bind by arrival rate", runs.get("rates", ()), "pods per second"
-        ),
+        "latency-by-rate": _latency("Create to bind by arrival rate", runs.get("rates", ()), "pods per second"),
         "cpu-by-nodes": _nodes_cpu(runs),
         "workers": _workers(runs),
         "memory-by-pods": _memory(runs),

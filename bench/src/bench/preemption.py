@@ -95,9 +95,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     args = parser.parse_args(argv)
     figures = {int(nodes): measure(int(nodes), args.preemptors) for nodes in args.nodes.split(",")}
     last = max(1, args.preemptors // 10)
-    rows = [
-        (f"{nodes:,} nodes", short(mean(took)), short(mean(took[-last:]))) for nodes, took in figures.items()
-    ]
+    rows = [(f"{nodes:,} nodes", short(mean(took)), short(mean(took[-last:]))) for nodes, took in figures.items()]
     print(table(("choice of victims", "CPU us per preemptor", "of the last tenth"), rows))
 
 

@@ -54,9 +54,7 @@ def report(parts: Mapping[str, Part], *, plots: Sequence[str]) -> str:
     if plots:
         texts.append("\n".join(f"![{name.removesuffix('.svg')}]({name})" for name in plots))
     scenarios = {scenario.name: scenario for scenario in SCENARIOS}
-    scenarios[TRACE] = Scenario(
-        name=TRACE, group="traces", measures="a recorded workload, replayed", cases=()
-    )
+    scenarios[TRACE] = Scenario(name=TRACE, group="traces", measures="a recorded workload, replayed", cases=())
     if any(part.name in scenarios for part in parts.values()):
         texts.append(_HOW)
     for group, title in GROUPS.items():

@@ -141,9 +141,7 @@ def report(nodes: int, times: int) -> dict[str, object]:
         collector.freeze()
         for pods in (1, 100):
             found = changes(cluster, pods, times)
-            figures[f"{kind}: {pods} pods changed, median and most [ms]"] = (
-                f"{median(found):.2f}, {max(found):.2f}"
-            )
+            figures[f"{kind}: {pods} pods changed, median and most [ms]"] = f"{median(found):.2f}, {max(found):.2f}"
         collector.stop()
     return figures
 

@@ -93,9 +93,7 @@ async def run(number: int, mode: str, *, pods: int, nodes: int) -> ShardsRun:
                 await ask(transport, "POST", LEASES, body=_lease(name))
                 await Load(transport, namespace="default", track=track, scheduler_name=name).run()
             started = [
-                await stack.enter_async_context(
-                    scheduler(_arguments(name, mode, folder), folder=folder, name=name)
-                )
+                await stack.enter_async_context(scheduler(_arguments(name, mode, folder), folder=folder, name=name))
                 for name in names
             ]
             processes = [server, *(process for process, _ in started)]
@@ -119,9 +117,7 @@ async def run(number: int, mode: str, *, pods: int, nodes: int) -> ShardsRun:
         cpu_ms=sum(spent[1:]) / pods * 1000,
         busiest_ms=max(spent[1:]) / (pods / number) * 1000,
         server_cpu_ms=spent[0] / pods * 1000,
-        conflicts=sum(
-            Exposition(text.decode()).total("agent_scheduler_conflicts_total") or 0 for text in texts
-        ),
+        conflicts=sum(Exposition(text.decode()).total("agent_scheduler_conflicts_total") or 0 for text in texts),
         outside=sum(node not in shards[name] for name, node in placed) if shards else 0,
         over=sum(max(0, count - _ROOM) for count in each_node.values()),
     )
@@ -186,13 +182,9 @@ def _cpu(pid: int) -> float:
 
 
 async def main(argv: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--schedulers", type=int, nargs="+", default=[1, 2, 4])
-    parser.add_argument(
-        "--modes", nargs="+", default=["none", "soft", "hard"], choices=["none", "soft", "hard"]
-    )
+    parser.add_argument("--modes", nargs="+", default=["none", "soft", "hard"], choices=["none", "soft", "hard"])
     parser.add_argument("--pods", type=int, default=16_000)
     parser.add_argument("--nodes", type=int, help=f"default: one for {_PODS_A_NODE} pods")
     parser.add_argument("--runs", type=int, default=3)

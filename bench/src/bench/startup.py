@@ -105,42 +105,31 @@ def command(python: str, arguments: tuple[str, ...]) -> Command:
 async def starts(args: argparse.Namespace) -> dict[tuple[str, bool], list[Start]]:
     """Measure all starts, by interpreter, and by whether there is a lease to acquire."""
     case = Case(name="", nodes=Nodes(count=args.nodes), load=Batch(name="pending", count=args.pending))
-    found: dict[tuple[str, bool], list[Start]] = {
-        (python, lease): [] for lease in LEASE for python in args.python
-    }
+    found: dict[tuple[str, bool], list[Start]] = {(python, lease): [] for lease in LEASE for python in args.python}
     with tempfile.TemporaryDirectory(prefix="bench-") as name:
         folder = Path(name)
         async with cluster(case.nodes, folder=folder, arguments=("--no-kubelets",)) as (_, transport):
             nodes = msgspec.json.decode(await ask(transport, "GET", "/api/v1/nodes"))["items"]
             makers = [
-                pod_maker(
-                    Template(spec={"nodeName": node["metadata"]["name"]}), scheduler_name="agent-scheduler"
-                )
+                pod_maker(Template(spec={"nodeName": node["metadata"]["name"]}), scheduler_name="agent-scheduler")
                 for node in nodes
             ]
             bound = (makers[number % len(makers)](f"bound-{number:06d}") for number in range(args.bound))
             await create_all(transport, PODS, bound)
             for _ in range(args.runs):
                 for (python, lease), runs in found.items():
-                    runs.append(
-                        await start(python, transport, folder=folder, pending=args.pending, lease=lease)
-                    )
+                    runs.append(await start(python, transport, folder=folder, pending=args.pending, lease=lease))
     return found
 
 
 async def main(argv: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--nodes", type=int, default=1_000)
     parser.add_argument("--bound", type=int, default=4_000, help="pods that are on nodes")
     parser.add_argument("--pending", type=int, default=1_000, help="pods that wait for the scheduler")
     parser.add_argument("--runs", type=int, default=5)
     parser.add_argument(
-        "--python",
-        nargs="+",
-        default=[sys.executable],
-        help="interpreters that have agent-scheduler installed",
+        "--python", nargs="+", default=[sys.executable], help="interpreters that have agent-scheduler installed"
     )
     args = parser.parse_args(argv)
     several = len(args.python) > 1

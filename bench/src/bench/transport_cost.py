@@ -101,9 +101,7 @@ class BareTransport:
         timeout: float,  # noqa: ASYNC109
     ) -> Response:
         if path not in self._messages:
-            given = "".join(
-                f"{name}: {value}\r\n" for name, value in (await self._endpoint.headers()).items()
-            )
+            given = "".join(f"{name}: {value}\r\n" for name, value in (await self._endpoint.headers()).items())
             head = f"{method} {path} HTTP/1.1\r\nHost: localhost\r\n{given}"
             length = f"Content-Length: {len(body)}\r\n" if body is not None else ""
             self._messages[path] = f"{head}{length}\r\n".encode() + (body or b"")
@@ -117,11 +115,7 @@ class BareTransport:
             connection.transport.close()
 
 
-_KINDS: dict[str, Callable[..., Any]] = {
-    "begun": Http1Transport,
-    "http1": Http1Transport,
-    "bare": BareTransport,
-}
+_KINDS: dict[str, Callable[..., Any]] = {"begun": Http1Transport, "http1": Http1Transport, "bare": BareTransport}
 
 
 class _Server(asyncio.Protocol):
@@ -152,9 +146,7 @@ def serve(certificates: Certificates, pipe: Connection) -> None:
     async def main() -> None:
         loop = asyncio.get_running_loop()
         contexts = (None, server_context(certificates))
-        servers = [
-            await loop.create_server(lambda: _Server(answers), "127.0.0.1", 0, ssl=tls) for tls in contexts
-        ]
+        servers = [await loop.create_server(lambda: _Server(answers), "127.0.0.1", 0, ssl=tls) for tls in contexts]
         pipe.send([server.sockets[0].getsockname()[1] for server in servers])
         await asyncio.Event().wait()
 
@@ -226,9 +218,7 @@ async def measure(kind: str, endpoint: Endpoint, method: str, requests: int, in_
 def run(requests: int, runs: int, in_flights: list[int]) -> list[dict[str, Any]]:
     certificates = make_certificates(["127.0.0.1"], now=time.time())
     ours, theirs = multiprocessing.Pipe()
-    process = multiprocessing.get_context("spawn").Process(
-        target=serve, args=(certificates, theirs), daemon=True
-    )
+    process = multiprocessing.get_context("spawn").Process(target=serve, args=(certificates, theirs), daemon=True)
     process.start()
     try:
         plain, tls = ours.recv()

@@ -51,12 +51,7 @@ def pod(number: int, version: int, *, node: str | None = None) -> bytes:
         "schedulerName": "agent-scheduler",
         "serviceAccountName": "default",
         "tolerations": [
-            {
-                "key": f"node.kubernetes.io/{key}",
-                "operator": "Exists",
-                "effect": "NoExecute",
-                "tolerationSeconds": 300,
-            }
+            {"key": f"node.kubernetes.io/{key}", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300}
             for key in ("not-ready", "unreachable")
         ],
         "priority": 0,
@@ -227,9 +222,7 @@ def main() -> None:
         decoding.append(decode_alone(events))
         whole.append(uvloop.run(in_memory(events, options.batch)))
     ours, theirs = multiprocessing.Pipe()
-    process = multiprocessing.get_context("spawn").Process(
-        target=serve, args=(options.pods, theirs), daemon=True
-    )
+    process = multiprocessing.get_context("spawn").Process(target=serve, args=(options.pods, theirs), daemon=True)
     process.start()
     try:
         port = ours.recv()

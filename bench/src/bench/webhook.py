@@ -114,9 +114,7 @@ async def webhook(folder: Path) -> AsyncIterator[Server]:
     ]
     trusting = ssl.create_default_context(cadata=held.bundle.decode())
     async with child("webhook", command, log=folder / "webhook.log") as process:
-        transport = Http1Transport(
-            Endpoint(f"https://localhost:{port}", ssl_context=trusting), pool_size=_CONNECTIONS
-        )
+        transport = Http1Transport(Endpoint(f"https://localhost:{port}", ssl_context=trusting), pool_size=_CONNECTIONS)
         try:
             await process.ready(lambda: answers(transport), seconds=_START_SECONDS)
             yield Server(transport, process.pid)
@@ -149,8 +147,7 @@ def main() -> int:
     result = uvloop.run(run(args.reviews, args.queues))
     print("CPU microseconds of the webhook's process per review: median of the batches (least)\n")
     rows = (
-        (title, f"{cost.median:.1f} ({cost.least:.1f})", f"{1e6 / cost.median:,.0f}")
-        for title, cost in result.items()
+        (title, f"{cost.median:.1f} ({cost.least:.1f})", f"{1e6 / cost.median:,.0f}") for title, cost in result.items()
     )
     print(table(("review", "CPU", "reviews per second and core"), rows))
     return 0

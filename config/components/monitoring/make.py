@@ -28,8 +28,7 @@ def quantiles(metric: str, *, by: str = "") -> tuple[tuple[str, str], ...]:
     buckets, _ = rate(f"{metric}_bucket", by=f"le, {by}" if by else "le")
     legend = f" {{{{{by}}}}}" if by else ""
     return tuple(
-        (f"histogram_quantile({share}, {buckets})", f"p{round(share * 100)}{legend}")
-        for share in (0.5, 0.95, 0.99)
+        (f"histogram_quantile({share}, {buckets})", f"p{round(share * 100)}{legend}") for share in (0.5, 0.95, 0.99)
     )
 
 
@@ -75,18 +74,12 @@ ROWS: dict[str, tuple[Panel, ...]] = {
     "Nodes and shards": (
         Panel("Cache", (level("scheduler_cache_size", by="type", fold="max"),)),
         Panel("Nodes of the shard", (level("agent_scheduler_shard_nodes", by="pod, state"),)),
-        Panel(
-            "Nodes moved between shards",
-            (rate("agent_scheduler_sharding_moves_total", by="shard, change"),),
-            "ops",
-        ),
+        Panel("Nodes moved between shards", (rate("agent_scheduler_sharding_moves_total", by="shard, change"),), "ops"),
     ),
     "Batch": (
         Panel("A session", quantiles("agent_scheduler_batch_session_duration_seconds"), "s"),
         Panel("Gangs that wait, by what for", (level("agent_scheduler_batch_groups_waiting", by="reason"),)),
-        Panel(
-            "Pods bound by sessions", (rate("agent_scheduler_batch_pods_bound_total", legend="pods"),), "ops"
-        ),
+        Panel("Pods bound by sessions", (rate("agent_scheduler_batch_pods_bound_total", legend="pods"),), "ops"),
         Panel(
             "CPU of queues: allocated of capacity",
             (
@@ -98,20 +91,12 @@ ROWS: dict[str, tuple[Panel, ...]] = {
             ),
             "percentunit",
         ),
-        Panel(
-            "Pods behind the gate of their queue", (level("agent_scheduler_queue_gated_pods", by="standing"),)
-        ),
+        Panel("Pods behind the gate of their queue", (level("agent_scheduler_queue_gated_pods", by="standing"),)),
         Panel("Evictions", (rate("agent_scheduler_batch_evictions_total", by="action"),), "ops"),
     ),
     "Controllers and webhook": (
-        Panel(
-            "Turns of controllers",
-            (rate("agent_scheduler_reconciles_total", by="controller, result"),),
-            "ops",
-        ),
-        Panel(
-            "Objects that wait for a turn", (level("agent_scheduler_reconciles_waiting", by="controller"),)
-        ),
+        Panel("Turns of controllers", (rate("agent_scheduler_reconciles_total", by="controller, result"),), "ops"),
+        Panel("Objects that wait for a turn", (level("agent_scheduler_reconciles_waiting", by="controller"),)),
         Panel("Reviews", (rate("agent_scheduler_webhook_reviews_total", by="path, result"),), "ops"),
     ),
     "API server": (
@@ -174,10 +159,7 @@ def _panel(number: int, panel: Panel, place: Json) -> Json:
         "description": panel.about,
         "datasource": source,
         "gridPos": place,
-        "fieldConfig": {
-            "defaults": {"unit": panel.unit, "min": 0, "custom": {"fillOpacity": 8}},
-            "overrides": [],
-        },
+        "fieldConfig": {"defaults": {"unit": panel.unit, "min": 0, "custom": {"fillOpacity": 8}}, "overrides": []},
         "options": {"legend": {"showLegend": True, "displayMode": "list", "placement": "bottom"}},
         "targets": [
             {"refId": chr(ord("A") + index), "datasource": source, "expr": expr, "legendFormat": legend}

@@ -30,9 +30,7 @@ def test_only_the_levels_that_are_too_deep_are_emptied(levels: int) -> None:
     assert found["deep"] == [json.loads(nested(2 * kept, "{}"))] * 2
 
 
-@pytest.mark.parametrize(
-    "text", ["[" * 100_000, '{"a":' * 5_000 + '"', nested(10_000)[:-1], "]" * 5_000 + "[" * 5_000]
-)
+@pytest.mark.parametrize("text", ["[" * 100_000, '{"a":' * 5_000 + '"', nested(10_000)[:-1], "]" * 5_000 + "[" * 5_000])
 def test_what_is_no_json_stays_none(text: str) -> None:
     with pytest.raises(msgspec.DecodeError):
         msgspec.json.decode(shallow(text.encode()))

@@ -29,8 +29,7 @@ def test_times_are_written_right_in_any_order_and_at_any_distance() -> None:
     """The text of the last second is cached, so each time is tried after each other."""
     start = datetime(2026, 2, 28, 23, 59, 59, 999_999, tzinfo=UTC)
     moments = [
-        start + timedelta(microseconds=step)
-        for step in (0, 1, 2, -1, 1_000_000, -999_999, -1_000_000, 10**14)
+        start + timedelta(microseconds=step) for step in (0, 1, 2, -1, 1_000_000, -999_999, -1_000_000, 10**14)
     ] + [datetime(1, 1, 1, tzinfo=UTC), datetime(1969, 12, 31, 23, 59, 59, 500_007, tzinfo=UTC)]
     for before in moments:
         for moment in moments:

@@ -32,10 +32,7 @@ def problems(**spec: Any) -> list[str]:
             {"resources": {"limits": {"example.com/card": "500m"}}},
             'resources.limits[example.com/card]: Invalid value: "500m": must be an integer',
         ),
-        (
-            {"volumeMounts": [{"name": "v", "mountPath": "/v"}]},
-            'volumeMounts[0].name: Not found: "v"',
-        ),
+        ({"volumeMounts": [{"name": "v", "mountPath": "/v"}]}, 'volumeMounts[0].name: Not found: "v"'),
         (
             {"livenessProbe": {"exec": {"command": ["a"]}, "periodSeconds": -1}},
             "livenessProbe.periodSeconds: Invalid value: -1: must be greater than or equal to 0",
@@ -66,11 +63,7 @@ def test_an_invalid_container_is_refused_by_its_field(fields: dict[str, Any], pr
             'tolerations[0].operator: Unsupported value: "Maybe": supported values: "Equal", "Exists"',
         ),
         (
-            {
-                "topologySpreadConstraints": [
-                    {"maxSkew": 0, "topologyKey": "z", "whenUnsatisfiable": "DoNotSchedule"}
-                ]
-            },
+            {"topologySpreadConstraints": [{"maxSkew": 0, "topologyKey": "z", "whenUnsatisfiable": "DoNotSchedule"}]},
             "topologySpreadConstraints[0].maxSkew: Invalid value: 0: must be greater than zero",
         ),
         (

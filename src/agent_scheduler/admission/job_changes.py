@@ -97,9 +97,7 @@ def _plain(value: Any) -> Any:
     if isinstance(value, dict):
         kept = {key: _amounts(each) if key in _AMOUNTS else _plain(each) for key, each in value.items()}
         return {
-            key: each
-            for key, each in kept.items()
-            if each is not None and not (each == {} and key in _SAME_AS_NONE)
+            key: each for key, each in kept.items() if each is not None and not (each == {} and key in _SAME_AS_NONE)
         }
     if isinstance(value, list):
         return [_plain(each) for each in value] or None

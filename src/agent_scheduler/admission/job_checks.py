@@ -156,9 +156,7 @@ def partition_problems(job: Job, index: int, task: TaskSpec) -> Iterator[str]:
         return
     whole = parts.total_partitions * parts.partition_size
     if task.replicas != whole:
-        yield (
-            f"{field}.replicas: 'Replicas' are not equal to TotalPartitions*PartitionSize {named}; allowed: {whole}"
-        )
+        yield (f"{field}.replicas: 'Replicas' are not equal to TotalPartitions*PartitionSize {named}; allowed: {whole}")
     least = parts.min_partitions * parts.partition_size
     if least and task.min_available is not None and task.min_available != least:
         yield (

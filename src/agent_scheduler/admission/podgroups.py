@@ -24,9 +24,7 @@ from .review import (
 _read = msgspec.json.Decoder(PodGroup).decode
 
 _OPEN: Final = "Open"
-_TWO_TIERS: Final = (
-    "must not specify 'highestTierAllowed' and 'highestTierName' in networkTopology simultaneously."
-)
+_TWO_TIERS: Final = "must not specify 'highestTierAllowed' and 'highestTierName' in networkTopology simultaneously."
 
 
 def mutate(request: AdmissionRequest, namespaces: Mapping[str, Mapping[str, str]]) -> AdmissionResponse:
@@ -67,8 +65,7 @@ def _of_queue(name: str, queues: Mapping[str, Queue]) -> Iterator[str]:
         yield f'unable to find queue: queue.scheduling.volcano.sh "{name}" not found'
     elif queue.status.state != _OPEN:
         yield (
-            f"can only submit PodGroup to queue with state `{_OPEN}`, queue `{name}` status is "
-            f"`{queue.status.state}`."
+            f"can only submit PodGroup to queue with state `{_OPEN}`, queue `{name}` status is `{queue.status.state}`."
         )
 
 
@@ -84,8 +81,4 @@ def _of_topology(group: PodGroup) -> Iterator[str]:
 
 
 def _has_two_tiers(topology: NetworkTopology | None) -> bool:
-    return (
-        topology is not None
-        and topology.highest_tier_allowed is not None
-        and topology.highest_tier_name != ""
-    )
+    return topology is not None and topology.highest_tier_allowed is not None and topology.highest_tier_name != ""

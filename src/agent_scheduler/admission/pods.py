@@ -17,15 +17,7 @@ from agent_scheduler.objects.batch import QUEUE_ALLOCATION_GATE
 from agent_scheduler.objects.wire import SchedulingGate
 from apimachinery.wire import Wire
 
-from .review import (
-    CREATE,
-    AdmissionRequest,
-    AdmissionResponse,
-    JsonPatchOperation,
-    allowed_with,
-    object_of,
-    refused,
-)
+from .review import CREATE, AdmissionRequest, AdmissionResponse, JsonPatchOperation, allowed_with, object_of, refused
 
 #: The annotation of a pod with its resource group, unless the group has another condition.
 RESOURCE_GROUP: Final = "volcano.sh/resource-group"

@@ -15,9 +15,7 @@ LabelsByName = Mapping[str, Mapping[str, str]]
 NO_LABELS: Final[LabelsByName] = MappingProxyType({})
 
 
-def not_allowed(
-    queue: str, namespace: str, queues: Mapping[str, Queue], labels: LabelsByName
-) -> Iterator[str]:
+def not_allowed(queue: str, namespace: str, queues: Mapping[str, Queue], labels: LabelsByName) -> Iterator[str]:
     """Yield the problem of an object of this namespace in a queue that it may not use."""
     listed = in_force(_lists(queue, queues))
     if listed is not None and not listed.includes(namespace, labels.get(namespace, {})):

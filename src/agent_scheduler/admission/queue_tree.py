@@ -97,9 +97,7 @@ class QueueTreeRules:
             if parent not in self.queues:
                 return f'parent queue {parent} not found: queue.scheduling.volcano.sh "{parent}" not found'
             siblings = [self.queues[name] for name in self.below(parent) if name != queue.name]
-            problem = self._within_above(queue) or _sum_problem(
-                "parent queue", self.queues[parent], [*siblings, queue]
-            )
+            problem = self._within_above(queue) or _sum_problem("parent queue", self.queues[parent], [*siblings, queue])
             if problem:
                 return problem
         below = [self.queues[name] for name in self.below(queue.name)]
@@ -142,9 +140,7 @@ class QueueTreeRules:
         if own > 0 or queue.name in seen:
             return own
         seen = {*seen, queue.name}
-        return max(
-            (self._most_in(self.queues[name], resource, seen) for name in self.below(queue.name)), default=0
-        )
+        return max((self._most_in(self.queues[name], resource, seen) for name in self.below(queue.name)), default=0)
 
 
 def _sum_problem(title: str, parent: Queue, children: Iterable[Queue]) -> str:
@@ -168,9 +164,7 @@ def _guaranteed(queue: Queue) -> Vector:
 
 def _listed(vector: Vector) -> str:
     """Format a vector: cpu in millicores, memory in bytes, other resources in thousandths."""
-    return ", ".join(
-        f"{resource} {vector.get(resource, 0):.2f}" for resource in in_order({*COMMON, *vector.keys()})
-    )
+    return ", ".join(f"{resource} {vector.get(resource, 0):.2f}" for resource in in_order({*COMMON, *vector.keys()}))
 
 
 def _shown(resource: str, amount: float) -> str:

@@ -47,9 +47,7 @@ _OBJECT_COUNTS: Final = frozenset(
     }
 )
 #: The numbers of Go's ParseFloat, except for hexadecimal ones.
-_NUMBER: Final = re.compile(
-    r"[+-]?((\d+(\.\d*)?|\.\d+)(e[+-]?\d+)?|inf|infinity|nan)", re.IGNORECASE | re.ASCII
-)
+_NUMBER: Final = re.compile(r"[+-]?((\d+(\.\d*)?|\.\d+)(e[+-]?\d+)?|inf|infinity|nan)", re.IGNORECASE | re.ASCII)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -256,7 +254,5 @@ def _of_hierarchy(queue: Queue, queues: Mapping[str, Queue]) -> Iterable[str]:
         theirs = (other.metadata.annotations or {}).get(HIERARCHY, "")
         if other.name != queue.name and theirs.startswith(f"{hierarchy}/"):
             yield _invalid(
-                field,
-                hierarchy,
-                f"{hierarchy} is not allowed to be in the sub path of {theirs} of queue {other.name}",
+                field, hierarchy, f"{hierarchy} is not allowed to be in the sub path of {theirs} of queue {other.name}"
             )

@@ -35,9 +35,7 @@ class CommitGroup(Protocol):
 class Outcomes:
     """Handles the outcomes of members that were passed to the binder: both callbacks of a result's `AttemptOwner`."""
 
-    def __init__(
-        self, messenger: KubeMessenger, observer: BatchReports, *, try_again: Callable[[], None]
-    ) -> None:
+    def __init__(self, messenger: KubeMessenger, observer: BatchReports, *, try_again: Callable[[], None]) -> None:
         """Report by `messenger` and `observer`; `try_again` makes a session due."""
         self._messenger = messenger
         self._observer = observer
@@ -166,12 +164,7 @@ class Evictions:
     """
 
     def __init__(
-        self,
-        cluster: Cluster,
-        evict: EvictCall,
-        observer: BatchReports,
-        *,
-        try_again: Callable[[], None],
+        self, cluster: Cluster, evict: EvictCall, observer: BatchReports, *, try_again: Callable[[], None]
     ) -> None:
         self._cluster = cluster
         self._evict = evict
@@ -200,9 +193,7 @@ class Evictions:
             self._leaving.clear()
 
     async def _one(self, pod: PodInfo, reason: str) -> None:
-        evicted, failure = await self._evict(
-            pod, message=reason, wanted=lambda: pod.uid in self._cluster.pods
-        )
+        evicted, failure = await self._evict(pod, message=reason, wanted=lambda: pod.uid in self._cluster.pods)
         if evicted is Evicted.FAILED:
             self._observer.eviction_failed(pod.key, str(failure))
             self._leaving.discard(pod.uid)

@@ -84,11 +84,7 @@ class BatchMessages:
             pace=pace,
         )
         #: The writers, in the order in which to drain them.
-        self.writers: tuple[BackgroundWriter, ...] = (
-            self.statuses.writes,
-            self.queues,
-            *said.writers,
-        )
+        self.writers: tuple[BackgroundWriter, ...] = (self.statuses.writes, self.queues, *said.writers)
 
     def set_rates(self, settings: BatchSettings) -> None:
         """Set the rates of conditions and events from now on."""

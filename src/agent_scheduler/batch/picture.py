@@ -22,13 +22,7 @@ from agent_scheduler.engine.state.batchinfo import GroupKey
 from agent_scheduler.engine.state.podinfo import Condition, PodInfo
 from agent_scheduler.engine.state.podspec import SpecError
 from agent_scheduler.engine.verdicts import without_group
-from agent_scheduler.objects.batch import (
-    NativePodGroup,
-    PodGroup,
-    PodGroupStatus,
-    Queue,
-    ResourceQuota,
-)
+from agent_scheduler.objects.batch import NativePodGroup, PodGroup, PodGroupStatus, Queue, ResourceQuota
 from apimachinery.quantity import QuantityError
 
 from .waiting import EquivalentPods, kind_of
@@ -60,9 +54,7 @@ def _same(pods: Collection[PodInfo], others: Sequence[PodInfo]) -> bool:
 class _ViewBuilder:
     """Collects the groups of one view."""
 
-    def __init__(
-        self, earlier: Mapping[GroupKey, _WatchedGroup], settled: Mapping[GroupKey, SettledJob]
-    ) -> None:
+    def __init__(self, earlier: Mapping[GroupKey, _WatchedGroup], settled: Mapping[GroupKey, SettledJob]) -> None:
         """Compare groups with `earlier`, those of the last view; jobs in `settled` may be reused for equal groups."""
         self._earlier = earlier
         self._may_stand = settled
@@ -75,11 +67,7 @@ class _ViewBuilder:
         self.shown: dict[GroupKey, _WatchedGroup] = {}
 
     def stands(
-        self,
-        key: GroupKey,
-        pods: Collection[PodInfo],
-        found: PodGroup | NativePodGroup | None,
-        queue: str = "",
+        self, key: GroupKey, pods: Collection[PodInfo], found: PodGroup | NativePodGroup | None, queue: str = ""
     ) -> bool:
         """Add the group with its settled job if its objects are those of the last view. Returns whether it was added.
 
@@ -99,9 +87,7 @@ class _ViewBuilder:
         if waiting:
             self.lost[key] = (why, waiting)
 
-    def take(
-        self, group: PodGroupInfo, pods: Sequence[PodInfo], shown: _WatchedGroup, *, as_shown: bool
-    ) -> None:
+    def take(self, group: PodGroupInfo, pods: Sequence[PodInfo], shown: _WatchedGroup, *, as_shown: bool) -> None:
         """Add a group with the pods of the view; `as_shown` if the group itself is as the watch has delivered it."""
         self._add(group, pods, shown if as_shown and _same(pods, shown.pods) else None)
 

@@ -49,14 +49,7 @@ from kube_client.retry import Timing
 from kube_client.transport import Transport
 
 from .committing import Evictions, GroupCommitter, Outcomes
-from .conclusions import (
-    claimed_room,
-    is_followed,
-    kept_out_by_cluster,
-    kept_out_by_quotas,
-    left_alone,
-    refusals_of,
-)
+from .conclusions import claimed_room, is_followed, kept_out_by_cluster, kept_out_by_quotas, left_alone, refusals_of
 from .explaining import BatchExplainer
 from .measuring import EndedSession, hold
 from .messages import BatchMessages
@@ -346,9 +339,7 @@ class BatchScheduler:
             refused_by = await self._worked_off(refusals_of(session))
             await self._worked_off(
                 self.waiting.end(
-                    refused_by,
-                    kept_out_by_quotas(session),
-                    waits_for_cluster=kept_out_by_cluster(session),
+                    refused_by, kept_out_by_quotas(session), waits_for_cluster=kept_out_by_cluster(session)
                 )
             )
             self._settled = result.settled
@@ -440,12 +431,13 @@ class BatchScheduler:
     async def _flush(self) -> None:
         """Do what is due by time: make sessions due, process backlogs of events, retry leftovers, check statuses."""
         waiting, timing = self.waiting, self._timing
-        queue, moved = waiting.queue, waiting.deadline_moved
+        queue, moved, promises = waiting.queue, waiting.deadline_moved, self._cluster.ledger.usage.promises
         while True:
             moved.clear()
             deadline = queue.next_deadline()
             pause = _FLUSH_SECONDS if deadline is None else deadline - timing.clock()
             pause = min(pause, waiting.due_at - timing.now().timestamp())
+            pause = min(pause, promises.gives_way_at(timing.clock(), _MEMBERS_SECONDS) - timing.clock())
             with suppress(TimeoutError):
                 async with asyncio.timeout(min(max(pause, _SHORTEST_PAUSE), _FLUSH_SECONDS)):
                     await moved.wait()
@@ -453,7 +445,7 @@ class BatchScheduler:
             queue.flush_backoff()
             queue.flush_unschedulable_leftovers()
             queue.go_on()
-            if self._cluster.ledger.usage.promises.give_way(self._timing.clock(), _MEMBERS_SECONDS):
+            if promises.give_way(timing.clock(), _MEMBERS_SECONDS):
                 # The session has to include the groups that gave way: their phase changes, or they are admitted again.
                 self.waiting.activate()
             self._messages.statuses.look()

@@ -47,9 +47,7 @@ class BatchSettings:
     def queue(self) -> QueueSettings:
         """The settings of the queue. There is no backoff, since `schedule_period` delays retries."""
         return QueueSettings(
-            max_backoff=0,
-            max_in_unschedulable=self.max_in_unschedulable,
-            pre_queueing_hints=self.pre_queueing_hints,
+            max_backoff=0, max_in_unschedulable=self.max_in_unschedulable, pre_queueing_hints=self.pre_queueing_hints
         )
 
     @property
@@ -73,8 +71,6 @@ def batch_settings_of(configuration: Configuration, *, identity: str) -> BatchSe
         max_in_unschedulable=configuration.pod_max_in_unschedulable_pods_duration,
         pre_queueing_hints=configuration.feature_gates["SchedulerPreQueueingHints"],
         status_writes=RateLimit(qps=status.qps, burst=status.burst, concurrency=status.concurrency),
-        events=RateLimit(qps=events.qps, burst=events.burst, concurrency=WRITES_AT_A_TIME)
-        if events.enabled
-        else None,
+        events=RateLimit(qps=events.qps, burst=events.burst, concurrency=WRITES_AT_A_TIME) if events.enabled else None,
         event_buffer=events.buffer,
     )

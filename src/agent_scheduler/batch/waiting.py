@@ -240,9 +240,7 @@ class BatchWaitingPods:
         if self._changed(self._group_objects, key, read):
             self.due.set()
 
-    def decided(
-        self, groups: Iterable[GroupResult], held: Mapping[str, Verdict]
-    ) -> Generator[None, None, None]:
+    def decided(self, groups: Iterable[GroupResult], held: Mapping[str, Verdict]) -> Generator[None, None, None]:
         """Apply the results of a session, in steps.
 
         `held` maps the UIDs of pods that no node would help to the reasons why they wait.
@@ -263,9 +261,7 @@ class BatchWaitingPods:
             asks = promises.asks_for(key) or key in promises.ceded
             if each.verdict is not None and each.verdict.queue is not None and not asks:
                 lacking.append(each.verdict.queue)
-            if promises.is_let_in(key) and (
-                phase not in NOT_LET_IN or each.group.status.phase not in NOT_LET_IN
-            ):
+            if promises.is_let_in(key) and (phase not in NOT_LET_IN or each.group.status.phase not in NOT_LET_IN):
                 promises.settle(key, phase, roles_wait=bool(each.group.waiting_roles))
             if each.write and each.status.phase == PENDING and each.group.status.phase not in (PENDING, ""):
                 # The group has lost its members, and the next session may admit it, perhaps without any other event.
@@ -322,9 +318,7 @@ class BatchWaitingPods:
             self.due_at = inf
             self.due.set()
 
-    def open(
-        self, settled: Mapping[GroupKey, SettledJob]
-    ) -> Generator[None, None, Mapping[GroupKey, SettledJob]]:
+    def open(self, settled: Mapping[GroupKey, SettledJob]) -> Generator[None, None, Mapping[GroupKey, SettledJob]]:
         """Begin a session before it reads the cluster, in steps. Returns the settled jobs that it may reuse.
 
         These are the jobs that no event has helped. Representatives of all other jobs are in flight from now on, so

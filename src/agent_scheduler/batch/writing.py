@@ -19,14 +19,7 @@ from agent_scheduler.engine.session.close import placed_in, queue_results
 from agent_scheduler.engine.session.results import GroupResult, QueueResult
 from agent_scheduler.engine.session.session import GroupEvent
 from agent_scheduler.engine.state.batchinfo import GroupKey
-from agent_scheduler.objects.batch import (
-    API_VERSION,
-    PodGroup,
-    PodGroupStatus,
-    Queue,
-    pod_group_path,
-    queue_path,
-)
+from agent_scheduler.objects.batch import API_VERSION, PodGroup, PodGroupStatus, Queue, pod_group_path, queue_path
 from agent_scheduler.objects.wire import Metadata
 from apimachinery.quantity import QuantityError, text_of
 from kube_client.budget import Budget
@@ -241,9 +234,7 @@ class QueueStatuses:
         self._named: dict[str, dict[str, None]] = {}
         #: Set when the usage or the status of queues may have changed since the last check.
         self.due = asyncio.Event()
-        self._writes: Dispatcher[str, QueueResult] = Dispatcher(
-            self._write, concurrency=WRITES_AT_A_TIME, pace=pace
-        )
+        self._writes: Dispatcher[str, QueueResult] = Dispatcher(self._write, concurrency=WRITES_AT_A_TIME, pace=pace)
 
     async def run(self) -> None:
         """Write the statuses of queues until cancelled."""
@@ -344,10 +335,5 @@ def tell(recorder: EventRecorder, groups: Groups, event: GroupEvent, *, controll
     metadata = found.metadata
     about = ObjectReference("PodGroup", metadata.namespace, metadata.name, metadata.uid, API_VERSION)
     recorder.event(
-        about,
-        type=event.type,
-        reason=event.reason,
-        action=_ACTION,
-        note=event.message,
-        controller=controller,
+        about, type=event.type, reason=event.reason, action=_ACTION, note=event.message, controller=controller
     )

@@ -164,9 +164,7 @@ class Binder:
 
     # ---- groups
 
-    def commit_group(
-        self, members: Sequence[Member], minimum: int, admission: Admission
-    ) -> Mapping[str, str]:
+    def commit_group(self, members: Sequence[Member], minimum: int, admission: Admission) -> Mapping[str, str]:
         """Assume and bind the members that can still have their nodes, if they are at least `minimum`; else none.
 
         Returns the reasons of the members that are not assumed, by UID; their owners are not notified.
@@ -260,9 +258,7 @@ class Binder:
             filters = prebind.filters(result)
             candidates = prebind.fitting(result, candidates, filters) if filters is not None else ()
         while True:
-            verdict = judge(
-                self._cluster.ledger, candidates, filters or (), self._policy, seen=result.placement.seen
-            )
+            verdict = judge(self._cluster.ledger, candidates, filters or (), self._policy, seen=result.placement.seen)
             candidate = verdict.candidate
             reserved = None
             if candidate is not None and filters is not None and prebind is not None:
@@ -270,9 +266,7 @@ class Binder:
             if isinstance(reserved, Unavailable):
                 candidates = candidates[verdict.conflicts + 1 :]
                 continue
-            self._observer.judged(
-                verdict.conflicts, verdict.revalidated, verdict.outdated, candidate is not None
-            )
+            self._observer.judged(verdict.conflicts, verdict.revalidated, verdict.outdated, candidate is not None)
             return None if candidate is None else (candidate, reserved)
 
     def _pre_bound(self, result: ScheduleResult, node_name: str, problem: Refusal | str) -> None:
@@ -322,9 +316,7 @@ class Binder:
             self._observer.bind_failed(result.pod, node_name, f"{type(error).__name__}: {error}")
             return False
 
-    def _ended(
-        self, result: ScheduleResult, node_name: str, began: float, answer: BindResult | AlreadySent
-    ) -> None:
+    def _ended(self, result: ScheduleResult, node_name: str, began: float, answer: BindResult | AlreadySent) -> None:
         """Handle a request's end: a final result, or `AlreadySent` if a task must retry. The event loop calls it."""
         if self._tasks is None:
             # When `run` was cancelled, everything was left in its state.
@@ -354,9 +346,7 @@ class Binder:
                     self._tasks.create_task(raising(error))
         self._over(len(answers), sum([result.in_group for result, _, _ in answers]))
 
-    async def _carry_out(
-        self, result: ScheduleResult, node_name: str, already_sent: AlreadySent | None
-    ) -> None:
+    async def _carry_out(self, result: ScheduleResult, node_name: str, already_sent: AlreadySent | None) -> None:
         try:
             answer = await self._open.bind_while_it_helps(result.pod, node_name, already_sent)
             if self._open.is_open(result.pod, answer) and self._tasks is not None:

@@ -47,12 +47,7 @@ class Calls:
         """
         budget = Budget(qps=rate.qps or None, burst=rate.burst, timing=timing)
         self.binds = Binds(
-            transport,
-            budget=budget,
-            policy=policy,
-            timing=timing,
-            allowed=may_bind_to,
-            annotations=annotations,
+            transport, budget=budget, policy=policy, timing=timing, allowed=may_bind_to, annotations=annotations
         )
         claims = Budget(concurrency=PREBIND_CONCURRENCY, timing=timing)
         #: Requests for claims and volumes; see the functions of these names in `kube`.

@@ -110,22 +110,14 @@ class PatchCall(Protocol):
     """See `kube_client.patch.patch_once`."""
 
     async def __call__(
-        self,
-        path: str,
-        body: bytes,
-        *,
-        wanted: Callable[[], bool],
-        strategic: bool = False,
-        repeats: bool = True,
+        self, path: str, body: bytes, *, wanted: Callable[[], bool], strategic: bool = False, repeats: bool = True
     ) -> Patched: ...
 
 
 class ClaimWriter:
     """Writes claims, one writer per claim at a time, because concurrent writes of one claim only conflict."""
 
-    def __init__(
-        self, claims: ResourceClaims, patch: PatchCall, caught_up: Callable[[str], Awaitable[None]]
-    ) -> None:
+    def __init__(self, claims: ResourceClaims, patch: PatchCall, caught_up: Callable[[str], Awaitable[None]]) -> None:
         """`caught_up` waits until the claims are at least as new as the server's at the call, and as this version."""
         self._devices = claims.devices
         self._changes = claims.changes
@@ -204,9 +196,7 @@ class ClaimWriter:
                     if patched.is_open:
                         self._open.add(reservation.pod.uid)
                 failures += failure is not None
-                if failure is CALLED_OFF and isinstance(
-                    why := due(reservation, part, self._devices, ""), Lost
-                ):
+                if failure is CALLED_OFF and isinstance(why := due(reservation, part, self._devices, ""), Lost):
                     return why.reason
                 if failure is not None and (failure.kind is not FailureClass.CONFLICT or failures >= _TRIES):
                     return str(failure)
@@ -254,9 +244,7 @@ class ClaimWriter:
                 version = self._newer(part.claim, lock.version) or devices.latest_version(part.claim)
                 is_last = devices.reserved_for(part.claim) == {pod.uid}
                 write = (
-                    without_allocation(claim, version)
-                    if is_last
-                    else without_pod(part.claim, part.uid, pod, version)
+                    without_allocation(claim, version) if is_last else without_pod(part.claim, part.uid, pod, version)
                 )
                 patched = await self._send(write, wanted)
                 lock.version = patched.resource_version
@@ -288,9 +276,7 @@ class ClaimWriter:
                 if patched.failure is None:
                     devices.deallocated(part.claim, patched.resource_version)
 
-    async def deallocate(
-        self, claim: ResourceClaimInfo, pod: PodRef, *, wanted: Callable[[], bool]
-    ) -> Failure | None:
+    async def deallocate(self, claim: ResourceClaimInfo, pod: PodRef, *, wanted: Callable[[], bool]) -> Failure | None:
         """Remove a claim's allocation; if it has other consumers, remove only the pod from its `reservedFor`.
 
         Returns None on success, and if the claim has changed, which the watch reports; else the failure. The claim's
@@ -308,9 +294,7 @@ class ClaimWriter:
                     await wait_for_change(changed)
         return failure
 
-    async def _deallocate(
-        self, claim: ResourceClaimInfo, pod: PodRef, wanted: Callable[[], bool]
-    ) -> Failure | None:
+    async def _deallocate(self, claim: ResourceClaimInfo, pod: PodRef, wanted: Callable[[], bool]) -> Failure | None:
         devices = self._devices
         # The other consumers may have been removed by now, and the watch may have delivered that before.
         seen, alone = devices.claim(claim.key), is_last(claim, devices, pod)
@@ -318,9 +302,7 @@ class ClaimWriter:
         if seen is None or _use(seen) != _use(claim) or others_came or devices.is_deallocated(claim.key):
             return None
         version = devices.latest_version(claim.key)
-        write = (
-            without_allocation(seen, version) if alone else without_pod(claim.key, claim.uid, pod, version)
-        )
+        write = without_allocation(seen, version) if alone else without_pod(claim.key, claim.uid, pod, version)
         patched = await self._send(write, wanted)
         if patched.failure is None and alone:
             devices.deallocated(claim.key, patched.resource_version)

@@ -72,9 +72,7 @@ class DeviceWaits:
                 status, problem = self._outcome(parts, seen, is_late, timeout)
                 if status:
                     for driver in sorted(frozenset().union(*(each.drivers for each in bindings))):
-                        self._observer.devices_awaited(
-                            pod.scheduler_name, driver, status, self._clock() - started
-                        )
+                        self._observer.devices_awaited(pod.scheduler_name, driver, status, self._clock() - started)
                     return problem
                 if problem:
                     return problem

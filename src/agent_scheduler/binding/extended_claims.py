@@ -56,13 +56,7 @@ class ExtendedClaims:
     """Owner of the claims that current attempts have created. `wanted` is called before each request."""
 
     def __init__(
-        self,
-        claims: ResourceClaims,
-        *,
-        writer: ClaimWriter,
-        patch: PatchCall,
-        create: CreateCall,
-        delete: DeleteCall,
+        self, claims: ResourceClaims, *, writer: ClaimWriter, patch: PatchCall, create: CreateCall, delete: DeleteCall
     ) -> None:
         self._devices = claims.devices
         self._changes = claims.changes
@@ -123,9 +117,7 @@ class ExtendedClaims:
         problem = await self._tell(pod, status_patch(pod), wanted) if names or made is not None else ""
         return all(gone) and not problem
 
-    async def _make(
-        self, pod: PodRef, in_memory: InMemoryClaim, wanted: Callable[[], bool]
-    ) -> MadeClaim | str:
+    async def _make(self, pod: PodRef, in_memory: InMemoryClaim, wanted: Callable[[], bool]) -> MadeClaim | str:
         """Return the claim, or an error message."""
         collection = claims_path(pod.namespace)
         failure: Failure | None = None

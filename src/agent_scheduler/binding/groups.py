@@ -173,9 +173,7 @@ class GroupJudge:
             # The member's own reservations are unavailable to others, and the reserving plugins were checked before.
             reserving = {id(plugin) for plugin, _ in member.reservations}
             return [each for each in result.filters if id(each.plugin) not in reserving]
-        if cls is result.cls and (
-            cls.volumes is None or self._cluster.catalogue.version == result.catalogue_version
-        ):
+        if cls is result.cls and (cls.volumes is None or self._cluster.catalogue.version == result.catalogue_version):
             return result.filters
         counted = self._cluster.ledger.columns.matching
         known = set(counted)
@@ -196,11 +194,7 @@ class GroupJudge:
         return bool(self._nominations.free(pod, cls, filters, (node,), beside=together))
 
     def _reserve(
-        self,
-        member: Member,
-        node: CandidateNode,
-        filters: Sequence[CompiledFilter],
-        admission: Admission,
+        self, member: Member, node: CandidateNode, filters: Sequence[CompiledFilter], admission: Admission
     ) -> _Standing | str:
         result = member.result
         if result.reserves and not member.reservations:

@@ -129,11 +129,7 @@ class KubeMessenger:
     def condition_of(self, pod: PodInfo) -> Condition | None:
         """Return the last reported condition while the watch may be behind it, otherwise that of the watch."""
         said = self._status.unseen(pod, pod.resource_version)
-        return (
-            pod.condition
-            if said is None
-            else (said.status, said.reason, said.message, said.observed_generation)
-        )
+        return pod.condition if said is None else (said.status, said.reason, said.message, said.observed_generation)
 
     def settled(self, pod: PodInfo) -> None:
         """Drop pending reports, because the pod has a node or is gone."""

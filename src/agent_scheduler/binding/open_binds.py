@@ -47,9 +47,7 @@ class OpenBinds:
         self._sleep = timing.sleep
         self._answered = answered
 
-    async def bind_while_it_helps(
-        self, pod: PodInfo, node_name: str, already_sent: AlreadySent | None
-    ) -> BindResult:
+    async def bind_while_it_helps(self, pod: PodInfo, node_name: str, already_sent: AlreadySent | None) -> BindResult:
         """Send the bind until it has an outcome, or UNKNOWN if only waiting can settle it.
 
         `already_sent` is its first request, which failed.

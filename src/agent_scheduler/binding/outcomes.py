@@ -16,13 +16,7 @@ from .result import ScheduleResult
 
 #: Outcomes that the watch is about to explain. If it does not, the pod is retried.
 TOLD_BY_THE_WATCH: Final = frozenset(
-    (
-        BindOutcome.BOUND_ELSEWHERE,
-        BindOutcome.RECREATED,
-        BindOutcome.DELETING,
-        BindOutcome.GATED,
-        BindOutcome.GONE,
-    )
+    (BindOutcome.BOUND_ELSEWHERE, BindOutcome.RECREATED, BindOutcome.DELETING, BindOutcome.GATED, BindOutcome.GONE)
 )
 
 

@@ -100,8 +100,6 @@ class PluginWrites:
         self.volumes = VolumeWriter(state, calls.patch, clock=runtime.timing.clock)
         self.claims = PodClaims(runtime, state, calls=calls, background=background, caught_up=caught_up)
 
-    async def patch(
-        self, path: str, body: bytes, *, wanted: Callable[[], bool], strategic: bool = False
-    ) -> str:
+    async def patch(self, path: str, body: bytes, *, wanted: Callable[[], bool], strategic: bool = False) -> str:
         patched = await self._patch(path, body, wanted=wanted, strategic=strategic)
         return "" if patched.failure is None else str(patched.failure)

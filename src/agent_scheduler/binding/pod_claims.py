@@ -181,9 +181,7 @@ class PodClaims:
         if uid in attempts:
             return True
         return await self.extended.take_back(
-            pod_ref(pod),
-            names=self._names(pod),
-            wanted=lambda: uid not in attempts and self._cluster.waits(uid),
+            pod_ref(pod), names=self._names(pod), wanted=lambda: uid not in attempts and self._cluster.waits(uid)
         )
 
     def _names(self, pod: PodInfo) -> str:

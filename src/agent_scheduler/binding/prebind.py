@@ -21,11 +21,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
 from agent_scheduler.cluster.cluster import Cluster
-from agent_scheduler.engine.decide.compiled import (
-    CompiledFilter,
-    compile_filters,
-    first_refusing,
-)
+from agent_scheduler.engine.decide.compiled import CompiledFilter, compile_filters, first_refusing
 from agent_scheduler.engine.decide.decide import CandidateNode
 from agent_scheduler.engine.decide.refusals import Refusal
 from agent_scheduler.engine.decide.reserving import Reservations, reserve
@@ -151,8 +147,7 @@ class PreBinder:
         return [
             each
             for each in candidates
-            if ledger.rows.get(each.node_name) == each.row
-            and first_refusing(again, ledger.columns, each.row) is None
+            if ledger.rows.get(each.node_name) == each.row and first_refusing(again, ledger.columns, each.row) is None
         ]
 
     def reserve(
@@ -241,9 +236,7 @@ class PreBinder:
         try:
             if not pod.stands_by:
                 await self._expectations.tell(pod, job.node_name, lambda: self._is_wanted(job))
-            problem = (
-                await self._permitted(job) or await self._until_its_turn(job) or await self._write_all(job)
-            )
+            problem = await self._permitted(job) or await self._until_its_turn(job) or await self._write_all(job)
         except (asyncio.CancelledError, StoreWentBack):
             self._drop(job)
             raise

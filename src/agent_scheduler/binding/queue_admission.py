@@ -191,13 +191,7 @@ class QueueAdmission:
             ended(None if failed is None else partial(self._remove, uid, pod, failed))
 
         return self._is_due(uid) and start_patch(
-            self._transport,
-            pod_path(pod),
-            _removal(uid),
-            uid=uid,
-            strategic=True,
-            ended=answered,
-            timing=self._timing,
+            self._transport, pod_path(pod), _removal(uid), uid=uid, strategic=True, ended=answered, timing=self._timing
         )
 
     async def _remove(self, uid: str, pod: PodInfo, already_sent: AlreadySent | None = None) -> bool:

@@ -42,9 +42,7 @@ async def explain(
     except KubeConfigError as error:
         raise Unreachable(str(error)) from error
     async with connected(endpoint) as transport:
-        observer = MetricsObserver(
-            Metrics(version=__version__), clock=REAL.clock, policy=configuration.conflict_policy
-        )
+        observer = MetricsObserver(Metrics(version=__version__), clock=REAL.clock, policy=configuration.conflict_policy)
         settings = settings_of(configuration, identity="agent-scheduler explain")
         fast_path = FastPath(settings, transport=transport, receivers=Receivers(observer))
         watching = asyncio.create_task(fast_path.watch())

@@ -13,6 +13,4 @@ __all__ = ["add_arguments", "main"]
 
 
 def main(args: argparse.Namespace) -> int:
-    return run_process(
-        "controllers", lambda: settings_of(args), lambda settings: ControllersProcess(settings).run()
-    )
+    return run_process("controllers", lambda: settings_of(args), lambda settings: ControllersProcess(settings).run())

@@ -25,9 +25,7 @@ FOUND, NOT_FOUND, FAILED = 0, 1, 2
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "pod",
-        metavar="NAMESPACE/POD",
-        help="the pod, or podgroup/NAMESPACE/NAME for a group of the batch scheduler",
+        "pod", metavar="NAMESPACE/POD", help="the pod, or podgroup/NAMESPACE/NAME for a group of the batch scheduler"
     )
     add_ways(parser)
     afresh = parser.add_argument_group("deciding without a running scheduler")
@@ -37,10 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="list the cluster with your kubeconfig and decide here; nothing is written",
     )
     afresh.add_argument(
-        "--config",
-        metavar="FILE",
-        type=Path,
-        help="the scheduler's configuration file (only with --from-cluster)",
+        "--config", metavar="FILE", type=Path, help="the scheduler's configuration file (only with --from-cluster)"
     )
 
 
@@ -69,9 +64,7 @@ def add_ways(parser: argparse.ArgumentParser) -> None:
     through.add_argument(
         "--lease", metavar="NAME", default=usual.lease, help=f"the leader's lease (default: {usual.lease})"
     )
-    parser.add_argument(
-        "--token", metavar="TOKEN", default="", help="a bearer token, if the scheduler requires one"
-    )
+    parser.add_argument("--token", metavar="TOKEN", default="", help="a bearer token, if the scheduler requires one")
 
 
 def ways_of(args: argparse.Namespace) -> Ways:

@@ -45,9 +45,7 @@ class NoJob(Exception):
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "-N", "--name", metavar="JOB", default="", help="the job's name; replaces the name in a file"
-    )
+    parser.add_argument("-N", "--name", metavar="JOB", default="", help="the job's name; replaces the name in a file")
     parser.add_argument(
         "-f", "--filename", metavar="FILE", help="a file with the job in YAML or JSON; - is standard input"
     )
@@ -55,11 +53,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     flags.add_argument("-i", "--image", help=f"the container image (default: {_USUAL['image']})")
     flags.add_argument("-r", "--replicas", type=int, metavar="N", help="the number of pods (default: 1)")
     flags.add_argument(
-        "-m",
-        "--min",
-        type=int,
-        metavar="N",
-        help="the number of pods that must run at the same time (default: 1)",
+        "-m", "--min", type=int, metavar="N", help="the number of pods that must run at the same time (default: 1)"
     )
     flags.add_argument(
         "-R", "--requests", metavar="NAME=AMOUNT,...", help=f"the requests of each pod (default: {_REQUESTS})"
@@ -128,9 +122,7 @@ def _of_file(file: str) -> dict[str, Any]:
     (body,) = documents
     found = (body.get("apiVersion"), body.get("kind")) if isinstance(body, dict) else (None, None)
     if found != (JOB_VERSION, "Job"):
-        raise NoJob(
-            f"--filename {file}: found {found[1]} of {found[0]}; allowed: kind Job of apiVersion {JOB_VERSION}"
-        )
+        raise NoJob(f"--filename {file}: found {found[1]} of {found[0]}; allowed: kind Job of apiVersion {JOB_VERSION}")
     metadata = body.setdefault("metadata", {})
     if not isinstance(metadata, dict):
         raise NoJob(f"--filename {file}: metadata is not an object")
@@ -140,9 +132,7 @@ def _of_file(file: str) -> dict[str, Any]:
 
 
 def _of_flags(args: argparse.Namespace) -> dict[str, Any]:
-    given = {
-        name: usual if getattr(args, name) is None else getattr(args, name) for name, usual in _USUAL.items()
-    }
+    given = {name: usual if getattr(args, name) is None else getattr(args, name) for name, usual in _USUAL.items()}
     if given["replicas"] < 1:
         raise NoJob(f"--replicas {given['replicas']}: allowed: 1 or more")
     if not 0 <= given["min"] <= given["replicas"]:
@@ -160,12 +150,7 @@ def _of_flags(args: argparse.Namespace) -> dict[str, Any]:
         "spec": {"restartPolicy": "Never", "containers": [container]},
     }
     # The webhook sets the task's name and minimum, so they are set here for clusters without it.
-    task = {
-        "name": "default0",
-        "replicas": given["replicas"],
-        "minAvailable": given["min"],
-        "template": template,
-    }
+    task = {"name": "default0", "replicas": given["replicas"], "minAvailable": given["min"], "template": template}
     return {
         "apiVersion": JOB_VERSION,
         "kind": "Job",
@@ -223,9 +208,7 @@ async def order(transport: Transport, job: Job, action: str) -> None:
         "target": reference,
     }
     where = commands(segment(metadata.namespace))
-    await _make(
-        transport, where, name, body, f"Command {action} for job {metadata.namespace}/{metadata.name}"
-    )
+    await _make(transport, where, name, body, f"Command {action} for job {metadata.namespace}/{metadata.name}")
 
 
 async def delete_job(transport: Transport, job: Job) -> None:
@@ -239,12 +222,7 @@ async def delete_job(transport: Transport, job: Job) -> None:
 
 async def _make(transport: Transport, collection: str, name: str, body: Mapping[str, Any], what: str) -> None:
     made = await create_once(
-        transport,
-        collection,
-        segment(name),
-        json.dumps(body).encode(),
-        wanted=lambda: True,
-        attempts=_ATTEMPTS,
+        transport, collection, segment(name), json.dumps(body).encode(), wanted=lambda: True, attempts=_ATTEMPTS
     )
     failure = made.failure
     if failure is None:

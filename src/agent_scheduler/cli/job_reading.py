@@ -63,9 +63,7 @@ def _seen(kind: type[T]) -> Decode[DecodedObject[T]]:
     return lambda raw: DecodedObject(decode(raw), whole(raw))
 
 
-async def jobs(
-    transport: Transport, namespace: str, selector: str = "", *, say: Callable[[str], None]
-) -> list[Job]:
+async def jobs(transport: Transport, namespace: str, selector: str = "", *, say: Callable[[str], None]) -> list[Job]:
     """Return the jobs sorted by namespace and name; an empty namespace means all. Raises ReadError.
 
     Jobs that cannot be read are left out, and `say` is told.
@@ -131,11 +129,7 @@ def _waiting(job: Job, pods: list[DecodedObject[JobPod]] | None) -> Mapping[str,
 
 
 async def _events(
-    transport: Transport,
-    namespace: str,
-    job: Job,
-    group: DecodedObject[PodGroup] | None,
-    say: Callable[[str], None],
+    transport: Transport, namespace: str, job: Job, group: DecodedObject[PodGroup] | None, say: Callable[[str], None]
 ) -> list[DecodedObject[Event]]:
     """Return the events of the job and its group, the newest last."""
     found: list[DecodedObject[Event]] = []

@@ -140,10 +140,7 @@ def _facts(job: Job, now: datetime) -> Iterator[tuple[str, str]]:
     yield "Priority class", spec.priority_class_name
     yield "Min available", str(spec.min_available)
     yield "Min success", "" if spec.min_success is None else str(spec.min_success)
-    yield (
-        "Plugins",
-        ", ".join(" ".join((name, *(words or ()))) for name, words in (spec.plugins or {}).items()),
-    )
+    yield ("Plugins", ", ".join(" ".join((name, *(words or ()))) for name, words in (spec.plugins or {}).items()))
     yield "Volumes", ", ".join(f"{each.mount_path}={each.volume_claim_name}" for each in spec.volumes or ())
     yield "Policies", _policies(spec.policies)
     yield "Phase", " ".join((status.state.phase, _since(status.state.last_transition_time, now))).strip()
@@ -155,9 +152,7 @@ def _facts(job: Job, now: datetime) -> Iterator[tuple[str, str]]:
     yield "Controls", ", ".join(sorted((status.controlled_resources or {}).keys()))
     yield (
         "Was in",
-        ", ".join(
-            f"{each.status} {_since(each.last_transition_time, now)}" for each in status.conditions or ()
-        ),
+        ", ".join(f"{each.status} {_since(each.last_transition_time, now)}" for each in status.conditions or ()),
     )
 
 

@@ -14,14 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from agent_scheduler.controllers.jobs.states import (
-    ABORT_JOB,
-    ABORTED,
-    ABORTING,
-    ACTIVE,
-    RESTARTING,
-    RESUME_JOB,
-)
+from agent_scheduler.controllers.jobs.states import ABORT_JOB, ABORTED, ABORTING, ACTIVE, RESTARTING, RESUME_JOB
 from agent_scheduler.objects.job import Job
 from kube_client.auth import load_endpoint
 from kube_client.credentials import KubeConfigError
@@ -75,15 +68,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _add_listing(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-A", "--all-namespaces", action="store_true", help="list the jobs of all namespaces")
+    parser.add_argument("-S", "--scheduler", metavar="NAME", default="", help="list only jobs with this schedulerName")
     parser.add_argument(
-        "-S", "--scheduler", metavar="NAME", default="", help="list only jobs with this schedulerName"
-    )
-    parser.add_argument(
-        "-l",
-        "--selector",
-        metavar="LABELS",
-        default="",
-        help="list only jobs with these labels, as for kubectl",
+        "-l", "--selector", metavar="LABELS", default="", help="list only jobs with these labels, as for kubectl"
     )
 
 
@@ -116,9 +103,7 @@ def _job_named(args: argparse.Namespace) -> str:
     return job_making.named(name)
 
 
-async def _done(
-    args: argparse.Namespace, endpoint: Endpoint, namespace: str, body: dict[str, Any] | None
-) -> str:
+async def _done(args: argparse.Namespace, endpoint: Endpoint, namespace: str, body: dict[str, Any] | None) -> str:
     """Carry out the action and return the output. Raises ReadError."""
     async with connected(endpoint) as transport:
         if body is not None:
@@ -151,14 +136,10 @@ async def _list(transport: Transport, args: argparse.Namespace, namespace: str) 
     if not jobs:
         where = "any namespace" if args.all_namespaces else f"namespace {namespace}"
         _say("list", f"there are no matching jobs in {where}")
-    return job_view.jobs_table(
-        jobs, now=datetime.now(UTC), wide=args.output == "wide", namespaces=args.all_namespaces
-    )
+    return job_view.jobs_table(jobs, now=datetime.now(UTC), wide=args.output == "wide", namespaces=args.all_namespaces)
 
 
-async def _describe(
-    transport: Transport, args: argparse.Namespace, job: job_reading.DecodedObject[Job]
-) -> str:
+async def _describe(transport: Transport, args: argparse.Namespace, job: job_reading.DecodedObject[Job]) -> str:
     around = await job_reading.around(transport, job.value)
     for problem in around.problems:
         _say("describe", problem)

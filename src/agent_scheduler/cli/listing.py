@@ -61,14 +61,7 @@ async def list_all(
         return who.uid
 
     try:
-        _, found, _ = await collect(
-            transport,
-            path,
-            decode,
-            query=query or {},
-            timeout=_PATIENCE,
-            malformed=malformed,
-        )
+        _, found, _ = await collect(transport, path, decode, query=query or {}, timeout=_PATIENCE, malformed=malformed)
     except RequestFailed as error:
         raise ReadError(not_installed(path, error.failure) or str(error)) from None
     return list(found.values())

@@ -23,42 +23,20 @@ _COMMANDS = {
     "explain": ("agent_scheduler.cli.explain", "explain why a pod is waiting, or where it was scheduled"),
     "top": ("agent_scheduler.cli.top", "show live statistics of a scheduler"),
     "nodes": ("agent_scheduler.cli.nodes", "show the allocatable and the requested resources of every node"),
-    "check": (
-        "agent_scheduler.cli.check",
-        "compare the state of a scheduler with the cluster",
-    ),
-    "controllers": (
-        "agent_scheduler.cli.controllers",
-        "run controllers, such as the sharding controller",
-    ),
-    "webhook": (
-        "agent_scheduler.cli.webhook",
-        "serve admission webhooks for pods, queues, pod groups and jobs",
-    ),
-    "shards": (
-        "agent_scheduler.cli.shards",
-        "show the shards and their nodes, or the planned changes",
-    ),
+    "check": ("agent_scheduler.cli.check", "compare the state of a scheduler with the cluster"),
+    "controllers": ("agent_scheduler.cli.controllers", "run controllers, such as the sharding controller"),
+    "webhook": ("agent_scheduler.cli.webhook", "serve admission webhooks for pods, queues, pod groups and jobs"),
+    "shards": ("agent_scheduler.cli.shards", "show the shards and their nodes, or the planned changes"),
     "queues": ("agent_scheduler.cli.queues", "show the tree of queues and their allocated resources"),
     "job": ("agent_scheduler.cli.jobs", "run, show, suspend, resume and delete Volcano jobs"),
-    "completion": (
-        "agent_scheduler.cli.completion",
-        "print a shell completion script for commands and flags",
-    ),
+    "completion": ("agent_scheduler.cli.completion", "print a shell completion script for commands and flags"),
     "bench": ("bench.command", "measure how well policies fill a cluster"),
     "cluster": ("embedded_kubernetes.cluster", "serve an embedded Kubernetes API with simulated nodes"),
-    "demo": (
-        "bench.demo.command",
-        "run an embedded cluster, a scheduler and a workload, and show the result",
-    ),
+    "demo": ("bench.demo.command", "run an embedded cluster, a scheduler and a workload, and show the result"),
 }
 #: Commands of other distributions, and their distribution. If it is not installed, the list of commands and the
 #: command itself say what to install. Each name is also an extra of agent-scheduler.
-_FOREIGN = {
-    "bench": "agent-scheduler-bench",
-    "cluster": "embedded-kubernetes",
-    "demo": "agent-scheduler-bench",
-}
+_FOREIGN = {"bench": "agent-scheduler-bench", "cluster": "embedded-kubernetes", "demo": "agent-scheduler-bench"}
 
 
 class _Command(argparse.ArgumentParser):

@@ -53,9 +53,7 @@ class Row(NamedTuple):
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("names", nargs="*", metavar="NODE", help="show only these nodes (default: all)")
-    parser.add_argument(
-        "--kubeconfig", metavar="FILE", type=Path, help="the kubeconfig file (default: as for kubectl)"
-    )
+    parser.add_argument("--kubeconfig", metavar="FILE", type=Path, help="the kubeconfig file (default: as for kubectl)")
     parser.add_argument(
         "--sort-by",
         choices=("name", "cpu", "memory", "pods"),
@@ -112,10 +110,7 @@ def rows(nodes: Any, pods: Sequence[PodInfo]) -> list[Row]:
         shown = [key for key in offers if offers[key]]
         found.append(
             Row(
-                info,
-                len(ledger.pods_on(name)),
-                {key: offers[key] for key in shown},
-                {key: taken[key] for key in shown},
+                info, len(ledger.pods_on(name)), {key: offers[key] for key in shown}, {key: taken[key] for key in shown}
             )
         )
     return found

@@ -29,17 +29,9 @@ PROGRAMS: Final = ("json", "yaml")
 
 def add_output(parser: argparse.ArgumentParser, outputs: tuple[str, ...] = LISTS, *, wide: str = "") -> None:
     """Add the flag. `wide` describes the wider table."""
-    texts = {
-        "table": "a table",
-        "wide": wide or "a wider table",
-        "text": "text",
-        "json": "JSON",
-        "yaml": "YAML",
-    }
+    texts = {"table": "a table", "wide": wide or "a wider table", "text": "text", "json": "JSON", "yaml": "YAML"}
     *first, last = (texts[each] for each in outputs)
-    parser.add_argument(
-        "-o", "--output", choices=outputs, default=outputs[0], help=f"{', '.join(first)} or {last}"
-    )
+    parser.add_argument("-o", "--output", choices=outputs, default=outputs[0], help=f"{', '.join(first)} or {last}")
 
 
 def dumped(shown: Mapping[str, Any], output: str) -> str:

@@ -26,9 +26,7 @@ SettingsT = TypeVar("SettingsT", bound=ProcessSettings)
 
 
 def run_process(
-    command: str,
-    read: Callable[[], SettingsT],
-    run: Callable[[SettingsT], Coroutine[Any, Any, int]],
+    command: str, read: Callable[[], SettingsT], run: Callable[[SettingsT], Coroutine[Any, Any, int]]
 ) -> int:
     """Run a process and return the exit code; 2 if `read` raises ConfigurationError or `run` KubeConfigError."""
     try:

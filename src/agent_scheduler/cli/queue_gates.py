@@ -71,9 +71,7 @@ def gates_of(pods: Iterable[PodInfo], usage: QueueUsage) -> Mapping[str, Gates]:
         queue = usage.queue_of(pod)
         if queue and pod.closed_gates in ((), (QUEUE_ALLOCATION_GATE,)):
             by_queue.setdefault(queue, ([], []))[not pod.closed_gates].append(pod)
-    return {
-        queue: Gates(_sum(held, usage), _sum(reserved, usage)) for queue, (held, reserved) in by_queue.items()
-    }
+    return {queue: Gates(_sum(held, usage), _sum(reserved, usage)) for queue, (held, reserved) in by_queue.items()}
 
 
 def _sum(pods: Sequence[PodInfo], usage: QueueUsage) -> PodTotals:

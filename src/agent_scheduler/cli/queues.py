@@ -25,18 +25,7 @@ from .queue_gates import Gates, read_gates
 from .tables import table
 
 FAILED: Final = 2
-_HEAD = (
-    "QUEUE",
-    "STATE",
-    "CAPABILITY",
-    "DESERVED",
-    "ALLOCATED",
-    "PENDING",
-    "INQUEUE",
-    "RUNNING",
-    "HELD",
-    "RESERVED",
-)
+_HEAD = ("QUEUE", "STATE", "CAPABILITY", "DESERVED", "ALLOCATED", "PENDING", "INQUEUE", "RUNNING", "HELD", "RESERVED")
 _WIDE = (*_HEAD, "UNKNOWN", "COMPLETED", "GUARANTEE", "WEIGHT", "PRIORITY", "RECLAIMABLE")
 
 #: Shown for unreadable values.
@@ -70,9 +59,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "name", nargs="?", metavar="QUEUE", help="show only this queue and its descendants (default: all)"
     )
-    parser.add_argument(
-        "--kubeconfig", metavar="FILE", type=Path, help="the kubeconfig file (default: as for kubectl)"
-    )
+    parser.add_argument("--kubeconfig", metavar="FILE", type=Path, help="the kubeconfig file (default: as for kubectl)")
     add_output(parser)
 
 
@@ -176,14 +163,7 @@ def row(leaf: IndentedQueue, gates: Gates | None, *, wide: bool) -> Sequence[obj
     if wide:
         guarantee = spec.guarantee.resource if spec.guarantee is not None else None
         reclaimable = "false" if spec.reclaimable is False else "true"
-        cells += [
-            status.unknown,
-            status.completed,
-            _amounts(guarantee),
-            spec.weight,
-            spec.priority,
-            reclaimable,
-        ]
+        cells += [status.unknown, status.completed, _amounts(guarantee), spec.weight, spec.priority, reclaimable]
     return cells
 
 
@@ -206,8 +186,7 @@ def plain(queue: Queue, gates: Gates | None) -> dict[str, Any]:
         "priority": spec.priority,
         "reclaimable": spec.reclaimable is not False,
         "podGroups": {
-            phase: getattr(status, phase)
-            for phase in ("pending", "inqueue", "running", "unknown", "completed")
+            phase: getattr(status, phase) for phase in ("pending", "inqueue", "running", "unknown", "completed")
         },
         "gatedPods": None
         if gates is None

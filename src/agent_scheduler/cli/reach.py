@@ -102,9 +102,7 @@ async def _straight(page: ServedPage, ways: Ways, connect: Connect) -> dict[str,
     given = {"Authorization": f"Bearer {ways.token}"} if ways.token else {}
     answer = await _get(_endpoint(base, given, ways.certificate_authority), page, connect)
     if answer.status == 401 and not given:
-        answer = await _get(
-            _endpoint(base, await _own_token(base, ways), ways.certificate_authority), page, connect
-        )
+        answer = await _get(_endpoint(base, await _own_token(base, ways), ways.certificate_authority), page, connect)
     return _page(answer, base, page)
 
 
@@ -198,9 +196,7 @@ async def _at(transport: Transport, pod: dict[str, Any], page: ServedPage, names
     scheme, port = _served(pod)
     # The API server uses http by default.
     target = f"https:{name}:{port}" if scheme == "https" else f"{name}:{port}"
-    proxied = (
-        f"/api/v1/namespaces/{quote(namespace, safe='')}/pods/{quote(target, safe=':')}/proxy{page.path}"
-    )
+    proxied = f"/api/v1/namespaces/{quote(namespace, safe='')}/pods/{quote(target, safe=':')}/proxy{page.path}"
     answer = await transport.request("GET", proxied, timeout=page.patience)
     return _page(answer, f"pod {namespace}/{name}, through the API server", page)
 

@@ -60,11 +60,7 @@ class PlannedShards(NamedTuple):
 
 
 def outlook(
-    settings: ShardingSettings,
-    *,
-    shards: Sequence[NodeShard],
-    nodes: Iterable[NodeInfo],
-    pods: Iterable[PodInfo],
+    settings: ShardingSettings, *, shards: Sequence[NodeShard], nodes: Iterable[NodeInfo], pods: Iterable[PodInfo]
 ) -> PlannedShards:
     known = {shard.name: shard_of(shard) for shard in shards}
     usable = without(settings.plan, {shard.name for shard in known.values() if not shard.ours})
@@ -100,14 +96,9 @@ def text(seen: PlannedShards) -> str:
                 seen.notes(name),
             )
         )
-    parts = [
-        f"by {seen.settings.source}\n",
-        table(("SHARD", "NOW", "PLANNED", "ADD", "REMOVE", "NOTES"), rows),
-    ]
+    parts = [f"by {seen.settings.source}\n", table(("SHARD", "NOW", "PLANNED", "ADD", "REMOVE", "NOTES"), rows)]
     if plan is None:
-        return "\n".join(
-            [*parts, "every configured shard is owned by another controller: nothing would be written\n"]
-        )
+        return "\n".join([*parts, "every configured shard is owned by another controller: nothing would be written\n"])
     if plan.moves:
         moves = [(move.node, move.source, move.target, move.why) for move in plan.moves]
         parts.append(table(("NODE", "FROM", "TO", "WHY"), moves))
@@ -135,8 +126,6 @@ def plain(seen: PlannedShards) -> dict[str, Any]:
             }
             for name in seen.names
         ],
-        "moves": [
-            {"node": move.node, "from": move.source, "to": move.target, "why": move.why} for move in moves
-        ],
+        "moves": [{"node": move.node, "from": move.source, "to": move.target, "why": move.why} for move in moves],
         "unassigned": dict(plan.unassigned) if plan is not None else {},
     }

@@ -106,9 +106,7 @@ def _held(holder: Holder, now: datetime) -> str:
     if spec is None or not spec.holder_identity:
         return ""
     try:
-        ends = datetime.fromisoformat(spec.renew_time or "") + timedelta(
-            seconds=spec.lease_duration_seconds or 0
-        )
+        ends = datetime.fromisoformat(spec.renew_time or "") + timedelta(seconds=spec.lease_duration_seconds or 0)
         is_over = ends < now
     except (ValueError, TypeError, OverflowError):
         is_over = False

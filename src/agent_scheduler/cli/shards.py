@@ -37,16 +37,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         choices=("plan",),
         help="plan: show what the sharding controller would do, without writing (default: show the shards)",
     )
-    parser.add_argument(
-        "--kubeconfig", metavar="FILE", type=Path, help="the kubeconfig file (default: as for kubectl)"
-    )
+    parser.add_argument("--kubeconfig", metavar="FILE", type=Path, help="the kubeconfig file (default: as for kubectl)")
     add_output(parser)
     parser.add_argument("--nodes", action="store_true", help="show a line per node with its shards")
     parser.add_argument(
-        "--sharding-config",
-        metavar="FILE",
-        type=Path,
-        help="plan with this sharding.yaml instead of the ConfigMap",
+        "--sharding-config", metavar="FILE", type=Path, help="plan with this sharding.yaml instead of the ConfigMap"
     )
     add_sharding_source(
         parser,
@@ -83,9 +78,7 @@ async def _show(transport: Transport, args: argparse.Namespace) -> str:
         if args.output in PROGRAMS:
             return dumped({"nodes": shard_view.plain_nodes(shards, nodes)}, args.output)
         return shard_view.text_of_nodes(shards, nodes)
-    holders = await reading.holders(
-        transport, args.sharding_lease_namespace, [shard.name for shard in shards]
-    )
+    holders = await reading.holders(transport, args.sharding_lease_namespace, [shard.name for shard in shards])
     if args.output in PROGRAMS:
         return dumped({"shards": shard_view.plain(shards, holders)}, args.output)
     for name, holder in holders.items():

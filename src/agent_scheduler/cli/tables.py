@@ -10,10 +10,7 @@ from apimachinery.visible import visible
 
 def table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
     """Format a table whose lines end in a newline, without trailing spaces."""
-    lines = [
-        tuple(head),
-        *(tuple(visible("" if cell is None else str(cell)) or "-" for cell in row) for row in rows),
-    ]
+    lines = [tuple(head), *(tuple(visible("" if cell is None else str(cell)) or "-" for cell in row) for row in rows)]
     widths = [max(len(line[column]) for line in lines) for column in range(len(head))]
     return "".join(
         "   ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() + "\n"

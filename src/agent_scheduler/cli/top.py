@@ -36,17 +36,10 @@ Json = Mapping[str, Any]
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "-n",
-        "--interval",
-        type=_seconds,
-        default=2.0,
-        metavar="S",
-        help="seconds between samples (default: 2)",
+        "-n", "--interval", type=_seconds, default=2.0, metavar="S", help="seconds between samples (default: 2)"
     )
     parser.add_argument(
-        "--once",
-        action="store_true",
-        help="sample twice, print once and exit (default when stdout is not a TTY)",
+        "--once", action="store_true", help="sample twice, print once and exit (default when stdout is not a TTY)"
     )
     add_ways(parser)
 
@@ -96,9 +89,7 @@ async def _watch(args: argparse.Namespace, *, once: bool) -> None:
             bold = not once and "NO_COLOR" not in os.environ
             lines = list(screen(before, now, waiting, bold=bold))
             if not once:
-                lines = [
-                    line[: size.columns + (len(_BOLD + _PLAIN) if _BOLD in line else 0)] for line in lines
-                ]
+                lines = [line[: size.columns + (len(_BOLD + _PLAIN) if _BOLD in line else 0)] for line in lines]
                 lines = lines[: size.lines - 1]
             show(("" if once else _CLEAR) + "\n".join(lines) + "\n", styles=(_CLEAR, _BOLD, _PLAIN))
         if once:
@@ -123,9 +114,7 @@ def rates(before: Json, now: Json) -> dict[str, float | None]:
         result: (count - before["attempts"][result]) / seconds for result, count in now["attempts"].items()
     }
     found["conflicts"] = (now["conflicts"] - before["conflicts"]) / seconds
-    rises = [
-        one - other for one, other in zip(now["latency"]["counts"], before["latency"]["counts"], strict=True)
-    ]
+    rises = [one - other for one, other in zip(now["latency"]["counts"], before["latency"]["counts"], strict=True)]
     for name, share in (("p50", 0.5), ("p95", 0.95), ("p99", 0.99)):
         found[name] = percentile(now["latency"]["bounds"], rises, share)
     return found
@@ -164,9 +153,7 @@ def screen(before: Json, now: Json, waiting: Sequence[Json], *, bold: bool = Fal
         f"Scheduled {_number(rate['scheduled'])}/s   unschedulable {_number(rate['unschedulable'])}/s   "
         f"errors {_number(rate['error'])}/s   conflicts {_number(rate['conflicts'])}/s"
     )
-    yield "Queue to bind " + "   ".join(
-        f"{name} {_milliseconds(rate[name])}" for name in ("p50", "p95", "p99")
-    )
+    yield "Queue to bind " + "   ".join(f"{name} {_milliseconds(rate[name])}" for name in ("p50", "p95", "p99"))
     yield "Pending " + "   ".join(f"{place} {pending[place]}" for place in _PLACES)
     yield f"Scheduling {pending['in_flight']}   binding {now['binding']}   on nodes {now['placed']}"
     yield f"Nodes {now['nodes']['count']}   " + "   ".join(_used(now["nodes"]["resources"]))
@@ -177,9 +164,7 @@ def screen(before: Json, now: Json, waiting: Sequence[Json], *, bold: bool = Fal
         (each["key"], each["attempts"], ",".join((*each["pending_plugins"], *each["unschedulable_plugins"])))
         for each in waiting
     ]
-    yield from _section(
-        heading, table(("UNSCHEDULABLE POD", "ATTEMPTS", "REJECTED BY"), rows) if rows else ""
-    )
+    yield from _section(heading, table(("UNSCHEDULABLE POD", "ATTEMPTS", "REJECTED BY"), rows) if rows else "")
 
 
 def _section(heading: Any, text: str) -> Iterator[str]:

@@ -274,12 +274,7 @@ class Cluster:
 
     def _counts_of_others(self, pod: PodInfo) -> bool:
         """Return whether a waiting pod of another scheduler uses, or has used, the gate of its queue's capacity."""
-        if (
-            not self._counts_others
-            or pod.node_name
-            or pod.deleting
-            or pod.scheduler_name in self._subscribers
-        ):
+        if not self._counts_others or pod.node_name or pod.deleting or pod.scheduler_name in self._subscribers:
             return False
         return pod.uid in self.ledger.usage.gated or (pod.batch is not None and pod.batch.gate_managed)
 
@@ -307,11 +302,7 @@ class Cluster:
             self.standing_by.member_lost_room(pod, self.pods.values(), self.ledger.placements)
             self.events.move_all(events.ASSIGNED_POD_DELETE, pod)
             seen = self.pods.get(pod.uid)
-            if (
-                seen is not None
-                and seen.nominated_node_name
-                and not self.queue.nominator.nominated.get(pod.uid, "")
-            ):
+            if seen is not None and seen.nominated_node_name and not self.queue.nominator.nominated.get(pod.uid, ""):
                 self.queue.nominate(seen, seen.nominated_node_name)
 
     def _as_it_waits(self, pod: PodInfo) -> PodInfo:

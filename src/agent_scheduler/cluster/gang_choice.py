@@ -5,12 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Container, Iterable
 
-from agent_scheduler.engine.gangs.group import (
-    PodGroupInfo,
-    effective_minimum,
-    of_native,
-    of_pod_group,
-)
+from agent_scheduler.engine.gangs.group import PodGroupInfo, effective_minimum, of_native, of_pod_group
 from agent_scheduler.engine.queues.asks import needed, role_of, turn_in_gang, turn_of_pod
 from agent_scheduler.engine.queues.gated import GatedMembers
 from agent_scheduler.engine.quotas.vector import EMPTY, Total, Vector, of_requests, take_from
@@ -38,9 +33,7 @@ class GangChoice:
         self._groups = groups
         self._schedulers = frozenset[str]() if groups is None else groups.schedulers
 
-    def __call__(
-        self, key: GroupKey, gated: Collection[PodInfo], with_room: Container[str]
-    ) -> GatedMembers | None:
+    def __call__(self, key: GroupKey, gated: Collection[PodInfo], with_room: Container[str]) -> GatedMembers | None:
         found = self._group(key, gated)
         if found is None:
             return None
@@ -63,9 +56,7 @@ class GangChoice:
             sorted((*gated, *loose), key=turn_in_gang),
             role_of=role_of,
             more=minimum - len(holding),
-            of_roles={
-                role: least - sum(role_of(each) == role for each in holding) for role, least in roles.items()
-            },
+            of_roles={role: least - sum(role_of(each) == role for each in holding) for role, least in roles.items()},
         )
         return GatedMembers(
             first if any(pod.uid in held for pod in first) else (),
@@ -73,9 +64,7 @@ class GangChoice:
             _at_least(group, holding),
         )
 
-    def _group(
-        self, key: GroupKey, gated: Collection[PodInfo]
-    ) -> tuple[PodGroupInfo | None, Iterable[PodInfo]] | None:
+    def _group(self, key: GroupKey, gated: Collection[PodInfo]) -> tuple[PodGroupInfo | None, Iterable[PodInfo]] | None:
         """Return the gang and its members, or None if it does not exist yet. Pods that pass one by one have no gang."""
         named = any(pod.batch is not None and pod.batch.group is not None for pod in gated)
         if not named:

@@ -291,9 +291,7 @@ class Groups:
             known=lambda each: self._quotas.get(each.metadata.namespace, {}).get(each.metadata.name),
         )
 
-    def _known(
-        self, found: batch.PodGroup | batch.NativePodGroup
-    ) -> batch.PodGroup | batch.NativePodGroup | None:
+    def _known(self, found: batch.PodGroup | batch.NativePodGroup) -> batch.PodGroup | batch.NativePodGroup | None:
         group = self._groups.get(_key(found))
         return None if group is None else group.object
 

@@ -78,9 +78,7 @@ class GroupsOfPods(Protocol):
     def delete_pod(self, uid: str) -> None: ...
 
 
-def kinds(
-    cluster: Cluster, classes: PodClasses, found: PDBs, groups: GroupsOfPods | None = None
-) -> list[Kind]:
+def kinds(cluster: Cluster, classes: PodClasses, found: PDBs, groups: GroupsOfPods | None = None) -> list[Kind]:
     """Return the kinds that are always watched, beside those for volumes, devices and groups.
 
     `storage`, `claims` and `groups` have the others.
@@ -177,9 +175,7 @@ def owners(cluster: Cluster) -> list[Kind]:
     ]
 
 
-def _owner(
-    cluster: Cluster, kind: OwnerKind, path: str, shape: type[SelectsByMap] | type[SelectsByLabels]
-) -> Kind:
+def _owner(cluster: Cluster, kind: OwnerKind, path: str, shape: type[SelectsByMap] | type[SelectsByLabels]) -> Kind:
     def put(each: SelectsByMap | SelectsByLabels) -> None:
         said = each.spec.selector
         selector = label_selector(

@@ -9,12 +9,7 @@ from __future__ import annotations
 from typing import Final
 
 from agent_scheduler.engine.dra.catalogue import Devices
-from agent_scheduler.engine.dra.records import (
-    ResourceClaimInfo,
-    read_claim,
-    read_device_class,
-    read_slice,
-)
+from agent_scheduler.engine.dra.records import ResourceClaimInfo, read_claim, read_device_class, read_slice
 from agent_scheduler.engine.events.events import ActionType, ClusterEvent, Resource
 from agent_scheduler.engine.state.podclaims import ClaimKey, PodRef
 from agent_scheduler.engine.state.podinfo import PodInfo

@@ -116,11 +116,7 @@ class Storage:
 
     def tell(self, freed: Iterable[VolumeInfo | ClaimInfo]) -> None:
         for each in freed:
-            kind = (
-                Resource.PERSISTENT_VOLUME
-                if isinstance(each, VolumeInfo)
-                else Resource.PERSISTENT_VOLUME_CLAIM
-            )
+            kind = Resource.PERSISTENT_VOLUME if isinstance(each, VolumeInfo) else Resource.PERSISTENT_VOLUME_CLAIM
             self._events.move_all(ClusterEvent(kind, ActionType.UPDATE), None, each)
 
     def _volume_changed(self, volume: VolumeInfo) -> None:

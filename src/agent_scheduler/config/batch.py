@@ -33,8 +33,7 @@ _NO_RULE = "is not supported: without its rule pods would be placed elsewhere"
 _NO_ORDER = "is not supported: without its rule other jobs would come first"
 _REFUSED_PLUGINS: Mapping[str, str] = {
     **dict.fromkeys(
-        ("numaaware", "task-topology", "network-topology-aware", "nodegroup", "deviceshare", "usage"),
-        _NO_RULE,
+        ("numaaware", "task-topology", "network-topology-aware", "nodegroup", "deviceshare", "usage"), _NO_RULE
     ),
     **dict.fromkeys(("tdm", "cdp", "rescheduling", "extender", "jobflow"), _NO_ORDER),
     "resource-strategy-fit": _NO_RULE,
@@ -124,9 +123,7 @@ class TierPlugin(Section, frozen=True, kw_only=True):
     @property
     def option(self) -> PluginOption:
         """The plugin with the specified switches, by their keys in a file."""
-        switches = {
-            each.encode_name: value for each in _FIELDS if isinstance(value := getattr(self, each.name), bool)
-        }
+        switches = {each.encode_name: value for each in _FIELDS if isinstance(value := getattr(self, each.name), bool)}
         return PluginOption(self.name, self.arguments, switches)
 
 
@@ -179,9 +176,7 @@ class Batch(SessionsFile, frozen=True, kw_only=True):
     #: `queue`: a group is admitted to its queue when the queue's declared capacity has room for it, so that an
     #: autoscaler learns which nodes it lacks. `cluster`: as in Volcano, the existing nodes must have room, too.
     enqueue_by: Literal["queue", "cluster"] = "queue"
-    default_queue: Annotated[
-        Name, flag("--default-queue", "the queue of groups without a queue", "QUEUE")
-    ] = "default"
+    default_queue: Annotated[Name, flag("--default-queue", "the queue of groups without a queue", "QUEUE")] = "default"
 
     #: If off, a gang that is larger than its queue's share waits beside idle nodes, as in Volcano.
     work_conserving: Annotated[bool, LIVE] = True
@@ -222,9 +217,7 @@ def check_sessions(given: SessionsFile, warn: Warn, at: Path) -> None:
     _check_together(seen, (*at, "tiers"), warn)
     for index, each in enumerate(given.configurations):
         if each.name not in ACTIONS:
-            raise Invalid(
-                (*at, "configurations", index, "name"), f"found {each.name!r}; {suggest(each.name, ACTIONS)}"
-            )
+            raise Invalid((*at, "configurations", index, "name"), f"found {each.name!r}; {suggest(each.name, ACTIONS)}")
         for key in each.arguments:
             warn((*at, "configurations", index, "arguments", key), "has no effect")
 
@@ -246,9 +239,7 @@ def _check_plugin(option: TierPlugin, at: Path) -> None:
     if name not in PLUGINS:
         raise Invalid((*at, "name"), f"found {name!r}; {suggest(name, PLUGINS)}")
     if option.enable_hierarchy and name == "drf":
-        raise Invalid(
-            (*at, "enableHierarchy"), "hierarchical drf is not supported; see capacity with enableHierarchy"
-        )
+        raise Invalid((*at, "enableHierarchy"), "hierarchical drf is not supported; see capacity with enableHierarchy")
     arguments = Arguments(option.arguments, (*at, "arguments"))
     for key, kind in PLUGINS[name].items():
         _check_argument(arguments, key, kind)
@@ -292,8 +283,7 @@ class _OneDuration(Section, frozen=True, kw_only=True):
 def _check_together(seen: Mapping[str, TierPlugin], at: Path, warn: Warn) -> None:
     if "proportion" in seen and "capacity" in seen:
         raise Invalid(
-            at,
-            "has proportion and capacity, which divide the cluster among queues by different rules; keep one",
+            at, "has proportion and capacity, which divide the cluster among queues by different rules; keep one"
         )
     for name, why in (
         ("predicates", "only the free resources of nodes are checked"),

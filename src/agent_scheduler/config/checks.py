@@ -110,14 +110,11 @@ def check_serving(serving: Serving) -> None:
         ipaddress.ip_address(serving.bind_address)
     except ValueError:
         raise Invalid(
-            ("serving", "bindAddress"),
-            f"found {serving.bind_address!r}; allowed: an IP address; 0.0.0.0 or :: for all",
+            ("serving", "bindAddress"), f"found {serving.bind_address!r}; allowed: an IP address; 0.0.0.0 or :: for all"
         ) from None
     if bool(serving.tls_cert_file) != bool(serving.tls_private_key_file):
         missing = "tlsPrivateKeyFile" if serving.tls_cert_file else "tlsCertFile"
-        raise Invalid(
-            ("serving", missing), "is missing: a certificate needs its key, and a key its certificate"
-        )
+        raise Invalid(("serving", missing), "is missing: a certificate needs its key, and a key its certificate")
 
 
 def _check_tracing(tracing: Tracing, warn: Warn) -> None:
@@ -136,8 +133,6 @@ def _check_tracing(tracing: Tracing, warn: Warn) -> None:
         raise Invalid(at, f"found {tracing.endpoint!r}; {allowed}")
     if url.username is not None or url.password is not None:
         # The URL is not quoted, because it may contain a secret.
-        raise Invalid(
-            at, "has a user or a password; set OTEL_EXPORTER_OTLP_HEADERS in the environment instead"
-        )
+        raise Invalid(at, "has a user or a password; set OTEL_EXPORTER_OTLP_HEADERS in the environment instead")
     if url.query or url.fragment:
         raise Invalid(at, f"found {tracing.endpoint!r}; allowed: a URL without a query")

@@ -40,9 +40,7 @@ def duration(flag: str, text: str) -> float:
     except ValueError:
         seconds = 0.0
     if seconds <= 0:
-        raise ConfigurationError(
-            f"{flag}: found {text!r}; allowed: a duration above 0, such as 500ms, 15s or 5m"
-        )
+        raise ConfigurationError(f"{flag}: found {text!r}; allowed: a duration above 0, such as 500ms, 15s or 5m")
     return seconds
 
 

@@ -42,14 +42,9 @@ def _flag(setting: Setting) -> Flag:
     return Flag(names, setting, text, metavar)
 
 
-_OF_SCHEMA = {
-    setting.path: _flag(setting) for setting in settings(Configuration) if "flag" in extra(setting.kind)
-}
+_OF_SCHEMA = {setting.path: _flag(setting) for setting in settings(Configuration) if "flag" in extra(setting.kind)}
 SECURE_PORT = Flag(
-    ("--secure-port",),
-    _OF_SCHEMA["serving", "port"].setting,
-    "the port, where the server speaks HTTPS; 0: none",
-    "N",
+    ("--secure-port",), _OF_SCHEMA["serving", "port"].setting, "the port, where the server speaks HTTPS; 0: none", "N"
 )
 #: All flags of settings; the schema defines them (`values.flag`).
 FLAGS: tuple[Flag, ...] = (*_OF_SCHEMA.values(), SECURE_PORT)
@@ -58,9 +53,7 @@ LEADER_ELECT = _OF_SCHEMA["leaderElection", "leaderElect"]
 #: Allowed without leader election, because deployments set the namespace in both cases.
 LOCK_NAMESPACE = _OF_SCHEMA["leaderElection", "resourceNamespace"]
 #: The times of every held lease.
-ELECTION_TIMES = tuple(
-    _OF_SCHEMA["leaderElection", key] for key in ("leaseDuration", "renewDeadline", "retryPeriod")
-)
+ELECTION_TIMES = tuple(_OF_SCHEMA["leaderElection", key] for key in ("leaseDuration", "renewDeadline", "retryPeriod"))
 #: Rejected without leader election, because they would have no effect; the times are allowed if a shard has a lease.
 ELECTION_DETAILS = (*ELECTION_TIMES, _OF_SCHEMA["leaderElection", "resourceName"])
 
@@ -84,9 +77,7 @@ def add_run_arguments(parser: argparse.ArgumentParser) -> None:
         action="append",
         help=f"known gates and their defaults: {', '.join(f'{k}={str(v).lower()}' for k, v in FEATURE_GATES.items())}",
     )
-    parser.add_argument(
-        "--lock-object-namespace", metavar="NAMESPACE", help=f"older name of {LOCK_NAMESPACE.names[0]}"
-    )
+    parser.add_argument("--lock-object-namespace", metavar="NAMESPACE", help=f"older name of {LOCK_NAMESPACE.names[0]}")
     parser.add_argument(
         "--no-leader-elect",
         dest=LEADER_ELECT.dest,
@@ -94,11 +85,7 @@ def add_run_arguments(parser: argparse.ArgumentParser) -> None:
         const="false",
         help="schedule without a lease",
     )
-    parser.add_argument(
-        "--write-config-to",
-        metavar="FILE",
-        help="write the effective configuration to FILE, and exit",
-    )
+    parser.add_argument("--write-config-to", metavar="FILE", help="write the effective configuration to FILE, and exit")
     add_kube_arguments(parser)
     for flag in FLAGS:
         is_switch = flag is LEADER_ELECT or isinstance(flag.setting.default, bool)
@@ -118,9 +105,7 @@ def given(args: argparse.Namespace) -> Mapping[Flag, object]:
                 decode_value(plain, flag.setting.kind, ())
             except Invalid as error:
                 raise ConfigurationError(f"{flag.names[0]}: {error.message}") from None
-    if SECURE_PORT in values and any(
-        flag.path == SECURE_PORT.path for flag in values if flag is not SECURE_PORT
-    ):
+    if SECURE_PORT in values and any(flag.path == SECURE_PORT.path for flag in values if flag is not SECURE_PORT):
         raise ConfigurationError("--secure-port: --port is the same setting; use one of them")
     alias: str | None = getattr(args, "lock_object_namespace", None)
     if alias is not None and values.setdefault(LOCK_NAMESPACE, alias) != alias:

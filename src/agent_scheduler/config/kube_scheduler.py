@@ -14,13 +14,7 @@ from dataclasses import dataclass
 
 from msgspec import Struct
 
-from agent_scheduler.config.schema import (
-    ClientConnection,
-    Configuration,
-    LeaderElection,
-    Logging,
-    ProfileConfig,
-)
+from agent_scheduler.config.schema import ClientConnection, Configuration, LeaderElection, Logging, ProfileConfig
 from apimachinery.codec import ForeignKey
 from apimachinery.errors import ConfigurationError
 
@@ -48,9 +42,7 @@ FOREIGN: Mapping[type[Struct], Mapping[str, ForeignKey]] = {
             [],
             "",
         ),
-        "delayCacheUntilActive": _idle(
-            "a standby keeps its view of the cluster, to take over immediately", False
-        ),
+        "delayCacheUntilActive": _idle("a standby keeps its view of the cluster, to take over immediately", False),
         "enableProfiling": _NO_PROFILING,
         "enableContentionProfiling": _NO_PROFILING,
         "healthzBindAddress": _OTHER_ADDRESS,
@@ -61,13 +53,8 @@ FOREIGN: Mapping[type[Struct], Mapping[str, ForeignKey]] = {
         "contentType": _idle("requests are JSON", "", "application/json"),
         "acceptContentTypes": _idle("responses are JSON", "", "application/json"),
     },
-    LeaderElection: {
-        "resourceLock": _unsupported("the lock is always a Lease; allowed: leases", "", "leases"),
-    },
-    Logging: {
-        "verbosity": _idle("see logging.level"),
-        "flushFrequency": _idle("every line is written immediately"),
-    },
+    LeaderElection: {"resourceLock": _unsupported("the lock is always a Lease; allowed: leases", "", "leases")},
+    Logging: {"verbosity": _idle("see logging.level"), "flushFrequency": _idle("every line is written immediately")},
 }
 
 #: The API group in the header of kube-scheduler's files, and what to write instead.
@@ -79,9 +66,7 @@ BRING_YOUR_FILE = (
 
 # ---- flags
 
-_ONLY_BEARERS = (
-    "is not supported: clients authenticate with a bearer token instead of a certificate; remove it"
-)
+_ONLY_BEARERS = "is not supported: clients authenticate with a bearer token instead of a certificate; remove it"
 _HTTP_1 = "the server supports only HTTP/1.1; remove it"
 #: For each reason: the flags, each with its value that has no effect; None if every value has one.
 _REFUSED: Mapping[str, Mapping[str, str | None]] = {
@@ -91,9 +76,7 @@ _REFUSED: Mapping[str, Mapping[str, str | None]] = {
         "--contention-profiling": "false",
     },
     "the lock is always a Lease; allowed: leases, or remove it": {"--leader-elect-resource-lock": "leases"},
-    "requests are JSON; allowed: application/json, or remove it": {
-        "--kube-api-content-type": "application/json"
-    },
+    "requests are JSON; allowed: application/json, or remove it": {"--kube-api-content-type": "application/json"},
     "is not supported: every metric is always served; remove it, and drop series when scraping": {
         "--show-hidden-metrics-for-version": "",
         "--disabled-metrics": "",
@@ -124,9 +107,7 @@ _REFUSED: Mapping[str, Mapping[str, str | None]] = {
         "--cert-dir": None
     },
     "is not supported: there is one certificate; see --tls-cert-file": {"--tls-sni-cert-key": None},
-    "is not supported: the defaults of OpenSSL for TLS 1.2 and newer apply; remove it": {
-        "--tls-cipher-suites": None
-    },
+    "is not supported: the defaults of OpenSSL for TLS 1.2 and newer apply; remove it": {"--tls-cipher-suites": None},
     "is not supported: the defaults of OpenSSL apply; remove it": {"--tls-curve-preferences": None},
     "the minimum is TLS 1.2; allowed: VersionTLS12, or remove it": {"--tls-min-version": "VersionTLS12"},
     _HTTP_1: {"--disable-http2-serving": "true", "--http2-max-streams-per-connection": None},

@@ -39,10 +39,7 @@ from apimachinery.document import Document, text_of
 from apimachinery.errors import ConfigurationError, Invalid, Path, found, show
 
 #: Settings that are a namespace.
-NAMESPACES: tuple[tuple[str, str], ...] = (
-    ("leaderElection", "resourceNamespace"),
-    ("sharding", "leaseNamespace"),
-)
+NAMESPACES: tuple[tuple[str, str], ...] = (("leaderElection", "resourceNamespace"), ("sharding", "leaseNamespace"))
 
 
 def _ignore(message: str) -> None:
@@ -148,9 +145,7 @@ def load(
     return ConfigurationSource(args, environ=environ, namespace_file=namespace_file).load(warn=warn)
 
 
-def load_text(
-    text: str, *, source: str = "configuration", warn: Callable[[str], None] = _ignore
-) -> Configuration:
+def load_text(text: str, *, source: str = "configuration", warn: Callable[[str], None] = _ignore) -> Configuration:
     """Load from a file's text alone, as outside a cluster."""
     return ConfigurationSource(argparse.Namespace(config=source), environ={}).load(Texts(text), warn=warn)
 
@@ -192,12 +187,7 @@ class _Origin:
         if flag:
             return flag
         at = show(path)
-        if (
-            self.sessions is not None
-            and path[:1] == ("batch",)
-            and path[1:2]
-            and path[1] in fields(SessionsFile)
-        ):
+        if self.sessions is not None and path[:1] == ("batch",) and path[1:2] and path[1] in fields(SessionsFile):
             return f"{self.sessions.where(path[1:])}: {show(path[1:])}"
         if self._document is None:
             return at or "configuration"
@@ -295,9 +285,7 @@ def _with_names(sharding: Sharding, scheduler_name: str, own_namespace: Callable
     if sharding.mode == "none":
         return sharding
     return replace(
-        sharding,
-        name=sharding.name or scheduler_name,
-        lease_namespace=sharding.lease_namespace or own_namespace(),
+        sharding, name=sharding.name or scheduler_name, lease_namespace=sharding.lease_namespace or own_namespace()
     )
 
 
@@ -306,9 +294,7 @@ def _profiles(configuration: Configuration, scheduler_name: str | None) -> tuple
     if scheduler_name is None:
         return profiles
     if not scheduler_name or scheduler_name.split() != [scheduler_name]:
-        raise ConfigurationError(
-            f"--scheduler-name: found {scheduler_name!r}; allowed: a name without spaces"
-        )
+        raise ConfigurationError(f"--scheduler-name: found {scheduler_name!r}; allowed: a name without spaces")
     if len(profiles) > 1:
         names = ", ".join(profile.scheduler_name for profile in profiles)
         raise ConfigurationError(
@@ -339,11 +325,7 @@ def _refuse_idle_flags(given: Mapping[Flag, object], configuration: Configuratio
                 raise ConfigurationError(
                     f"{flag.names[0]}: has no effect without leader election; add --leader-elect or remove it"
                 )
-    if (
-        command_line.SECURE_PORT in given
-        and configuration.serving.port
-        and not configuration.serving.tls_cert_file
-    ):
+    if command_line.SECURE_PORT in given and configuration.serving.port and not configuration.serving.tls_cert_file:
         raise ConfigurationError(
             "--secure-port: the server speaks HTTP without a certificate; give --tls-cert-file and "
             "--tls-private-key-file, or --port instead"

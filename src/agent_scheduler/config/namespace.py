@@ -19,9 +19,7 @@ class OwnNamespace(NamedTuple):
     source: str
 
 
-def own_namespace(
-    environ: Mapping[str, str] = os.environ, namespace_file: Path = NAMESPACE_FILE
-) -> OwnNamespace:
+def own_namespace(environ: Mapping[str, str] = os.environ, namespace_file: Path = NAMESPACE_FILE) -> OwnNamespace:
     """Return the namespace of the process's pod, or kube-system outside a pod."""
     if environ.get("POD_NAMESPACE"):
         return OwnNamespace(environ["POD_NAMESPACE"], "$POD_NAMESPACE")

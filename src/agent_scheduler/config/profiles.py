@@ -19,13 +19,7 @@ from agent_scheduler.config.schema import Configuration, PluginConfig, Plugins, 
 from agent_scheduler.config.schema import PluginSet as Chosen
 from agent_scheduler.engine.framework.args import PluginArgs
 from agent_scheduler.engine.framework.plugin import GANG_SCHEDULING, Profile
-from agent_scheduler.engine.framework.points import (
-    ALL,
-    MULTI_POINT,
-    PART_OF,
-    Enabled,
-    PluginSet,
-)
+from agent_scheduler.engine.framework.points import ALL, MULTI_POINT, PART_OF, Enabled, PluginSet
 from agent_scheduler.engine.framework.registration import Registration, Registry
 from agent_scheduler.engine.profiles.bases import ABSENT, BASES
 from agent_scheduler.engine.profiles.profiles import (
@@ -72,8 +66,7 @@ def plugin_registry(names: Iterable[str]) -> Registry:
             other = found.setdefault(entry.name, entry)
             if other.value != entry.value:
                 raise BrokenPlugin(
-                    entry.name,
-                    f"plugin {entry.name} is provided by both {_origin(other)} and {_origin(entry)}",
+                    entry.name, f"plugin {entry.name} is provided by both {_origin(other)} and {_origin(entry)}"
                 )
     return REGISTRY.with_plugins(*(_load(entry) for entry in found.values()))
 
@@ -90,9 +83,7 @@ def _load(entry: EntryPoint) -> Registration:
     try:
         made = entry.load()
     except Exception as error:
-        raise BrokenPlugin(
-            entry.name, f"{whose} cannot be loaded: {type(error).__name__}: {error}"
-        ) from error
+        raise BrokenPlugin(entry.name, f"{whose} cannot be loaded: {type(error).__name__}: {error}") from error
     if not isinstance(made, Registration):
         raise BrokenPlugin(
             entry.name,
@@ -196,14 +187,10 @@ def _check_set(chosen: Chosen, path: Path, point: str) -> None:
                 raise Invalid((*path, key, index, "name"), f"found {name!r} a second time")
     for index, plugin in enumerate(chosen.enabled):
         if plugin.weight and point not in _WEIGHED:
-            raise Invalid(
-                (*path, "enabled", index, "weight"), f"is for scores only: set it at {' or '.join(_WEIGHED)}"
-            )
+            raise Invalid((*path, "enabled", index, "weight"), f"is for scores only: set it at {' or '.join(_WEIGHED)}")
 
 
-def _args(
-    profile: ProfileConfig, path: Path, registry: Registry, warn: Warn
-) -> Iterator[tuple[str, PluginArgs]]:
+def _args(profile: ProfileConfig, path: Path, registry: Registry, warn: Warn) -> Iterator[tuple[str, PluginArgs]]:
     seen: set[str] = set()
     for index, config in enumerate(profile.plugin_config):
         at = (*path, "pluginConfig", index)
@@ -213,19 +200,14 @@ def _args(
         plugin = registry.get(config.name)
         if plugin is not None:
             base = BASES[profile.base].args.get(config.name)
-            yield (
-                config.name,
-                decode(_plain(config, plugin, at), plugin.args, path=(*at, "args"), onto=base),
-            )
+            yield (config.name, decode(_plain(config, plugin, at), plugin.args, path=(*at, "args"), onto=base))
         elif is_absent(config.name, registry):
             why = ABSENT.get(config.name, "it does not exist here")
             warn((*at, "name"), f"has no effect: there is no {config.name} ({why})")
         elif config.name in available_plugins():
             warn((*at, "name"), f"has no effect: the profile does not enable {config.name}")
         else:
-            raise Invalid(
-                (*at, "name"), f"found {config.name!r}; {suggest(config.name, available_plugins())}"
-            )
+            raise Invalid((*at, "name"), f"found {config.name!r}; {suggest(config.name, available_plugins())}")
 
 
 def _plain(config: PluginConfig, plugin: Registration, at: Path) -> dict[str, Any]:
@@ -239,8 +221,7 @@ def _plain(config: PluginConfig, plugin: Registration, at: Path) -> dict[str, An
     ours = isinstance(version, str) and (version == _OWN_API_VERSION or version.startswith(KUBE_API_GROUP))
     if version is not None and not ours:
         raise Invalid(
-            (*at, "args", "apiVersion"),
-            f"found {found(version)}; allowed: {_OWN_API_VERSION}, {KUBE_API_GROUP}v1",
+            (*at, "args", "apiVersion"), f"found {found(version)}; allowed: {_OWN_API_VERSION}, {KUBE_API_GROUP}v1"
         )
     return args
 

@@ -22,9 +22,7 @@ from apimachinery.errors import ConfigurationError
 LOOK_EVERY = 2.0
 
 #: Settings that take effect while the process runs, including everything below them. All others need a restart.
-CHANGEABLE = frozenset(
-    ".".join(setting.path) for setting in settings(Configuration) if extra(setting.kind).get("live")
-)
+CHANGEABLE = frozenset(".".join(setting.path) for setting in settings(Configuration) if extra(setting.kind).get("live"))
 
 
 class _Content(NamedTuple):
@@ -92,9 +90,7 @@ class Reloader:
             changed = differences(self._current, wanted)
             fixed = [path for path in changed if not _is_changeable(path)]
             if fixed:
-                raise ConfigurationError(
-                    f"{', '.join(fixed)}: cannot change while the process runs; restart it"
-                )
+                raise ConfigurationError(f"{', '.join(fixed)}: cannot change while the process runs; restart it")
             self._apply(wanted)
         except ConfigurationError as error:
             self._observer.refused(str(error))

@@ -46,9 +46,7 @@ def read_resource_groups(text: str, *, source: str) -> tuple[ResourceGroup, ...]
     document = Document(text, source=source)
     try:
         file = decode({} if document.data is None else document.data, _File)
-        return tuple(
-            _group(entry, ("resourceGroups", index)) for index, entry in enumerate(file.resource_groups)
-        )
+        return tuple(_group(entry, ("resourceGroups", index)) for index, entry in enumerate(file.resource_groups))
     except Invalid as error:
         raise ConfigurationError(f"{document.where(error.path)}: {error}") from None
 

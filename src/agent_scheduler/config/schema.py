@@ -86,16 +86,13 @@ class ClientConnection(Section, frozen=True, kw_only=True):
         str,
         flag(
             "--kubeconfig",
-            "kubeconfig file for the API server "
-            "(default: $KUBECONFIG, the pod's service account, ~/.kube/config)",
+            "kubeconfig file for the API server (default: $KUBECONFIG, the pod's service account, ~/.kube/config)",
             "FILE",
         ),
     ] = ""
     qps: Annotated[Rate, LIVE, flag("--kube-api-qps", "binds per second; 0: no limit")] = 0.0
     burst: Annotated[
-        PositiveInt | None,
-        LIVE,
-        flag("--kube-api-burst", "the maximum burst of binds (default: twice the qps)"),
+        PositiveInt | None, LIVE, flag("--kube-api-burst", "the maximum burst of binds (default: twice the qps)")
     ] = None
 
 
@@ -132,24 +129,18 @@ class LeaderElection(Section, frozen=True, kw_only=True):
     renew_deadline: Annotated[
         Duration,
         flag(
-            "--leader-elect-renew-deadline",
-            "how long the leader retries a renewal before it stops leading",
-            "DURATION",
+            "--leader-elect-renew-deadline", "how long the leader retries a renewal before it stops leading", "DURATION"
         ),
     ] = 10.0
-    retry_period: Annotated[
-        Duration, flag("--leader-elect-retry-period", "time between two attempts", "DURATION")
-    ] = 2.0
+    retry_period: Annotated[Duration, flag("--leader-elect-retry-period", "time between two attempts", "DURATION")] = (
+        2.0
+    )
     resource_name: Annotated[
         str, flag("--leader-elect-resource-name", "name of the lease (default: the scheduler's name)", "NAME")
     ] = ""
     resource_namespace: Annotated[
         str,
-        flag(
-            "--leader-elect-resource-namespace",
-            f"namespace of the lease (default: {_OWN_NAMESPACE})",
-            "NAMESPACE",
-        ),
+        flag("--leader-elect-resource-namespace", f"namespace of the lease (default: {_OWN_NAMESPACE})", "NAMESPACE"),
     ] = ""
 
 
@@ -200,11 +191,7 @@ class Serving(Section, frozen=True, kw_only=True):
     authorize_metrics: bool = False
     tls_cert_file: Annotated[
         str,
-        flag(
-            "--tls-cert-file",
-            "PEM file with the certificate for HTTPS (default: HTTP without encryption)",
-            "FILE",
-        ),
+        flag("--tls-cert-file", "PEM file with the certificate for HTTPS (default: HTTP without encryption)", "FILE"),
     ] = ""
     tls_private_key_file: Annotated[
         str, flag("--tls-private-key-file", "PEM file of the certificate's key", "FILE")
@@ -248,10 +235,7 @@ class Configuration(Section, frozen=True, kw_only=True):
     worker_count: Annotated[
         int,
         Meta(ge=1, le=1024),
-        flag(
-            ("--scheduler-worker-count", "--agent_scheduler_worker_count"),
-            "the number of concurrent workers",
-        ),
+        flag(("--scheduler-worker-count", "--agent_scheduler_worker_count"), "the number of concurrent workers"),
     ] = 1
     candidate_node_count: Annotated[int, Meta(ge=1, le=1024), LIVE] = 3
     conflict_policy: Annotated[Literal["revalidate", "strict"], LIVE] = "revalidate"

@@ -230,8 +230,7 @@ def _older_policies(entry: SchedulerEntry, at: Path, warn: Warn) -> list[PolicyS
     low, high = entry.cpu_utilization_min, entry.cpu_utilization_max
     if low is not None and high is not None and low > high:
         raise Invalid(
-            (*at, "cpuUtilizationMin"),
-            f"found the number {low:g}; allowed: at most cpuUtilizationMax ({high:g})",
+            (*at, "cpuUtilizationMin"), f"found the number {low:g}; allowed: at most cpuUtilizationMax ({high:g})"
         )
     if entry.arguments:
         warn((*at, "arguments"), "is deprecated; give the policy allocation-rate")
@@ -250,8 +249,7 @@ def _check_limits(made: list[PolicySettings], at: Path) -> None:
     most = min((each.max_nodes for each in limits if each.max_nodes), default=least)
     if most < least:
         raise Invalid(
-            (*at, "policies"),
-            f"found minNodes {least} and maxNodes {most}; allowed: maxNodes not below minNodes",
+            (*at, "policies"), f"found minNodes {least} and maxNodes {most}; allowed: maxNodes not below minNodes"
         )
 
 
@@ -283,15 +281,7 @@ def _number(text: str, kind: Callable[[str], float]) -> float | str:
 
 def _flag_place(path: Path, parts: list[str]) -> str:
     """Return the place of an error, such as `'volcano:volcano:2:...', max`."""
-    keys = (
-        "name",
-        "type",
-        "cpuUtilizationMin",
-        "cpuUtilizationMax",
-        "preferWarmupNodes",
-        "minNodes",
-        "maxNodes",
-    )
+    keys = ("name", "type", "cpuUtilizationMin", "cpuUtilizationMax", "preferWarmupNodes", "minNodes", "maxNodes")
     index, key = path[1], path[-1]
     assert isinstance(index, int)
     return f"{parts[index]!r}, {_PARTS[keys.index(str(key))]}"

@@ -86,11 +86,7 @@ _IDLE_PREDICATES: Mapping[str, str] = {
     "predicate.CacheEnable": "has no effect: results are always cached across pods",
     "predicate.DynamicResourceAllocationEnable": "has no effect: Volcano does not read it either",
 }
-_REFUSED_PREDICATES = (
-    "predicate.ProportionalEnable",
-    "predicate.GPUSharingEnable",
-    "predicate.GPUNumberEnable",
-)
+_REFUSED_PREDICATES = ("predicate.ProportionalEnable", "predicate.GPUSharingEnable", "predicate.GPUNumberEnable")
 _VOLUMES = {"volumebinding.bindTimeoutSeconds": "bindTimeoutSeconds", "volumebinding.shape": "shape"}
 _VOLUME_WEIGHT = "volumebinding.weight"
 _DRA_TIMEOUT = "dynamicresources.filterTimeoutSeconds"
@@ -124,9 +120,7 @@ class _Profile:
     def plain(self) -> dict[str, Any]:
         """Return the profile as in a file."""
         off = _UNKNOWN | (
-            self.filters_off
-            if self.predicates
-            else {"NodeUnschedulable", "DynamicResources", *_PREDICATES.values()}
+            self.filters_off if self.predicates else {"NodeUnschedulable", "DynamicResources", *_PREDICATES.values()}
         )
         plugins: dict[str, Any] = {
             "multiPoint": {"disabled": [{"name": name} for name in sorted(off) if name in REGISTRY]},
@@ -149,9 +143,7 @@ def translated(data: Any, warn: Warn) -> Any:
     if not isinstance(data, dict) or not any(key in data for key in _KEYS):
         return data
     if data.get("profiles"):
-        raise Invalid(
-            ("profiles",), "is set together with Volcano's actions and tiers; allowed: one of the forms"
-        )
+        raise Invalid(("profiles",), "is set together with Volcano's actions and tiers; allowed: one of the forms")
     ours = {key: value for key, value in data.items() if key not in _KEYS}
     if "apiVersion" not in ours and "kind" not in ours:
         ours.update(apiVersion=API_VERSION, kind=KIND)
@@ -243,9 +235,7 @@ def _predicates(arguments: Arguments, profile: _Profile, *, on: bool) -> None:
         if arguments.switch(key, False):
             raise Invalid((*arguments.at, key), _OTHER_PLACES)
     if arguments.take(_DRA_TIMEOUT) is not None:
-        profile.warn(
-            (*arguments.at, _DRA_TIMEOUT), "has no effect: the search for devices is limited by its steps"
-        )
+        profile.warn((*arguments.at, _DRA_TIMEOUT), "has no effect: the search for devices is limited by its steps")
     volumes = {}
     for key, name in _VOLUMES.items():
         value = arguments.take(key)
@@ -292,8 +282,7 @@ def _binpack(arguments: Arguments, profile: _Profile, *, on: bool) -> None:
     more = arguments.take(_BINPACK[3])
     if more is not None and not isinstance(more, str):
         raise Invalid(
-            (*arguments.at, _BINPACK[3]),
-            f"found {found(more)}; allowed: names of resources separated by commas",
+            (*arguments.at, _BINPACK[3]), f"found {found(more)}; allowed: names of resources separated by commas"
         )
     for name in filter(None, (part.strip() for part in (more or "").split(","))):
         resources[name] = arguments.number(f"{_BINPACK[3]}.{name}", 1)
@@ -320,8 +309,5 @@ def _configurations(value: Any, ours: dict[str, Any], warn: Warn) -> None:
             if ours.setdefault("candidateNodeCount", count) != count:
                 raise Invalid(path, f"found {found(count)}, but candidateNodeCount says otherwise")
         if arguments.take("predicateErrorCacheEnable") is not None:
-            warn(
-                (*arguments.at, "predicateErrorCacheEnable"),
-                "has no effect: results are always cached across pods",
-            )
+            warn((*arguments.at, "predicateErrorCacheEnable"), "has no effect: results are always cached across pods")
         arguments.check()

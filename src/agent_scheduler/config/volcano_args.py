@@ -28,9 +28,7 @@ class Arguments:
         if not isinstance(value, dict | None):
             raise Invalid(at, f"found {found(value)}; allowed: an object")
         self.at = at
-        self._left: dict[str, Any] = {
-            str(key): item for key, item in (value or {}).items() if item is not None
-        }
+        self._left: dict[str, Any] = {str(key): item for key, item in (value or {}).items() if item is not None}
         self._allowed: list[str] = []
 
     def take(self, key: str) -> Any:
@@ -115,10 +113,7 @@ def combined(wishes: Sequence[RequestedScore], warn: Warn) -> FitScore | None:
     slopes = {name: slope for name, slope in slopes.items() if slope}
     if not slopes:
         if asking:
-            warn(
-                asking[-1].path,
-                f"has no effect: {' and '.join(wish.key for wish in asking)} cancel each other",
-            )
+            warn(asking[-1].path, f"has no effect: {' and '.join(wish.key for wish in asking)} cancel each other")
         return None
     rising = [name for name, slope in slopes.items() if slope > 0]
     if rising and len(rising) < len(slopes):
@@ -133,10 +128,7 @@ def combined(wishes: Sequence[RequestedScore], warn: Warn) -> FitScore | None:
     if len(asking) > 1:
         others = ", ".join(wish.key for wish in asking[:-1])
         kind = "MostAllocated" if rising else "LeastAllocated"
-        warn(
-            asking[-1].path,
-            f"counts together with {others} as one strategy, {kind} with weight {total}",
-        )
+        warn(asking[-1].path, f"counts together with {others} as one strategy, {kind} with weight {total}")
     return FitScore(
         total,
         {

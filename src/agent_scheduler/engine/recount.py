@@ -26,9 +26,7 @@ def contradictions(ledger: Ledger) -> list[str]:
         *ledger.volume_use.check(),
     ]
     with_volumes = {each.uid for each in placements if each.cls.volumes is not None}
-    if with_volumes != {
-        uid for name in {each.node_name for each in placements} for uid in ledger.volume_use.on(name)
-    }:
+    if with_volumes != {uid for name in {each.node_name for each in placements} for uid in ledger.volume_use.on(name)}:
         problems.append("the volumes of pods are out of step")
     if ledger.assumed != sum(placement.assumed for placement in placements):
         problems.append("the count of assumed pods is out of step")
@@ -83,9 +81,7 @@ def _miscounted_queues(ledger: Ledger) -> Iterator[str]:
         if pod.uid not in expected and (queue := usage.keeping_queue(pod))
     }
     expected |= {
-        key.text: Entry(queue, left, Standing.PROMISED)
-        for key, queue, left in usage.promises.promises()
-        if left
+        key.text: Entry(queue, left, Standing.PROMISED) for key, queue, left in usage.promises.promises() if left
     }
     for placement in ledger.placements.values():
         pod = placement.pod

@@ -41,12 +41,7 @@ class Difference(msgspec.Struct, frozen=True, order=True):
 
 
 def of_pod(
-    uid: str,
-    fresh: PodInfo | None,
-    *,
-    is_ours: bool,
-    ledger: Ledger,
-    queue: SchedulingQueue | None,
+    uid: str, fresh: PodInfo | None, *, is_ours: bool, ledger: Ledger, queue: SchedulingQueue | None
 ) -> Iterator[tuple[str, str]]:
     """Yield where and how ledger and queue contradict a pod of the API server.
 
@@ -87,11 +82,7 @@ def of_pod(
 
 
 def of_books(
-    ledger: Ledger,
-    queue: SchedulingQueue,
-    snapshot: Snapshot,
-    catalogue: Catalogue,
-    devices: Devices,
+    ledger: Ledger, queue: SchedulingQueue, snapshot: Snapshot, catalogue: Catalogue, devices: Devices
 ) -> Iterator[Difference]:
     """Yield violated invariants. Refreshes the snapshot."""
     for where, problems in (
@@ -120,9 +111,7 @@ def of_view(views: ClassViews, cls: PodClass, snapshot: Snapshot) -> Iterator[Di
     one, other = kept.ranked(columns, ()), new.ranked(columns, ())
     who = f"profile {views.profile.scheduler_name}"
     for row in np.flatnonzero((one == REFUSED) != (other == REFUSED)).tolist():
-        problem = (
-            "kept as refused, now it passes" if one[row] == REFUSED else "kept as passing, now it is refused"
-        )
+        problem = "kept as refused, now it passes" if one[row] == REFUSED else "kept as passing, now it is refused"
         yield from _of_node(columns, row, f"{who}: {problem}")
     both = np.flatnonzero((one != REFUSED) & (other != REFUSED))
     # Scores only rank: an offset that all nodes share may be left out.

@@ -98,20 +98,14 @@ WORDS: Final[Mapping[WaitReason, Words]] = MappingProxyType(
         WaitReason.MEMBERS: _words(
             NOT_ENOUGH_PODS, "members", "It waits for pods that do not exist", of_group=NOT_ENOUGH_TASKS
         ),
-        WaitReason.GATES: _words(
-            NOT_ENOUGH_PODS, "gates", "It waits for scheduling gates", of_group=SCHEDULING_GATED
-        ),
+        WaitReason.GATES: _words(NOT_ENOUGH_PODS, "gates", "It waits for scheduling gates", of_group=SCHEDULING_GATED),
         WaitReason.SHARD: _words(NODE_SHARD_NOT_READY, "shard", f"It waits for a NodeShard, {_IN_VAIN}"),
-        WaitReason.QUOTA: _words(
-            QUOTA_EXCEEDED, "quota", f"It waits for room in a quota of its namespace, {_IN_VAIN}"
-        ),
+        WaitReason.QUOTA: _words(QUOTA_EXCEEDED, "quota", f"It waits for room in a quota of its namespace, {_IN_VAIN}"),
         WaitReason.ACCESS: _words(
             QUEUE_NOT_ALLOWED, "access", f"It waits for a queue that its namespace may use, {_IN_VAIN}"
         ),
         WaitReason.QUEUE: _words(QUEUE_FULL, "queue", _QUEUE_SAID),
-        WaitReason.SHARD_FULL: _words(
-            NODE_SHARD_FULL, "shard", f"It waits for room in its NodeShard, {_IN_VAIN}"
-        ),
+        WaitReason.SHARD_FULL: _words(NODE_SHARD_FULL, "shard", f"It waits for room in its NodeShard, {_IN_VAIN}"),
         WaitReason.ADMISSION: _words(
             UNSCHEDULABLE, "admission", "It waits to be let into its queue", of_group=NOT_ENOUGH_RESOURCES
         ),
@@ -121,9 +115,7 @@ WORDS: Final[Mapping[WaitReason, Words]] = MappingProxyType(
             "It waits for room that other pods are about to leave",
             of_group=NOT_ENOUGH_RESOURCES,
         ),
-        WaitReason.DEVICES: _words(
-            UNSCHEDULABLE, "devices", "It waits for devices", of_group=NOT_ENOUGH_RESOURCES
-        ),
+        WaitReason.DEVICES: _words(UNSCHEDULABLE, "devices", "It waits for devices", of_group=NOT_ENOUGH_RESOURCES),
         WaitReason.NODES: _words(UNSCHEDULABLE, "nodes", "It waits for nodes", of_group=NOT_ENOUGH_RESOURCES),
     }
 )

@@ -134,9 +134,7 @@ class SelfCheck:
             if kind.optional and error.failure.kind is FailureClass.NOT_SERVED:
                 return {}
             raise
-        return {
-            uid: each for uid, each in objects.items() if not name or each.metadata.namespace == namespace
-        }
+        return {uid: each for uid, each in objects.items() if not name or each.metadata.namespace == namespace}
 
     async def _compared(
         self, kind: Kind, reflector: Reflector[Any], fresh: Mapping[str, Any], uids: Iterable[str]
@@ -150,9 +148,7 @@ class SelfCheck:
             if number % _PORTION == 0:
                 await asyncio.sleep(0)
 
-    def _problems(
-        self, kind: Kind, reflector: Reflector[Any], uid: str, fresh: Any
-    ) -> Iterator[tuple[str, str]]:
+    def _problems(self, kind: Kind, reflector: Reflector[Any], uid: str, fresh: Any) -> Iterator[tuple[str, str]]:
         known = reflector.get(uid)
         if fresh is None and known is not None:
             yield "informer", "has it, and it is gone"
@@ -168,9 +164,7 @@ class SelfCheck:
                 None if isinstance(fresh, PodInfo) and fresh.finished else fresh,
                 is_ours=isinstance(fresh, PodInfo) and self._cluster.is_ours(fresh),
                 ledger=self._cluster.ledger,
-                queue=None
-                if isinstance(fresh, PodInfo) and self._cluster.is_beside(fresh)
-                else self._cluster.queue,
+                queue=None if isinstance(fresh, PodInfo) and self._cluster.is_beside(fresh) else self._cluster.queue,
             )
 
     async def _settled(
@@ -195,8 +189,7 @@ class SelfCheck:
                 async for uid, seen in self._compared(kind, reflector, fresh, before):
                     if seen == before[uid]:
                         differences += (
-                            Difference(where, kind.name, seen.name, problem)
-                            for where, problem in seen.problems
+                            Difference(where, kind.name, seen.name, problem) for where, problem in seen.problems
                         )
                     else:
                         again[kind.name, uid] = seen
@@ -217,9 +210,7 @@ class SelfCheck:
     async def _of_books(self, checked: dict[str, int]) -> list[Difference]:
         cluster = self._cluster
         found = list(
-            selfcheck.of_books(
-                cluster.ledger, cluster.queue, self._snapshot, cluster.catalogue, cluster.devices
-            )
+            selfcheck.of_books(cluster.ledger, cluster.queue, self._snapshot, cluster.catalogue, cluster.devices)
         )
         found += selfcheck.of_requests(cluster.ledger, cluster.queue, self._binder.in_flight)
         checked["ClassView"] = 0

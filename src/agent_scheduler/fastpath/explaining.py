@@ -49,13 +49,7 @@ _BY_NODES: Final = (WORDS[WaitReason.NODES].label, WORDS[WaitReason.DEVICES].lab
 class Explainer:
     """Explains one pod at a time, without changing shared state."""
 
-    def __init__(
-        self,
-        state: SharedState,
-        rules: Rules,
-        history: History,
-        timing: Timing,
-    ) -> None:
+    def __init__(self, state: SharedState, rules: Rules, history: History, timing: Timing) -> None:
         """Create the explainer; the clock of `timing` is the queue's."""
         self._cluster = state.cluster
         self._snapshot = state.snapshot
@@ -136,9 +130,7 @@ class Explainer:
         tried = self._history.of(pod.uid)
         said = place in (Place.UNSCHEDULABLE, Place.BACKOFF) and tried
         return (
-            LabelledMessage(tried[-1].waits_for, tried[-1].message if tried[-1].waits_for else "")
-            if said
-            else _NOTHING
+            LabelledMessage(tried[-1].waits_for, tried[-1].message if tried[-1].waits_for else "") if said else _NOTHING
         )
 
     def _queue(self, place: str, pod: PodView) -> dict[str, Any]:
@@ -147,9 +139,7 @@ class Explainer:
             "since": self._text(pod.timestamp),
             "attempts": pod.attempts,
             "backoff_until": self._text(pod.backoff_expiration) if place == Place.BACKOFF else None,
-            "retried_by": self._text(pod.timestamp + self._rules.settings.max_in_unschedulable)
-            if refused
-            else None,
+            "retried_by": self._text(pod.timestamp + self._rules.settings.max_in_unschedulable) if refused else None,
             "gated_by": pod.gating_plugin or None,
             "gate": pod.gating_message or None,
             "diagnose": [*pod.pending_plugins, *pod.unschedulable_plugins],
@@ -165,9 +155,7 @@ class Explainer:
             "name": key.name,
             "needed": None if group is None else group.minimum,
             "members": len(members),
-            "scheduled": sum(
-                bool(each.node_name) or each.uid in cluster.ledger.placements for each in members
-            ),
+            "scheduled": sum(bool(each.node_name) or each.uid in cluster.ledger.placements for each in members),
             "gated": sum(cluster.queue.where(each.uid) is Place.GATED for each in members),
             "message": "" if condition is None else condition.message,
         }

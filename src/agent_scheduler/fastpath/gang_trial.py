@@ -28,9 +28,7 @@ from .worker import Decide, WorkerDecision
 
 #: The limit of portions in a search for devices.
 _PORTIONS: Final = 8
-_NOT_RESERVED: Final = Refusal(
-    "none of its nodes still has its other requirements", frozenset({GANG_SCHEDULING})
-)
+_NOT_RESERVED: Final = Refusal("none of its nodes still has its other requirements", frozenset({GANG_SCHEDULING}))
 
 
 class TrialMember(NamedTuple):
@@ -92,12 +90,7 @@ class GroupTrial:
     node evicts more.
     """
 
-    def __init__(
-        self,
-        state: SharedState,
-        views: Mapping[str, ClassViews],
-        writes: Writes,
-    ) -> None:
+    def __init__(self, state: SharedState, views: Mapping[str, ClassViews], writes: Writes) -> None:
         cluster, snapshot = state.cluster, state.snapshot
         self._cluster = cluster
         self._snapshot = snapshot
@@ -158,12 +151,7 @@ class GroupTrial:
         return nominations.taken(pod, view, self._snapshot.columns, against)
 
     def _tried(
-        self,
-        decide: Decide,
-        members: Sequence[tuple[TrialMember, MemberPlacement | None]],
-        *,
-        have: int,
-        minimum: int,
+        self, decide: Decide, members: Sequence[tuple[TrialMember, MemberPlacement | None]], *, have: int, minimum: int
     ) -> tuple[Sequence[MemberResult], int]:
         """Try the members, with known placements if any.
 

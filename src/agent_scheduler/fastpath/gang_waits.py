@@ -134,6 +134,4 @@ class NotedGangScheduling:
 
 def noting(plugins: Sequence[PreEnqueue], waits: GangWaits) -> list[PreEnqueue]:
     """Replace the gang plugin among these by one that notes the pods it checks."""
-    return [
-        NotedGangScheduling(plugin, waits) if plugin.name == GANG_SCHEDULING else plugin for plugin in plugins
-    ]
+    return [NotedGangScheduling(plugin, waits) if plugin.name == GANG_SCHEDULING else plugin for plugin in plugins]

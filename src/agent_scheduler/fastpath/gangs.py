@@ -111,9 +111,7 @@ class GangCycle:
     def lacks(self, pod: PodInfo) -> Verdict | None:
         return self._waits.lacks(pod)
 
-    def run(
-        self, worker: int, decide: Decide, entry: Entry, pod: PodInfo, *, started: float
-    ) -> Continuation | None:
+    def run(self, worker: int, decide: Decide, entry: Entry, pod: PodInfo, *, started: float) -> Continuation | None:
         """Decide on the group of a popped pod and carry that out, unless the decision is unfinished."""
         popped, key = TrialMember(entry, pod), native_key(pod)
         assert key is not None, "the pod names a group"
@@ -145,11 +143,7 @@ class GangCycle:
         self._seen.pop(key, None)
         trial = self._trial
         return self._tried(
-            worker,
-            group,
-            members,
-            started,
-            lambda: trial.run(decide, members, have=have, minimum=group.minimum),
+            worker, group, members, started, lambda: trial.run(decide, members, have=have, minimum=group.minimum)
         )
 
     def go_on(self, unfinished: _Unfinished) -> Continuation | None:
@@ -270,8 +264,7 @@ class GangCycle:
         """Return the number of members that have a node or are assumed on one."""
         placements = self._cluster.ledger.placements
         return sum(
-            bool(pod.node_name) or uid in placements
-            for uid, pod in self._cluster.groups.members(group.key).items()
+            bool(pod.node_name) or uid in placements for uid, pod in self._cluster.groups.members(group.key).items()
         )
 
     def _state(self, group: NativeGroup) -> tuple[object, ...]:
@@ -367,9 +360,7 @@ class GangCycle:
         decision = decided.decision
         assert not isinstance(decision, CandidateNodes), "it was placed"
         refusal, nominated = (
-            (decision.refusal, decision.nominated)
-            if isinstance(decision, PreemptionResult)
-            else (decision, None)
+            (decision.refusal, decision.nominated) if isinstance(decision, PreemptionResult) else (decision, None)
         )
         again = again or decided.is_partial
         self._failures.unschedulable(
@@ -415,12 +406,7 @@ class GangCycle:
             self._preemption.start(pod, attempt.candidate, waits=waits, nominates=waits_for_victims)
 
     def _error(
-        self,
-        group: NativeGroup,
-        members: Sequence[TrialMember],
-        error: MemberFailed,
-        others: str,
-        started: float,
+        self, group: NativeGroup, members: Sequence[TrialMember], error: MemberFailed, others: str, started: float
     ) -> None:
         for entry, pod in members:
             message = str(error) if pod is error.pod else others

@@ -86,9 +86,7 @@ class OutsideShard:
             name: ClassViews(replace(profile, filters=profile.filters[1:]), self._snapshot)
             for name, profile in profiles.items()
         }
-        self._trial = Trial(
-            self._cluster.ledger, self._snapshot, views, self._writes, self._cluster.events.muted
-        )
+        self._trial = Trial(self._cluster.ledger, self._snapshot, views, self._writes, self._cluster.events.muted)
         self._looked = self._answered = None
         self._outside_at = (-1, -1, None)
 

@@ -24,12 +24,7 @@ class Rules:
     """Owns what a new configuration replaces. `settings` and `profiles`, by name, change together."""
 
     def __init__(
-        self,
-        settings: FastPathSettings,
-        ledger: Ledger,
-        devices: Devices,
-        groups: NativeGroups,
-        gang_waits: GangWaits,
+        self, settings: FastPathSettings, ledger: Ledger, devices: Devices, groups: NativeGroups, gang_waits: GangWaits
     ) -> None:
         self._ledger = ledger
         self._devices = devices
@@ -48,9 +43,7 @@ class Rules:
         """Return a profile of any scheduler of this process."""
         return self.profiles.get(name) or self.beside[name]
 
-    def adopt(
-        self, settings: FastPathSettings, profiles: Mapping[str, Profile], beside: Mapping[str, Profile]
-    ) -> None:
+    def adopt(self, settings: FastPathSettings, profiles: Mapping[str, Profile], beside: Mapping[str, Profile]) -> None:
         """Switch to other settings. `profiles` and `beside` are the results of `seeing` for those of `settings`."""
         self.settings, self.profiles, self.beside = settings, profiles, beside
         self._cleanups = self._cleanups_of()
@@ -90,6 +83,4 @@ class Rules:
         chosen = [profiles]
         if self.settings.sharding is ShardingMode.SOFT:
             chosen.insert(0, within(self.membership, profiles))
-        return tuple(
-            {name: ClassViews(profile, snapshot) for name, profile in each.items()} for each in chosen
-        )
+        return tuple({name: ClassViews(profile, snapshot) for name, profile in each.items()} for each in chosen)

@@ -100,13 +100,9 @@ class FastPath:
         removed, if the settings allow it.
         """
         # Ways in and out: conditions and events have writers and limits of their own.
-        self._messages = Messages(
-            settings.messages, transport=transport, observer=receivers.observer, timing=timing
-        )
+        self._messages = Messages(settings.messages, transport=transport, observer=receivers.observer, timing=timing)
         messenger = self._messages.messenger
-        runtime = Runtime(
-            transport=transport, timing=timing, observer=receivers.observer, messenger=messenger
-        )
+        runtime = Runtime(transport=transport, timing=timing, observer=receivers.observer, messenger=messenger)
 
         # Books: what the cluster has, what pods take, and which pods wait.
         known = KnownPods()
@@ -191,9 +187,7 @@ class FastPath:
             patch=self._calls.patch,
             background=background,
         )
-        self.binder = Binder(
-            settings.binder, runtime, state, binds=self._calls.binds, prebind=prebind, wake=feed.wake
-        )
+        self.binder = Binder(settings.binder, runtime, state, binds=self._calls.binds, prebind=prebind, wake=feed.wake)
         self.preemption = Preemption(
             runtime,
             state,
@@ -219,12 +213,7 @@ class FastPath:
             for index in range(settings.workers)
         ]
         self._pool = WorkerPool(
-            self._workers,
-            queue=queue,
-            feed=feed,
-            binder=self.binder,
-            clock=timing.clock,
-            search=devices.budget,
+            self._workers, queue=queue, feed=feed, binder=self.binder, clock=timing.clock, search=devices.budget
         )
 
         # Queues of capacity, whose changes wake pods and remove gates.
@@ -245,11 +234,7 @@ class FastPath:
         self._strangers = Strangers(cluster, messenger, timing)
         self.explainer = Explainer(state, rules, self.history, timing)
         self.selfcheck = SelfCheck(
-            runtime,
-            state,
-            informers=informers,
-            binder=self.binder,
-            views=lambda: self._workers[0].views,
+            runtime, state, informers=informers, binder=self.binder, views=lambda: self._workers[0].views
         )
 
     def profile(self, name: str) -> Profile:
@@ -273,11 +258,7 @@ class FastPath:
         profiles, beside = rules.seeing(settings.profiles), rules.seeing(settings.beside)
         hint_maps = {name: profile.hint_map() for name, profile in profiles.items()}
         pre_enqueue, views = self._pre_enqueue(profiles), rules.views(profiles, self.snapshot)
-        self.queue.reconfigure(
-            hint_maps=hint_maps,
-            pre_enqueue=pre_enqueue,
-            settings=settings.queue,
-        )
+        self.queue.reconfigure(hint_maps=hint_maps, pre_enqueue=pre_enqueue, settings=settings.queue)
         self.cluster.release([name for name in rules.profiles if name not in profiles])
         self.cluster.take_on(profiles)
         self._gangs.reconfigure(views[-1])

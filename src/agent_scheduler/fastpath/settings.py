@@ -89,10 +89,7 @@ class FastPathSettings:
 
     @property
     def admission(self) -> AdmissionSettings:
-        return AdmissionSettings(
-            workers=self.gate_removal_workers,
-            patience=self.reservation_timeout,
-        )
+        return AdmissionSettings(workers=self.gate_removal_workers, patience=self.reservation_timeout)
 
     @property
     def queue(self) -> QueueSettings:
@@ -115,11 +112,7 @@ class FastPathSettings:
 
 def settings_of(configuration: Configuration, *, identity: str) -> FastPathSettings:
     """Return the settings of a loaded `configuration` for the process `identity`."""
-    connection, events, status = (
-        configuration.client_connection,
-        configuration.events,
-        configuration.status_writes,
-    )
+    connection, events, status = (configuration.client_connection, configuration.events, configuration.status_writes)
     return FastPathSettings(
         profiles=tuple(build_profiles(configuration).values()),
         name=configuration.profiles[0].scheduler_name,
@@ -133,9 +126,7 @@ def settings_of(configuration: Configuration, *, identity: str) -> FastPathSetti
         pre_queueing_hints=configuration.feature_gates["SchedulerPreQueueingHints"],
         max_in_unschedulable=configuration.pod_max_in_unschedulable_pods_duration,
         max_urgent_retries=configuration.max_urgent_retries,
-        binds=RateLimit(
-            qps=connection.qps, burst=connection.burst, concurrency=configuration.bind_concurrency
-        ),
+        binds=RateLimit(qps=connection.qps, burst=connection.burst, concurrency=configuration.bind_concurrency),
         status_writes=RateLimit(qps=status.qps, burst=status.burst, concurrency=status.concurrency),
         events=RateLimit(qps=events.qps, burst=events.burst, concurrency=_EVENT_CONCURRENCY)
         if events.enabled

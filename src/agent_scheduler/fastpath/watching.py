@@ -9,13 +9,7 @@ from typing import Final
 
 from agent_scheduler.binding.runtime import Runtime
 from agent_scheduler.cluster import kinds as cluster_kinds
-from agent_scheduler.cluster.groups import (
-    NATIVE_POD_GROUP,
-    POD_GROUP,
-    Groups,
-    counted_queues,
-    native_groups,
-)
+from agent_scheduler.cluster.groups import NATIVE_POD_GROUP, POD_GROUP, Groups, counted_queues, native_groups
 from agent_scheduler.cluster.state import SharedState
 from agent_scheduler.engine.events.events import Resource
 from agent_scheduler.engine.framework.plugin import Profile, Reads
@@ -57,13 +51,7 @@ READERS: Final[Mapping[str, Collection[str]]] = MappingProxyType(
 class Watching:
     """Owns the informers, the pod classes of their decoders, and the disruption budgets."""
 
-    def __init__(
-        self,
-        runtime: Runtime,
-        state: SharedState,
-        rules: Rules,
-        groups: Groups | None,
-    ) -> None:
+    def __init__(self, runtime: Runtime, state: SharedState, rules: Rules, groups: Groups | None) -> None:
         """Create the informers; `groups` and their inputs are watched, too, if there is a batch scheduler."""
         self._cluster = state.cluster
         self._rules = rules
@@ -130,6 +118,5 @@ def with_readers(kinds: Iterable[Kind], profiles: Collection[Profile]) -> list[K
     """Return the kinds with those of their readers that these profiles have."""
     names = frozenset[str]().union(*(profile.plugin_names for profile in profiles))
     return [
-        replace(kind, readers=tuple(each for each in READERS.get(kind.name, ()) if each in names))
-        for kind in kinds
+        replace(kind, readers=tuple(each for each in READERS.get(kind.name, ()) if each in names)) for kind in kinds
     ]

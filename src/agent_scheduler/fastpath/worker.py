@@ -154,9 +154,7 @@ class Worker:
             self._failures.unreadable(entry, pod, started=started)
             return None
         if self._shard is not None and (why := self._shard.unready):
-            self._failures.without_shard(
-                entry, pod, why, nodes=len(self._cluster.ledger.rows), started=started
-            )
+            self._failures.without_shard(entry, pod, why, nodes=len(self._cluster.ledger.rows), started=started)
             return None
         usage = self._cluster.ledger.usage
         if usage.room.active and (short := usage.full(pod)) is not None:
@@ -201,9 +199,7 @@ class Worker:
         candidate = attempt.candidate
         if candidate is not None:
             self._preemption.gate(pod)
-        waits = self._failures.unschedulable(
-            entry, pod, attempt.refusal, started=started, nominated=attempt.nominated
-        )
+        waits = self._failures.unschedulable(entry, pod, attempt.refusal, started=started, nominated=attempt.nominated)
         if candidate is not None:
             self._preemption.start(pod, candidate, waits=waits)
 
@@ -262,9 +258,7 @@ class Worker:
     ) -> PreemptionResult:
         """Select victims on preferred nodes first; `last` is the view of all allowed nodes."""
         for views in self._views[:-1]:
-            attempt = self._preemption.attempt(
-                pod, views[pod.scheduler_name].of(last.pod), against, claims=claims
-            )
+            attempt = self._preemption.attempt(pod, views[pod.scheduler_name].of(last.pod), against, claims=claims)
             if attempt.candidate is not None:
                 return attempt._replace(refusal=last.refusal(self._snapshot.columns))
         return self._preemption.attempt(pod, last, against, claims=claims)

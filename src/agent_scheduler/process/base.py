@@ -98,13 +98,7 @@ class Process:
         return transport, gc_policy
 
     def _recorder(
-        self,
-        transport: Transport,
-        *,
-        controller: str,
-        count: Callable[[str], None],
-        qps: float = 1.0,
-        burst: int = 10,
+        self, transport: Transport, *, controller: str, count: Callable[[str], None], qps: float = 1.0, burst: int = 10
     ) -> EventRecorder:
         """Create a recorder. The defaults suit events about leases, of which there are at most two."""
         return EventRecorder(
@@ -156,9 +150,7 @@ async def run_to_end(
     return 0
 
 
-def end_on_signals(
-    stop: Callable[[], None], at_once: Callable[[], object], log: FilteringBoundLogger
-) -> None:
+def end_on_signals(stop: Callable[[], None], at_once: Callable[[], object], log: FilteringBoundLogger) -> None:
     """Handle SIGTERM and SIGINT: the first one calls `stop`, the second one `at_once`.
 
     `at_once` must end the process immediately, without cleanup, as in Kubernetes' own components.

@@ -214,11 +214,7 @@ class ConsolePicture:
     def _gangs(self) -> Json:
         if self._batch is None:
             return {"phases": {}, "shown": []}
-        groups = [
-            group
-            for group in self._batch.waiting.groups.groups.values()
-            if isinstance(group.object, PodGroup)
-        ]
+        groups = [group for group in self._batch.waiting.groups.groups.values() if isinstance(group.object, PodGroup)]
         phases = Counter(map(_phase, groups))
         first = nsmallest(_GANGS_SHOWN, groups, key=lambda each: (_rank(each), str(each.key)))
         reasons = self._batch.explainer.reasons(each.key for each in first)

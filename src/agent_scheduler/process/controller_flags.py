@@ -97,11 +97,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="give metrics and configuration only to tokens that the API server accepts and authorizes",
     )
     parser.add_argument(
-        "--no-leader-elect",
-        dest=LEADER_ELECT.dest,
-        action="store_const",
-        const="false",
-        help="work without a lease",
+        "--no-leader-elect", dest=LEADER_ELECT.dest, action="store_const", const="false", help="work without a lease"
     )
     for flag, text in _SHARED.items():
         options: dict[str, Any] = {"nargs": "?", "const": "true"} if flag is LEADER_ELECT else {}

@@ -101,9 +101,7 @@ class ControllersProcess(Process):
 
     async def run(self, *, signals: bool = True) -> int:
         """Work until stopped. Return the exit code. With `signals`, SIGTERM and SIGINT stop the process."""
-        return await run_to_end(
-            self._run, stop=self.stop, at_once=self._overrun, signals=signals, log=self._log
-        )
+        return await run_to_end(self._run, stop=self.stop, at_once=self._overrun, signals=signals, log=self._log)
 
     async def _run(self) -> None:
         settings = self._settings
@@ -148,11 +146,7 @@ class ControllersProcess(Process):
         await asyncio.wait({working})
 
     async def _work_when_synced(
-        self,
-        controllers: Sequence[Reconciling],
-        events: EventRecorder,
-        gc_policy: GcPolicy | None,
-        writes: Transport,
+        self, controllers: Sequence[Reconciling], events: EventRecorder, gc_policy: GcPolicy | None, writes: Transport
     ) -> None:
         for each in controllers:
             await each.synced()
@@ -196,18 +190,12 @@ class ControllersProcess(Process):
         enabled, timing = self._settings.enabled, self._timing
         reconcilers: list[Reconciler] = []
         if QUEUE in enabled:
-            self.queues = QueueController(
-                self._settings.queue, transport=transport, events=events, timing=timing
-            )
+            self.queues = QueueController(self._settings.queue, transport=transport, events=events, timing=timing)
             reconcilers.append(self.queues)
         if PODGROUP in enabled:
-            reconcilers.append(
-                PodGroupController(self._settings.podgroup, transport=transport, timing=timing)
-            )
+            reconcilers.append(PodGroupController(self._settings.podgroup, transport=transport, timing=timing))
         if JOB in enabled:
-            reconcilers.append(
-                JobController(self._settings.job, transport=transport, events=events, timing=timing)
-            )
+            reconcilers.append(JobController(self._settings.job, transport=transport, events=events, timing=timing))
         # It reads pods in its own way, so it has its own watches.
         sharding: list[Reconciler] = []
         if SHARDING in enabled:
@@ -251,11 +239,7 @@ class ControllersProcess(Process):
             configuration=lambda: {
                 "controllers": list(self._settings.enabled),
                 **({"sharding": _shown(self.sharding)} if self.sharding is not None else {}),
-                **(
-                    {"queue": msgspec.to_builtins(self._settings.queue)}
-                    if QUEUE in self._settings.enabled
-                    else {}
-                ),
+                **({"queue": msgspec.to_builtins(self._settings.queue)} if QUEUE in self._settings.enabled else {}),
                 **({"job": msgspec.to_builtins(self._settings.job)} if JOB in self._settings.enabled else {}),
                 **(
                     {"podgroup": msgspec.to_builtins(self._settings.podgroup)}
@@ -265,10 +249,7 @@ class ControllersProcess(Process):
             },
             ready=(
                 Check("sync", lambda: None if self.is_synced else "not synced yet"),
-                Check(
-                    "kinds",
-                    lambda: named("the API server lacks", _all(each.missing for each in self._running)),
-                ),
+                Check("kinds", lambda: named("the API server lacks", _all(each.missing for each in self._running))),
                 Check("informer-watch", lambda: named(SILENT, _all(each.stale for each in self._running))),
                 Check("shutdown", lambda: "shutting down" if self._stopping.is_set() else None),
             ),

@@ -55,9 +55,7 @@ class TracedReports(ProcessReports):
         await self._spans.close()
 
 
-def reports_of(
-    configuration: Configuration, metrics: Metrics, *, timing: Timing, identity: str
-) -> ProcessReports:
+def reports_of(configuration: Configuration, metrics: Metrics, *, timing: Timing, identity: str) -> ProcessReports:
     """Create the reports. Raises ConfigurationError if traces are configured but impossible."""
     clock, policy = timing.clock, configuration.conflict_policy
     tracing = configuration.tracing
@@ -67,19 +65,13 @@ def reports_of(
     return ProcessReports(observer, Receivers(observer, MetricsQueueRecorder(metrics, clock=clock)))
 
 
-def _traced(
-    tracing: Tracing, metrics: Metrics, *, timing: Timing, identity: str, policy: str
-) -> ProcessReports:
+def _traced(tracing: Tracing, metrics: Metrics, *, timing: Timing, identity: str, policy: str) -> ProcessReports:
     # Imported here to load nothing of it without traces.
     from agent_scheduler.telemetry.spans import Spans
     from agent_scheduler.telemetry.traces import PodTraces, TracedObserver, TracedQueueRecorder
 
     counts, clock = metrics.traces, timing.clock
-    resource = {
-        "service.name": "agent-scheduler",
-        "service.version": __version__,
-        "service.instance.id": identity,
-    }
+    resource = {"service.name": "agent-scheduler", "service.version": __version__, "service.instance.id": identity}
     try:
         spans = Spans(endpoint=_traces_url(tracing.endpoint), resource=resource, counts=counts)
     except ImportError as error:
@@ -89,9 +81,7 @@ def _traced(
         ) from None
     except ValueError as error:
         raise ConfigurationError(f"tracing: an environment variable OTEL_* is invalid: {error}") from None
-    traces = PodTraces(
-        spans, per_million=tracing.sampling_rate_per_million, counts=counts, clock=clock, now=timing.now
-    )
+    traces = PodTraces(spans, per_million=tracing.sampling_rate_per_million, counts=counts, clock=clock, now=timing.now)
     return TracedReports(
         TracedObserver(metrics, traces, clock=clock, policy=policy),
         TracedQueueRecorder(metrics, traces, clock=clock),

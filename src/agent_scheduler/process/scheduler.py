@@ -70,9 +70,7 @@ _SERVING_SECONDS = 1.0
 _BIND_SHARE = 0.7
 
 
-def gates_turn(
-    configuration: Configuration, transport: Transport, *, identity: str, timing: Timing
-) -> Election:
+def gates_turn(configuration: Configuration, transport: Transport, *, identity: str, timing: Timing) -> Election:
     """Return the turn of the process that removes queue gates: of one at a time, if others share the nodes.
 
     `timing` is as for `leases_of`.
@@ -339,9 +337,7 @@ class SchedulerProcess(Process):
         fast_path = parts.fast_path
         await fast_path.synced()
         frozen = parts.gc_policy.freeze() if parts.gc_policy is not None else 0
-        self._log.info(
-            "synced", nodes=len(fast_path.ledger.rows), pods=len(fast_path.cluster.pods), frozen=frozen
-        )
+        self._log.info("synced", nodes=len(fast_path.ledger.rows), pods=len(fast_path.cluster.pods), frozen=frozen)
 
         for kind in fast_path.absent:
             # A kind that is served later is watched from then on. Volcano's kinds are optional.
@@ -463,9 +459,7 @@ class SchedulerProcess(Process):
             ready=(
                 Check("sched-handler-sync", lambda: named("not synced yet", fast_path.missing)),
                 Check("informer-watch", lambda: named(SILENT, fast_path.stale)),
-                Check(
-                    "informer-renewal", lambda: named("not listed since this process leads", fast_path.behind)
-                ),
+                Check("informer-renewal", lambda: named("not listed since this process leads", fast_path.behind)),
                 Check("shutdown", lambda: "shutting down" if self._stopping.is_set() else None),
             ),
             live=(Check("leaderElection", self.leases.problem),),

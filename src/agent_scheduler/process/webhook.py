@@ -22,13 +22,7 @@ import msgspec
 
 from agent_scheduler import __version__
 from agent_scheduler.admission import jobs, podgroups, pods, queues
-from agent_scheduler.admission.review import (
-    Reviewer,
-    UnreadableReview,
-    read_review,
-    review,
-    write_review,
-)
+from agent_scheduler.admission.review import Reviewer, UnreadableReview, read_review, review, write_review
 from agent_scheduler.process.base import Process, run_to_end
 from agent_scheduler.serving.certificate import ServingCertificate
 from agent_scheduler.serving.given_certificates import GivenCertificates
@@ -102,9 +96,7 @@ class WebhookProcess(Process):
 
     async def run(self, *, signals: bool = True) -> int:
         """Serve until stopped. Return the exit code. With `signals`, SIGTERM and SIGINT stop the process."""
-        return await run_to_end(
-            self._run, stop=self.stop, at_once=self._overrun, signals=signals, log=self._log
-        )
+        return await run_to_end(self._run, stop=self.stop, at_once=self._overrun, signals=signals, log=self._log)
 
     async def _run(self) -> None:
         async with AsyncExitStack() as stack:
@@ -228,13 +220,9 @@ class WebhookProcess(Process):
             "/queues/mutate": _Path(queues.mutate, needs_picture=False),
             "/queues/validate": _Path(lambda asked: queues.validate(asked, picture.queues, rules)),
             "/podgroups/mutate": _Path(lambda asked: podgroups.mutate(asked, picture.namespaces)),
-            "/podgroups/validate": _Path(
-                lambda asked: podgroups.validate(asked, picture.queues, picture.labels)
-            ),
+            "/podgroups/validate": _Path(lambda asked: podgroups.validate(asked, picture.queues, picture.labels)),
             "/jobs/mutate": _Path(lambda asked: jobs.mutate(asked, of_jobs), needs_picture=False),
-            "/jobs/validate": _Path(
-                lambda asked: jobs.validate(asked, picture.queues, of_jobs, picture.labels)
-            ),
+            "/jobs/validate": _Path(lambda asked: jobs.validate(asked, picture.queues, of_jobs, picture.labels)),
         }
 
     def _reviewing(self, path: str, what: _Path) -> Callable[[bytes], bytes]:

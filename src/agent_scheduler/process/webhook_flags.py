@@ -15,14 +15,7 @@ from agent_scheduler.admission.jobs import JobRules
 from agent_scheduler.admission.pods import ResourceGroup
 from agent_scheduler.admission.queues import QueueRules
 from agent_scheduler.config.checks import check_serving
-from agent_scheduler.config.flag_values import (
-    checked,
-    duration,
-    object_name,
-    scheduler_names,
-    section,
-    truth,
-)
+from agent_scheduler.config.flag_values import checked, duration, object_name, scheduler_names, section, truth
 from agent_scheduler.config.flags import FLAGS, Flag, feature_gates, given
 from agent_scheduler.config.namespace import OwnNamespace, own_namespace
 from agent_scheduler.config.resource_groups import read_resource_groups
@@ -47,9 +40,7 @@ _SHARED: Mapping[Flag, str] = {
         for name in ("--kubeconfig", "--bind-address", "--log-level", "--log-format")
     },
     _BY_NAME["--port"]: f"port of the HTTPS server (default: {PORT})",
-    _BY_NAME[
-        "--tls-cert-file"
-    ]: "PEM file with the certificate to present (default: the webhook creates its own)",
+    _BY_NAME["--tls-cert-file"]: "PEM file with the certificate to present (default: the webhook creates its own)",
     _BY_NAME["--tls-private-key-file"]: _BY_NAME["--tls-private-key-file"].help,
 }
 
@@ -134,11 +125,7 @@ def _add_rule_arguments(parser: argparse.ArgumentParser) -> None:
     )
     for name, usual, text in (
         ("--enable-queue-allocated-pods-check", "false", "refuse to delete a queue that has allocated pods"),
-        (
-            "--enable-root-queue-protection",
-            "true",
-            "refuse to change the capability, deserved and guarantee of root",
-        ),
+        ("--enable-root-queue-protection", "true", "refuse to change the capability, deserved and guarantee of root"),
         (
             "--strict-min-available",
             "true",
@@ -146,12 +133,7 @@ def _add_rule_arguments(parser: argparse.ArgumentParser) -> None:
         ),
     ):
         parser.add_argument(
-            name,
-            metavar="true|false",
-            nargs="?",
-            const="true",
-            default=usual,
-            help=f"{text} (default: %(default)s)",
+            name, metavar="true|false", nargs="?", const="true", default=usual, help=f"{text} (default: %(default)s)"
         )
 
 
@@ -184,9 +166,7 @@ def _add_certificate_arguments(parser: argparse.ArgumentParser) -> None:
         )
 
 
-def settings_of(
-    args: argparse.Namespace, *, namespace: Callable[[], OwnNamespace] = own_namespace
-) -> WebhookSettings:
+def settings_of(args: argparse.Namespace, *, namespace: Callable[[], OwnNamespace] = own_namespace) -> WebhookSettings:
     """Return the settings of the flags. Raises ConfigurationError."""
     values = given(args)
     serving = section(values, Serving, {"port": PORT, "authorizeMetrics": args.authorize_metrics})
@@ -208,14 +188,11 @@ def settings_of(
         groups=read_groups(args.admission_conf) if args.admission_conf else (),
         queues=QueueRules(
             max_depth=int(depth),
-            keep_allocated=truth(
-                "--enable-queue-allocated-pods-check", args.enable_queue_allocated_pods_check
-            ),
+            keep_allocated=truth("--enable-queue-allocated-pods-check", args.enable_queue_allocated_pods_check),
             protect_root=truth("--enable-root-queue-protection", args.enable_root_queue_protection),
         ),
         jobs=JobRules(
-            scheduler=schedulers[0],
-            strict_min_available=truth("--strict-min-available", args.strict_min_available),
+            scheduler=schedulers[0], strict_min_available=truth("--strict-min-available", args.strict_min_available)
         ),
         certificate=own,
         shutdown_delay=duration("--shutdown-delay", args.shutdown_delay),
@@ -263,9 +240,7 @@ def _own_certificate(args: argparse.Namespace, namespace: OwnNamespace) -> OwnCe
             *(object_name("--certificate-host", host) for host in args.certificate_host or ()),
         ),
         mutating=_configuration("--mutating-webhook-configuration", args.mutating_webhook_configuration),
-        validating=_configuration(
-            "--validating-webhook-configuration", args.validating_webhook_configuration
-        ),
+        validating=_configuration("--validating-webhook-configuration", args.validating_webhook_configuration),
     )
 
 

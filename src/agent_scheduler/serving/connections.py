@@ -139,11 +139,7 @@ class ServedConnection(asyncio.Protocol):
             return
         if self.in_head and now - self.since >= HEAD_SECONDS:
             self._end()
-        elif (
-            not self.answering
-            and now - self.since >= _RESPONSE_SECONDS
-            and self.transport.get_write_buffer_size()
-        ):
+        elif not self.answering and now - self.since >= _RESPONSE_SECONDS and self.transport.get_write_buffer_size():
             self.abort()
 
     def _end(self, response: bytes = b"") -> None:
@@ -161,13 +157,7 @@ class ServedConnection(asyncio.Protocol):
 class Connections:
     """Accepts connections on a listening socket from `start` to `stop`, which closes the socket."""
 
-    def __init__(
-        self,
-        protocol: Callable[[], asyncio.Protocol],
-        *,
-        limit: int,
-        clock: Callable[[], float],
-    ) -> None:
+    def __init__(self, protocol: Callable[[], asyncio.Protocol], *, limit: int, clock: Callable[[], float]) -> None:
         """`protocol` creates the protocol of a new connection."""
         self.protocol = protocol
         self.clock = clock
@@ -261,17 +251,13 @@ class Connections:
             task.add_done_callback(partial(self._opening_ended, connection, accepted))
             self._keep(task)
 
-    def _opening_ended(
-        self, connection: ServedConnection, accepted: socket.socket, _task: asyncio.Task[None]
-    ) -> None:
+    def _opening_ended(self, connection: ServedConnection, accepted: socket.socket, _task: asyncio.Task[None]) -> None:
         del self._opening[connection]
         if connection.transport is None:
             self.closed(connection)
             accepted.close()
 
-    async def _open(
-        self, connection: ServedConnection, accepted: socket.socket, tls: ssl.SSLContext | None
-    ) -> None:
+    async def _open(self, connection: ServedConnection, accepted: socket.socket, tls: ssl.SSLContext | None) -> None:
         loop = asyncio.get_running_loop()
         # OSError: the client has gone, spoke no TLS or was too slow.
         with suppress(OSError):

@@ -125,20 +125,14 @@ def _gang_sections(gang: dict[str, Any]) -> list[tuple[str, list[str]]]:
     if "minimums" not in gang:
         return [("Gang", lines)]
     if gang["would_fit"]:
-        lines.append(
-            f"  {gang['would_fit']} of its pods would fit, and have no node because the gang is incomplete."
-        )
+        lines.append(f"  {gang['would_fit']} of its pods would fit, and have no node because the gang is incomplete.")
     counts = (f"{count} {status}" for status, count in gang["members"].items())
     pods = ", ".join(counts) or "none"
     lines.append(f"  Phase {gang['phase'] or 'Pending'}, priority {gang['priority']}; pods: {pods}.")
-    rows = [
-        (each["of"], *(str(each[key]) for key in ("needs", "has", "missing"))) for each in gang["minimums"]
-    ]
+    rows = [(each["of"], *(str(each[key]) for key in ("needs", "has", "missing"))) for each in gang["minimums"]]
     sections = [("Gang", [*lines, *_table(("MINIMUM OF", "NEEDS", "HAS", "MISSING"), rows)])]
     turn = f"  It is number {gang['place']} of {gang['waiting']} waiting gangs in queue {gang['queue']}."
-    queues = [
-        (each["name"], each["state"], *(_amounts(each[key]) for key in _AMOUNTS)) for each in gang["queues"]
-    ]
+    queues = [(each["name"], each["state"], *(_amounts(each[key]) for key in _AMOUNTS)) for each in gang["queues"]]
     if queues:
         table = _table(("QUEUE", "STATE", *map(str.upper, _AMOUNTS)), queues)
         sections.append(("Queues", [*([turn] if gang["place"] else []), *table]))
@@ -146,9 +140,7 @@ def _gang_sections(gang: dict[str, Any]) -> list[tuple[str, list[str]]]:
         refusals = [(str(each["pods"]), each["pod"], each["message"]) for each in gang["refusals"]]
         sections.append(("Rejections by nodes", _table(("PODS", "SUCH AS", "MESSAGE"), refusals)))
     said = [f"  {reason}: {message}" for reason, message in gang["said"]]
-    sections.append(
-        (f"Messages of the session that ended at {gang['session']['ended']}", said or ["  nothing"])
-    )
+    sections.append((f"Messages of the session that ended at {gang['session']['ended']}", said or ["  nothing"]))
     return sections
 
 
@@ -182,28 +174,20 @@ def _plugins(plugins: Sequence[dict[str, Any]]) -> list[str]:
     lines = _table(("PLUGIN", "REJECTS", "ALONE", "REASONS"), rows)
     near = [(each["plugin"], miss["node"], miss["missing"]) for each in plugins for miss in each["near"]]
     if near:
-        lines += [
-            "",
-            "  Rejected narrowly by this plugin only:",
-            *_table(("PLUGIN", "NODE", "MISSING"), near),
-        ]
+        lines += ["", "  Rejected narrowly by this plugin only:", *_table(("PLUGIN", "NODE", "MISSING"), near)]
     return lines
 
 
 def _best(best: Sequence[dict[str, Any]]) -> list[str]:
     plugins = list(best[0]["scores"])
     rows = [
-        (each["node"], str(each["total"]), *(str(each["scores"].get(name, 0)) for name in plugins))
-        for each in best
+        (each["node"], str(each["total"]), *(str(each["scores"].get(name, 0)) for name in plugins)) for each in best
     ]
     return _table(("NODE", "SCORE", *plugins), rows)
 
 
 def _attempts(attempts: Sequence[dict[str, Any]]) -> list[str]:
-    rows = [
-        (each["time"], f"{each['seconds'] * 1000:.1f} ms", each["result"], each["message"])
-        for each in attempts
-    ]
+    rows = [(each["time"], f"{each['seconds'] * 1000:.1f} ms", each["result"], each["message"]) for each in attempts]
     return _table(("TIME", "TOOK", "RESULT", "MESSAGE OR NODE"), rows)
 
 

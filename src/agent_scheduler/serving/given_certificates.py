@@ -55,9 +55,7 @@ class GivenCertificates:
         except OSError as error:  # SSLError is one
             if str(error) != self._problem:
                 files = [str(self._certificate), str(self._key)]
-                self._log.warning(
-                    "certificate unusable", files=files, problem=str(error), in_use="the previous one"
-                )
+                self._log.warning("certificate unusable", files=files, problem=str(error), in_use="the previous one")
             self._problem = str(error)
         else:
             self._problem = ""

@@ -53,9 +53,7 @@ def examine(
             failed.append(check.name)
     unknown = [item for item in excluded if item not in {check.name for check in checks}]
     if unknown:
-        lines.append(
-            f"warn: some health checks cannot be excluded: no matches for {', '.join(sorted(unknown))}"
-        )
+        lines.append(f"warn: some health checks cannot be excluded: no matches for {', '.join(sorted(unknown))}")
     if failed:
         return HealthAnswer(False, "\n".join([*lines, f"{name} check failed", ""]))
     if verbose:

@@ -60,12 +60,7 @@ class Pages:
     """Answers requests on a listening socket between `start` and `stop`, which closes it."""
 
     def __init__(
-        self,
-        sources: Sources,
-        *,
-        authorizer: KubeAuthorizer | None,
-        tls: ssl.SSLContext | None,
-        is_local: bool,
+        self, sources: Sources, *, authorizer: KubeAuthorizer | None, tls: ssl.SSLContext | None, is_local: bool
     ) -> None:
         """`is_local`: the socket listens on a loopback address."""
         self._sources = sources
@@ -100,9 +95,7 @@ class Pages:
         await self._runner.setup()
         server = self._runner.server
         assert server is not None
-        self._connections = Connections(
-            server, limit=most_connections(), clock=asyncio.get_running_loop().time
-        )
+        self._connections = Connections(server, limit=most_connections(), clock=asyncio.get_running_loop().time)
         self._connections.start(listening, self._tls)
 
     def drain(self) -> None:
@@ -162,9 +155,7 @@ class Pages:
             return await handler(request)
         except web.HTTPException as error:
             if error.status == 405:
-                error.text = (
-                    f"{request.method} is not allowed here; allowed: {error.headers.get('Allow', '')}\n"
-                )
+                error.text = f"{request.method} is not allowed here; allowed: {error.headers.get('Allow', '')}\n"
             elif error.status == 404 and error.text == "404: Not Found":
                 error.text = "there is no such page\n"
             error.headers.update(_NO_SNIFF)
@@ -224,9 +215,7 @@ class Pages:
             checks = tuple(check for check in checks if check.name == wanted)
             if not checks:
                 raise web.HTTPNotFound(text=f"{name} has no check {wanted!r}\n")
-        answer = examine(
-            name, checks, verbose="verbose" in request.query, excluded=request.query.getall("exclude", [])
-        )
+        answer = examine(name, checks, verbose="verbose" in request.query, excluded=request.query.getall("exclude", []))
         return _text(answer.text, status=200 if answer.healthy else 500)
 
     async def _metrics(self, request: web.Request) -> web.Response:
@@ -238,9 +227,7 @@ class Pages:
 
     async def _review(self, review: Callable[[bytes], bytes], request: web.Request) -> web.Response:
         if request.content_type != "application/json":
-            raise web.HTTPUnsupportedMediaType(
-                text=f"found {request.content_type}; allowed: application/json\n"
-            )
+            raise web.HTTPUnsupportedMediaType(text=f"found {request.content_type}; allowed: application/json\n")
         self._under_way += 1
         self._none_under_way.clear()
         try:
@@ -319,9 +306,7 @@ async def _debug_figures(figures: Callable[[], Mapping[str, Any]], request: web.
     return _json(figures())
 
 
-async def _debug_check(
-    check: Callable[[], Awaitable[Mapping[str, Any]]], request: web.Request
-) -> web.Response:
+async def _debug_check(check: Callable[[], Awaitable[Mapping[str, Any]]], request: web.Request) -> web.Response:
     _only(request, ())
     try:
         return _json(redact(await check()))
@@ -345,9 +330,7 @@ def _page(page: DebugPage, query: DebugQuery) -> web.Response:
     # One more item than displayed reveals whether items were left out.
     items = list(islice(page.items, query.limit + 1))
     shown = redact(msgspec.to_builtins(items[: query.limit]))
-    return _json(
-        {**page.summary, "limit": query.limit, "truncated": len(items) > query.limit, "items": shown}
-    )
+    return _json({**page.summary, "limit": query.limit, "truncated": len(items) > query.limit, "items": shown})
 
 
 def _only(request: web.Request, allowed: Sequence[str]) -> None:
@@ -362,9 +345,7 @@ def _query(request: web.Request, *, allowed: Sequence[str], places: Sequence[str
     text = request.query.get("limit", str(DEFAULT_LIMIT))
     limit = int(text) if text.isascii() and text.isdigit() and len(text) < 10 else 0
     if not 1 <= limit <= MAX_LIMIT:
-        raise web.HTTPBadRequest(
-            text=f"limit: found {text!r}; allowed: a whole number from 1 to {MAX_LIMIT}\n"
-        )
+        raise web.HTTPBadRequest(text=f"limit: found {text!r}; allowed: a whole number from 1 to {MAX_LIMIT}\n")
     place = request.query.get("place")
     if place is not None and place not in places:
         raise web.HTTPBadRequest(text=f"place: found {place!r}; allowed: {', '.join(places)}\n")

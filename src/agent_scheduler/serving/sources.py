@@ -100,9 +100,7 @@ class Sources:
     ready: Sequence[Check] = ()
 
 
-async def logged_check(
-    check: Callable[[], Awaitable[Mapping[str, Any]]] | None, log: FilteringBoundLogger
-) -> None:
+async def logged_check(check: Callable[[], Awaitable[Mapping[str, Any]]] | None, log: FilteringBoundLogger) -> None:
     """Log a self-check: a warning for each difference, and a summary. Never raises."""
     try:
         if check is None:

@@ -26,16 +26,7 @@ from urllib.parse import quote
 
 import msgspec
 
-from agent_scheduler.engine.shards.claims import (
-    Liveness,
-    Names,
-    Other,
-    claimed,
-    other,
-    share,
-    status,
-    tells_the_same,
-)
+from agent_scheduler.engine.shards.claims import Liveness, Names, Other, claimed, other, share, status, tells_the_same
 from agent_scheduler.objects.shard import NODE_SHARDS, NodeShard
 from agent_scheduler.telemetry.logs import get_logger
 from agent_scheduler.telemetry.observers import ShardReports
@@ -234,9 +225,7 @@ class Coordinator:
             self._hold(_NOBODY)
             self._leaving = self._inherited = _NOBODY
             missing = f"node shard {self._name} does not exist"
-            self._use(
-                _NOBODY, missing if self._is_known else f"{missing}: the cluster does not serve NodeShards"
-            )
+            self._use(_NOBODY, missing if self._is_known else f"{missing}: the cluster does not serve NodeShards")
             return _RESYNC
         # A claim that another client has erased is void and must be made again.
         self._hold(self._held & own.in_use)
@@ -251,9 +240,7 @@ class Coordinator:
         self._known &= self._held
         self._use(
             self._known & allowed,
-            f"the nodes of node shard {self._name} are still in use by other schedulers"
-            if own.desired
-            else "",
+            f"the nodes of node shard {self._name} are still in use by other schedulers" if own.desired else "",
         )
         self._hold((self._held & allowed) | self._side.in_flight(leaving))
         joining = allowed - self._held
@@ -267,8 +254,7 @@ class Coordinator:
         wanted = own.desired - self._held
         # For shards without a lease only a change of the shard is informative, and that wakes this up.
         waits = any(
-            each.liveness is Liveness.ALIVE and not wanted.isdisjoint(each.in_use | each.desired)
-            for each in others
+            each.liveness is Liveness.ALIVE and not wanted.isdisjoint(each.in_use | each.desired) for each in others
         )
         pause = _WAIT if waits else _RESYNC
         return min(pause, self._inherited_until - self._timing.clock()) if kept - own.desired else pause
@@ -338,9 +324,7 @@ class Coordinator:
         self._is_known = True
         if unread:
             # The claims of an unreadable shard are unknown.
-            problem = Failure(
-                FailureClass.UNKNOWN, message=f"a NodeShard cannot be read: {sorted(unread)[0]}"
-            )
+            problem = Failure(FailureClass.UNKNOWN, message=f"a NodeShard cannot be read: {sorted(unread)[0]}")
             raise RequestFailed(f"list {NODE_SHARDS}", problem)
         if is_older(listed, self._version) or is_older(listed, self._newest):
             self._refused += 1
@@ -366,27 +350,16 @@ class Coordinator:
             # Otherwise the patch could be without effect.
             now += timedelta(seconds=1)
         new = status(desired, in_use, now=time_text(now))
-        self._observer.shard(
-            len(desired), len(in_use), len(new.nodes_to_add or ()), len(new.nodes_to_remove or ())
-        )
+        self._observer.shard(len(desired), len(in_use), len(new.nodes_to_add or ()), len(new.nodes_to_remove or ()))
         if not self._is_open and own.status.last_update_time and tells_the_same(new, own.status):
             return own.metadata.resource_version
-        body = {
-            "metadata": {"uid": own.metadata.uid, "resourceVersion": own.metadata.resource_version},
-            "status": new,
-        }
+        body = {"metadata": {"uid": own.metadata.uid, "resourceVersion": own.metadata.resource_version}, "status": new}
         answer = await patch_once(
-            self._transport,
-            self._path,
-            msgspec.json.encode(body),
-            wanted=lambda: True,
-            timing=self._timing,
+            self._transport, self._path, msgspec.json.encode(body), wanted=lambda: True, timing=self._timing
         )
         self._is_open = answer.is_open or (self._is_open and answer.failure is not None)
         if answer.failure is not None:
-            self._observer.shard_write(
-                "conflict" if answer.failure.kind is FailureClass.CONFLICT else "failed"
-            )
+            self._observer.shard_write("conflict" if answer.failure.kind is FailureClass.CONFLICT else "failed")
             raise RequestFailed(f"publish node shard {self._name}", answer.failure)
         self._observer.shard_write("written")
         self._version = answer.resource_version

@@ -106,9 +106,7 @@ class BatchMetrics:
             "result",
         )
         self.attempts = {result: attempts.labels(result) for result in ATTEMPT_RESULTS}
-        self.preemption_victims = make.gauge(
-            "volcano_pod_preemption_victims", "Pods evicted by the last session."
-        )
+        self.preemption_victims = make.gauge("volcano_pod_preemption_victims", "Pods evicted by the last session.")
         self.preemption_attempts = make.counter(
             "volcano_total_preemption_attempts", "Pods for which victims were selected."
         )
@@ -162,16 +160,8 @@ class BatchMetrics:
     def _amount(self, name: str, text: str, read: Callable[[str], _Queues]) -> None:
         """Add the three families of an amount. `read` returns `MilliCPU` or `Memory` by queue."""
         make = self._families
-        for end, unit, key in (
-            ("milli_cpu", "thousandths of a core", "MilliCPU"),
-            ("memory_bytes", "bytes", "Memory"),
-        ):
-            make.gauge(
-                f"volcano_queue_{name}_{end}",
-                f"{text}, in {unit}.",
-                "queue_name",
-                read=_at_a_scrape(read, key),
-            )
+        for end, unit, key in (("milli_cpu", "thousandths of a core", "MilliCPU"), ("memory_bytes", "bytes", "Memory")):
+            make.gauge(f"volcano_queue_{name}_{end}", f"{text}, in {unit}.", "queue_name", read=_at_a_scrape(read, key))
         make.gauge(
             f"volcano_queue_{name}_scalar_resources",
             f"{text} of any other resource, in thousandths.",
@@ -267,11 +257,7 @@ class BatchMetrics:
 
     def _scalars(self, read: Callable[[str], _Queues]) -> _Series:
         names = {f"Scalar {resource}": resource for resource in self._resources()}
-        return {
-            (queue, resource): value
-            for name, resource in names.items()
-            for queue, value in read(name).items()
-        }
+        return {(queue, resource): value for name, resource in names.items() for queue, value in read(name).items()}
 
     def _resources(self) -> Iterator[str]:
         """Yield the known resources other than cpu and memory."""
@@ -312,9 +298,7 @@ class BatchReports:
     Reports that both schedulers have are forwarded to the fast path's observer.
     """
 
-    def __init__(
-        self, metrics: BatchMetrics, observer: MetricsObserver, *, now: Callable[[], datetime]
-    ) -> None:
+    def __init__(self, metrics: BatchMetrics, observer: MetricsObserver, *, now: Callable[[], datetime]) -> None:
         self._metrics = metrics
         self._now = now
         self._attempted = observer.attempted
@@ -324,9 +308,7 @@ class BatchReports:
         self.status_write = observer.status_write
         self.event_write = observer.event_write
 
-    def attempted(
-        self, pod: PodInfo, result: str, started: float, plugins: Collection[str], message: str
-    ) -> None:
+    def attempted(self, pod: PodInfo, result: str, started: float, plugins: Collection[str], message: str) -> None:
         self._attempted(pod, result, started, plugins, message)
         if result == "error":
             self._metrics.attempts[result].inc()

@@ -61,9 +61,7 @@ class ControllersMetrics(ProcessMetrics):
     def _sharding(self) -> None:
         make = self.families
         self.sharding_plan_duration_seconds = make.histogram(
-            "agent_scheduler_sharding_plan_duration_seconds",
-            "Duration of planning the shards.",
-            bounds=_PLAN_SECONDS,
+            "agent_scheduler_sharding_plan_duration_seconds", "Duration of planning the shards.", bounds=_PLAN_SECONDS
         )
         self.sharding_nodes = make.gauge(
             "agent_scheduler_sharding_nodes",
@@ -89,9 +87,7 @@ class ControllersMetrics(ProcessMetrics):
             "change",
         )
         self.sharding_writes_total = make.counter(
-            "agent_scheduler_sharding_writes_total",
-            "Writes of a NodeShard, by result.",
-            "result",
+            "agent_scheduler_sharding_writes_total", "Writes of a NodeShard, by result.", "result"
         )
         for result in WRITES:
             self.sharding_writes_total.labels(result)

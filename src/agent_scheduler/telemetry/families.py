@@ -126,9 +126,7 @@ class HistogramFamily(_Family[Histogram]):
 
     type = "histogram"
 
-    def __init__(
-        self, name: str, help_text: str, labels: Sequence[str] = (), *, bounds: tuple[float, ...]
-    ) -> None:
+    def __init__(self, name: str, help_text: str, labels: Sequence[str] = (), *, bounds: tuple[float, ...]) -> None:
         if not bounds or any(low >= high for low, high in pairwise(bounds)):
             raise ValueError(f"{name}: bounds must rise, not {bounds}")
         self.bounds = bounds
@@ -137,9 +135,7 @@ class HistogramFamily(_Family[Histogram]):
     def _new(self, values: tuple[str, ...]) -> Histogram:
         bounds = (*map(_bound, self.bounds), "+Inf")
         buckets = tuple(self._sample("_bucket", values, ("le", bound)) for bound in bounds)
-        return Histogram(
-            self.bounds, (*buckets, self._sample("_count", values), self._sample("_sum", values))
-        )
+        return Histogram(self.bounds, (*buckets, self._sample("_count", values), self._sample("_sum", values)))
 
     def observe(self, value: float) -> None:
         """Observe a value in a family without labels."""
@@ -173,17 +169,11 @@ class Families:
             if isinstance(family, _NumberFamily):
                 family.owner = owner
 
-    def histogram(
-        self, name: str, help_text: str, *labels: str, bounds: tuple[float, ...]
-    ) -> HistogramFamily:
+    def histogram(self, name: str, help_text: str, *labels: str, bounds: tuple[float, ...]) -> HistogramFamily:
         return self._keep(HistogramFamily(name, help_text, labels, bounds=bounds))
 
     def tally(
-        self,
-        *,
-        counters: Iterable[Counter] = (),
-        histograms: Iterable[Histogram] = (),
-        sums: Iterable[Counter] = (),
+        self, *, counters: Iterable[Counter] = (), histograms: Iterable[Histogram] = (), sums: Iterable[Counter] = ()
     ) -> Tally:
         """Return a tally for series of these families, which is counted at each exposition. It is never dropped."""
         made = Tally(counters, histograms, sums)

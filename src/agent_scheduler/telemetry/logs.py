@@ -76,8 +76,7 @@ def redact(value: Any) -> Any:
     """
     if isinstance(value, Mapping):
         return {
-            key: REDACTED if isinstance(key, str) and is_secret(key) else redact(item)
-            for key, item in value.items()
+            key: REDACTED if isinstance(key, str) and is_secret(key) else redact(item) for key, item in value.items()
         }
     if isinstance(value, list | tuple):
         return [redact(item) for item in value]
@@ -144,9 +143,7 @@ def _processors(log_format: LogFormat) -> tuple[list[Processor], list[Processor]
     ]
 
 
-def setup(
-    *, level: LogLevel = "info", log_format: LogFormat = "json", stream: BinaryIO | None = None
-) -> None:
+def setup(*, level: LogLevel = "info", log_format: LogFormat = "json", stream: BinaryIO | None = None) -> None:
     """Configure structlog and the standard library's root logger for the whole process.
 
     Call it before the first line is logged: a logger keeps the configuration of its first use. `stream` defaults

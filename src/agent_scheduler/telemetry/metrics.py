@@ -54,10 +54,7 @@ class ProfileMetrics:
             )
             for result in RESULTS
         }
-        self.bind = {
-            True: points.labels("Bind", "Success", profile),
-            False: points.labels("Bind", "Error", profile),
-        }
+        self.bind = {True: points.labels("Bind", "Success", profile), False: points.labels("Bind", "Error", profile)}
 
 
 def _reserved(book: QuotaBook) -> dict[tuple[str, ...], float]:
@@ -124,9 +121,7 @@ class Metrics(ProcessMetrics):
             bounds=_EXTENSION_POINT_SECONDS,
         )
         self.pod_scheduling_attempts = make.histogram(
-            "scheduler_pod_scheduling_attempts",
-            "Attempts per scheduled pod.",
-            bounds=_ATTEMPTS,
+            "scheduler_pod_scheduling_attempts", "Attempts per scheduled pod.", bounds=_ATTEMPTS
         )
         self.pod_scheduling_sli_duration_seconds = make.histogram(
             "scheduler_pod_scheduling_sli_duration_seconds",
@@ -135,9 +130,7 @@ class Metrics(ProcessMetrics):
             bounds=_SLI_SECONDS,
         )
         self.worker_cycles_total = make.counter(
-            "agent_scheduler_worker_cycles_total",
-            "Completed scheduling cycles of a worker.",
-            "worker",
+            "agent_scheduler_worker_cycles_total", "Completed scheduling cycles of a worker.", "worker"
         )
         self.worker_busy_seconds_total = make.counter(
             "agent_scheduler_worker_busy_seconds_total",
@@ -153,19 +146,13 @@ class Metrics(ProcessMetrics):
     def _queue(self) -> None:
         make = self.families
         self.pending_pods = make.gauge(
-            "scheduler_pending_pods",
-            "Waiting pods, by queue.",
-            "queue",
-            read=lambda of: _by_queue(of.queue.pending()),
+            "scheduler_pending_pods", "Waiting pods, by queue.", "queue", read=lambda of: _by_queue(of.queue.pending())
         )
         self.queue_gated_pods = make.gauge(
             "agent_scheduler_queue_gated_pods",
             "Pods held by the gate of their queue's capacity, and pods that have passed it without a node yet.",
             "standing",
-            read=lambda of: {
-                "held": len(of.ledger.usage.gated.held),
-                "reserved": len(of.ledger.usage.gated.reserved),
-            },
+            read=lambda of: {"held": len(of.ledger.usage.gated.held), "reserved": len(of.ledger.usage.gated.reserved)},
         )
         self.queue_reserved_resources = make.gauge(
             "agent_scheduler_queue_reserved_resources",
@@ -301,13 +288,10 @@ class Metrics(ProcessMetrics):
             "scheduler_preemption_attempts_total", "Attempts to find victims for a rejected pod."
         )
         self.preemption_victims = make.histogram(
-            "scheduler_preemption_victims",
-            "Victims selected for one pod.",
-            bounds=exponential(1, 2, 7),
+            "scheduler_preemption_victims", "Victims selected for one pod.", bounds=exponential(1, 2, 7)
         )
         self.evictions_failed_total = make.counter(
-            "agent_scheduler_evictions_failed_total",
-            "Victims of a preemption that could not be evicted.",
+            "agent_scheduler_evictions_failed_total", "Victims of a preemption that could not be evicted."
         )
         self.binds_in_flight = make.gauge(
             "agent_scheduler_binds_in_flight", "Binds in progress.", read=lambda of: of.binder.in_flight

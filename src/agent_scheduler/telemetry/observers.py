@@ -23,11 +23,7 @@ class MetricsQueueRecorder:
     """Receives the reports of the scheduling queue (`engine.queueing.record.QueueRecorder`)."""
 
     def __init__(
-        self,
-        metrics: Metrics,
-        *,
-        log: FilteringBoundLogger | None = None,
-        clock: Callable[[], float] = time.monotonic,
+        self, metrics: Metrics, *, log: FilteringBoundLogger | None = None, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._metrics = metrics
         self._log = get_logger("queue") if log is None else log
@@ -52,17 +48,13 @@ class MetricsQueueRecorder:
             return
         asked.labels(plugin, "narrowed").inc()
         # The words of KEP-6132.
-        self._log.debug(
-            "PreQueueingHint narrowed pod set", plugin=plugin, change=event, pods=named, waiting=waiting
-        )
+        self._log.debug("PreQueueingHint narrowed pod set", plugin=plugin, change=event, pods=named, waiting=waiting)
 
     def events_forgotten(self, count: int) -> None:
         self._forgotten.inc(count)
 
     def plugin_raised(self, plugin: str, where: str, error: Exception) -> None:
-        self._limited_log.error(
-            "plugin raised", f"{plugin} {where}", plugin=plugin, where=where, exc_info=error
-        )
+        self._limited_log.error("plugin raised", f"{plugin} {where}", plugin=plugin, where=where, exc_info=error)
 
 
 class TypedChange(Protocol):
@@ -83,12 +75,7 @@ class MetricsObserver:
     """
 
     def __init__(
-        self,
-        metrics: Metrics,
-        *,
-        clock: Callable[[], float],
-        policy: str,
-        log: FilteringBoundLogger | None = None,
+        self, metrics: Metrics, *, clock: Callable[[], float], policy: str, log: FilteringBoundLogger | None = None
     ) -> None:
         self._metrics = metrics
         self._clock = clock
@@ -138,13 +125,9 @@ class MetricsObserver:
     def cycle_failed(self, worker: int, pod: PodInfo, error: Exception) -> None:
         """Record that a cycle raised. The pod, with its group if it has one, is in backoff."""
         self._metrics.worker_failures_total.labels(str(worker)).inc()
-        self._limited_log.error(
-            "cycle failed", type(error).__name__, worker=worker, pod=pod.key, exc_info=error
-        )
+        self._limited_log.error("cycle failed", type(error).__name__, worker=worker, pod=pod.key, exc_info=error)
 
-    def attempted(
-        self, pod: PodInfo, result: str, started: float, plugins: Collection[str], message: str
-    ) -> None:
+    def attempted(self, pod: PodInfo, result: str, started: float, plugins: Collection[str], message: str) -> None:
         """Record an attempt that ended without a bind: `unschedulable` by `plugins`, or `error`, with its message."""
         self._ended(pod.scheduler_name, result, started)
 
@@ -193,9 +176,7 @@ class MetricsObserver:
 
     def plugin_raised(self, plugin: str, where: str, error: Exception) -> None:
         """Record an error of `plugin` in its method `where`."""
-        self._limited_log.error(
-            "plugin raised", f"{plugin} {where}", plugin=plugin, where=where, exc_info=error
-        )
+        self._limited_log.error("plugin raised", f"{plugin} {where}", plugin=plugin, where=where, exc_info=error)
 
     def bound(self, outcome: Enum, seconds: float, pod: PodInfo, node_name: str) -> None:
         """Record a bind. `outcome` is from a closed set of enums with texts as values."""

@@ -147,9 +147,7 @@ def to_descriptor(descriptor: int) -> LogOutput:
     else:
         # A flag of the descriptor itself would apply to all processes that share it, such as the user's shell.
         with suppress(OSError):
-            own = os.open(
-                f"/proc/self/fd/{descriptor}", os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
-            )
+            own = os.open(f"/proc/self/fd/{descriptor}", os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
             write = lambda data: os.write(own, data)  # noqa: E731
     if write is None:
         write = lambda data: _write_if_ready(descriptor, data)  # noqa: E731

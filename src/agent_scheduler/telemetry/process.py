@@ -43,10 +43,7 @@ class ProcessMetrics:
             "code",
         )
         self.watch_events_total = make.counter(
-            "agent_scheduler_watch_events_total",
-            "Changes of objects from lists and watches.",
-            "kind",
-            "type",
+            "agent_scheduler_watch_events_total", "Changes of objects from lists and watches.", "kind", "type"
         )
         self.lists_total = make.counter(
             "agent_scheduler_lists_total",
@@ -65,16 +62,12 @@ class ProcessMetrics:
             "Versions of objects with an invalid part, such as a quantity that is not a number.",
             "kind",
         )
-        self.events_total = make.counter(
-            "agent_scheduler_events_total", "Kubernetes events, by result.", "result"
-        )
+        self.events_total = make.counter("agent_scheduler_events_total", "Kubernetes events, by result.", "result")
 
     def _process(self, version: str) -> None:
         make = self.families
         self.leader_election_master_status = make.gauge(
-            "leader_election_master_status",
-            "1 while this process holds the lease of that name, else 0.",
-            "name",
+            "leader_election_master_status", "1 while this process holds the lease of that name, else 0.", "name"
         )
         self.loop_lag_seconds = make.histogram(
             "agent_scheduler_loop_lag_seconds",

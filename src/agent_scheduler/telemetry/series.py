@@ -88,9 +88,7 @@ class Tally:
 
     __slots__ = ("_counters", "_histograms", "_sums", "_values")
 
-    def __init__(
-        self, counters: Iterable[Counter], histograms: Iterable[Histogram], sums: Iterable[Counter]
-    ) -> None:
+    def __init__(self, counters: Iterable[Counter], histograms: Iterable[Histogram], sums: Iterable[Counter]) -> None:
         self._counters = tuple(counters)
         self._histograms = tuple(histograms)
         self._sums = tuple(sums)

@@ -93,10 +93,7 @@ class Spans:
         self._ids = _Ids()
         given = {**resource, **OTELResourceDetector().detect().attributes}
         self._provider = TracerProvider(
-            sampler=ALWAYS_ON,
-            resource=Resource.create(given),
-            shutdown_on_exit=False,
-            id_generator=self._ids,
+            sampler=ALWAYS_ON, resource=Resource.create(given), shutdown_on_exit=False, id_generator=self._ids
         )
         self._provider.add_span_processor(self._waiting)
         self._tracer = self._provider.get_tracer("agent_scheduler", resource.get("service.version"))
@@ -111,9 +108,7 @@ class Spans:
         # An own context: otherwise it would be the child of the thread's current span.
         return self._tracer.start_span(name, context={}, attributes=attributes, start_time=at)
 
-    def within(
-        self, parent: Any, name: str, began: int, ended: int, attributes: Attributes, problem: str = ""
-    ) -> Any:
+    def within(self, parent: Any, name: str, began: int, ended: int, attributes: Attributes, problem: str = "") -> Any:
         """Create a finished span. With a `problem` its status is an error."""
         context = self._within(parent, {})
         span = self._tracer.start_span(name, context=context, attributes=attributes, start_time=began)
@@ -182,12 +177,7 @@ class _Sending:
     """Counts batches by result (a `SpanExporter`). Called in the SDK's thread."""
 
     def __init__(
-        self,
-        exporter: Any,
-        success: object,
-        counts: TraceCounts,
-        said: _LastLogLine,
-        log: FilteringBoundLogger,
+        self, exporter: Any, success: object, counts: TraceCounts, said: _LastLogLine, log: FilteringBoundLogger
     ) -> None:
         self._exporter = exporter
         self._success = success

@@ -153,9 +153,7 @@ class PodTraces:
             now = self._clock()
             trace.binds.append(_TracedBind(str(outcome.value), now - seconds, now, node_name))
 
-    def attempted(
-        self, pod: PodInfo, result: str, started: float, plugins: Collection[str], message: str
-    ) -> None:
+    def attempted(self, pod: PodInfo, result: str, started: float, plugins: Collection[str], message: str) -> None:
         """Record that an attempt ended without a bind."""
         trace = self._traces.get(pod.uid)
         if trace is not None:
@@ -271,15 +269,11 @@ class TracedQueueRecorder(MetricsQueueRecorder):
 class TracedObserver(MetricsObserver):
     """An observer that also traces pods."""
 
-    def __init__(
-        self, metrics: Metrics, traces: PodTraces, *, clock: Callable[[], float], policy: str
-    ) -> None:
+    def __init__(self, metrics: Metrics, traces: PodTraces, *, clock: Callable[[], float], policy: str) -> None:
         super().__init__(metrics, clock=clock, policy=policy)
         self._traces = traces
 
-    def attempted(
-        self, pod: PodInfo, result: str, started: float, plugins: Collection[str], message: str
-    ) -> None:
+    def attempted(self, pod: PodInfo, result: str, started: float, plugins: Collection[str], message: str) -> None:
         super().attempted(pod, result, started, plugins, message)
         self._traces.attempted(pod, result, started, plugins, message)
 

@@ -24,10 +24,7 @@ class WebhookMetrics(ProcessMetrics):
         super().__init__(version=version)
         make = self.families
         self.webhook_reviews_total = make.counter(
-            "agent_scheduler_webhook_reviews_total",
-            "Admission reviews, by result.",
-            "path",
-            "result",
+            "agent_scheduler_webhook_reviews_total", "Admission reviews, by result.", "path", "result"
         )
         self.webhook_review_duration_seconds = make.histogram(
             "agent_scheduler_webhook_review_duration_seconds",

@@ -96,9 +96,7 @@ def from_data(data: Mapping[str, str]) -> CertificateBundle | None:
         raise UnusableCertificates(f"there is no {error.args[0]}") from None
     except (ValueError, TypeError) as error:
         raise UnusableCertificates(str(error)) from None
-    return CertificateBundle(
-        tuple(each.public_bytes(_PEM) for each in trusted), authority_key, certificate, key
-    )
+    return CertificateBundle(tuple(each.public_bytes(_PEM) for each in trusted), authority_key, certificate, key)
 
 
 def _is_due(certificate: x509.Certificate, now: datetime) -> bool:
@@ -155,22 +153,14 @@ def _signed(
         _unsigned(_name(hosts[0]), authority.subject, key, now=now, life=life, ca=False)
         .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
         .add_extension(x509.SubjectAlternativeName(_alternatives(hosts)), critical=False)
-        .add_extension(
-            x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(identifier), critical=False
-        )
+        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(identifier), critical=False)
         .sign(signing, hashes.SHA256())
     )
     return certificate.public_bytes(_PEM), _text(key)
 
 
 def _unsigned(
-    name: x509.Name,
-    issuer: x509.Name,
-    key: ec.EllipticCurvePrivateKey,
-    *,
-    now: datetime,
-    life: timedelta,
-    ca: bool,
+    name: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePrivateKey, *, now: datetime, life: timedelta, ca: bool
 ) -> x509.CertificateBuilder:
     usage = dict.fromkeys((*_UNUSED, "encipher_only", "decipher_only"), False)
     return (
@@ -182,9 +172,7 @@ def _unsigned(
         .not_valid_before(now - _BEFORE)
         .not_valid_after(now + life)
         .add_extension(x509.BasicConstraints(ca=ca, path_length=0 if ca else None), critical=True)
-        .add_extension(
-            x509.KeyUsage(**usage, digital_signature=True, key_cert_sign=ca, crl_sign=ca), critical=True
-        )
+        .add_extension(x509.KeyUsage(**usage, digital_signature=True, key_cert_sign=ca, crl_sign=ca), critical=True)
     )
 
 

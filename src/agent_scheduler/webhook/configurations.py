@@ -61,9 +61,7 @@ class Configurations:
         if all(each["clientConfig"].get("caBundle") == bundle for each in webhooks):
             return None
         metadata = {key: found["metadata"][key] for key in ("uid", "resourceVersion")}
-        trusting = [
-            {**each, "clientConfig": {**each["clientConfig"], "caBundle": bundle}} for each in webhooks
-        ]
+        trusting = [{**each, "clientConfig": {**each["clientConfig"], "caBundle": bundle}} for each in webhooks]
         ends = self._timing.clock() + _PATIENCE
         patched = await patch_once(
             self._transport,

@@ -145,9 +145,7 @@ class OwnCertificates:
 
     async def _read(self) -> _Found | None:
         """Read the Secret; None if that fails."""
-        failure, response = await send_once(
-            self._transport, Send("GET", self.path, asked_at(self.path, Verb.GET))
-        )
+        failure, response = await send_once(self._transport, Send("GET", self.path, asked_at(self.path, Verb.GET)))
         if response is None:
             if failure is not None and failure.kind is FailureClass.NOT_FOUND:
                 return _Found()
@@ -163,9 +161,7 @@ class OwnCertificates:
         metadata = secret["metadata"]
         return _Found(metadata["uid"], metadata["resourceVersion"], held, data)
 
-    async def _write(
-        self, found: _Found, held: CertificateBundle, wanted: Callable[[], bool]
-    ) -> Failure | None:
+    async def _write(self, found: _Found, held: CertificateBundle, wanted: Callable[[], bool]) -> Failure | None:
         metadata = {"uid": found.uid, "resourceVersion": found.version}
         patched = await patch_once(
             self._transport,

@@ -26,10 +26,7 @@ class Picture:
         self._namespaces: dict[str, Mapping[str, str]] = {}
         self._labels: dict[str, Mapping[str, str]] = {}
         self._informers = Informers(
-            [
-                queues(self._set_queue, self._delete_queue),
-                namespaces(self._set_namespace, self._delete_namespace),
-            ],
+            [queues(self._set_queue, self._delete_queue), namespaces(self._set_namespace, self._delete_namespace)],
             transport=transport,
             times=WatchTimes(),
             timing=timing,

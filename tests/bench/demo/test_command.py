@@ -63,9 +63,7 @@ def test_a_long_trace_of_arrivals_is_compressed_to_a_minute_and_says_so(tmp_path
     assert "10 times as fast" in made.notes[-1]
 
 
-@pytest.mark.parametrize(
-    "flags", ["--pods 0", "--rate -1", "--speedup inf", "--rate 1 --speedup 2", "--nodes x"]
-)
+@pytest.mark.parametrize("flags", ["--pods 0", "--rate -1", "--speedup inf", "--rate 1 --speedup 2", "--nodes x"])
 def test_arguments_that_make_no_sense_are_refused(flags: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as refused:
         arguments(*flags.split())

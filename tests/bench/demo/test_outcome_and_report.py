@@ -32,9 +32,7 @@ def outcome(**changes: Any) -> Outcome:
     for number in range(10):
         sent = track.due[number] = track.sent[number] = 100.0 + number / 10
         track.answered[number], track.bound[number] = sent + 0.01, sent + 0.02
-    audit = Audit(
-        nodes=2, pods=10, bound=10, cpu_fill=[0.1, 0.9], requested={"cpu": 5}, allocatable={"cpu": 10}
-    )
+    audit = Audit(nodes=2, pods=10, bound=10, cpu_fill=[0.1, 0.9], requested={"cpu": 5}, allocatable={"cpu": 10})
     samples = [
         Sample(at=at / 4, created=at, bound=at, running=1, ended=0, queues={"active": at, "backoff": 0.0},
                conflicts=float(at), scheduler=Usage(at / 10, 1 << 20), server=Usage(at / 5, 2 << 20))

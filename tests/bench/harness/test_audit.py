@@ -36,19 +36,13 @@ def pod(
 @pytest.mark.parametrize(
     ("nodes", "pods", "said"),
     [
-        (
-            [node()],
-            [pod(on="n", cpu="3"), pod(on="n", cpu="1001m")],
-            "n: cpu requested 4001, allocatable 4000",
-        ),
+        ([node()], [pod(on="n", cpu="3"), pod(on="n", cpu="1001m")], "n: cpu requested 4001, allocatable 4000"),
         ([node(pods="1")], [pod(on="n"), pod(on="n")], "n: pods requested 2, allocatable 1"),
         ([node()], [pod(on="n", gpu="1")], "n: gpu requested 1, allocatable 0"),
         ([node()], [pod(on="gone")], "is bound to gone, which does not exist"),
     ],
 )
-def test_an_overcommitted_node_is_named_with_its_sums(
-    nodes: list[Object], pods: list[Object], said: str
-) -> None:
+def test_an_overcommitted_node_is_named_with_its_sums(nodes: list[Object], pods: list[Object], said: str) -> None:
     audit = judge(nodes, pods)
     assert not audit.ok
     assert said in audit.overcommitted[0]

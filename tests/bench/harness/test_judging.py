@@ -10,15 +10,7 @@ from typing import Any
 
 import pytest
 
-from bench.harness.judging import (
-    Evidence,
-    Tally,
-    audit,
-    breaches,
-    broken,
-    devices_given_twice,
-    reasons,
-)
+from bench.harness.judging import Evidence, Tally, audit, breaches, broken, devices_given_twice, reasons
 from bench.harness.model import Batch, Case, Fate, Gang, Nodes, Spread, Template
 from bench.harness.watching import FreeCapacity, Observer, Track
 from kube_client.testing.scripted import running

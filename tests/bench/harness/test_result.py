@@ -74,12 +74,9 @@ def test_counters_are_told_by_what_they_grew() -> None:
 
 
 @pytest.mark.parametrize(
-    ("counts", "bound"),
-    [((5, 6, 6), 0.0), ((9, 10, 10), 0.001), ((9, 11, 11), 0.1), ((9, 11, 12), 0.1)],
+    ("counts", "bound"), [((5, 6, 6), 0.0), ((9, 10, 10), 0.001), ((9, 11, 11), 0.1), ((9, 11, 12), 0.1)]
 )
-def test_the_longest_stall_is_that_of_the_highest_bucket_that_grew(
-    counts: tuple[int, int, int], bound: float
-) -> None:
+def test_the_longest_stall_is_that_of_the_highest_bucket_that_grew(counts: tuple[int, int, int], bound: float) -> None:
     before = Exposition(METRICS % (0, 0, 5, 6, 6))
     assert longest(before, Exposition(METRICS % (0, 0, *counts)), "lag") == bound
     assert longest(before, Exposition(""), "lag") is None

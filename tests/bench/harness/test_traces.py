@@ -7,24 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from bench.harness.specs import (
-    GPU_MILLI,
-    GPU_MODEL_LABEL,
-    NodeSpec,
-    PodSpec,
-    Refusals,
-    compressed,
-    paced,
-)
+from bench.harness.specs import GPU_MILLI, GPU_MODEL_LABEL, NodeSpec, PodSpec, Refusals, compressed, paced
 from bench.harness.traces import TraceError, read_trace
 from tests.support.needed import SHARED, need
 
 TRACES = SHARED / "traces"
 
 NODES = "sn,cpu_milli,memory_mib,gpu,model\nn0,32000,1024,0,\nn1,64000,2048,2,T4\nn2,96000,4096,8,G2\n"
-PODS_HEADER = (
-    "name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec,qos,pod_phase,creation_time,deletion_time,x\n"
-)
+PODS_HEADER = "name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec,qos,pod_phase,creation_time,deletion_time,x\n"
 
 
 def files(folder: Path, nodes: str, pods: str) -> str:
@@ -83,9 +73,7 @@ def test_a_share_of_several_gpus_is_refused_with_its_place(tmp_path: Path) -> No
         (NODES, "name,name\n", "pods.csv, line 1, column cpu_milli: missing"),
     ],
 )  # fmt: skip
-def test_a_bad_trace_is_refused_with_file_line_and_column(
-    tmp_path: Path, nodes: str, pods: str, said: str
-) -> None:
+def test_a_bad_trace_is_refused_with_file_line_and_column(tmp_path: Path, nodes: str, pods: str, said: str) -> None:
     with pytest.raises(TraceError) as refused:
         read_trace(files(tmp_path, nodes, pods))
     assert said in str(refused.value)

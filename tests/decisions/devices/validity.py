@@ -120,9 +120,7 @@ def _is_on(place: Obj, node: Obj) -> bool:
     return any_term_matches(terms, node)
 
 
-def problems(
-    cluster: Cluster, node_name: str, claims: Sequence[Obj], allocations: Sequence[Obj]
-) -> list[str]:
+def problems(cluster: Cluster, node_name: str, claims: Sequence[Obj], allocations: Sequence[Obj]) -> list[str]:
     """Return the faults of the allocations, in the order of `claims`, on this node."""
     node = cluster.node(node_name)
     found: list[str] = []
@@ -273,8 +271,7 @@ def _of_constraint(constraint: Obj, results: Sequence[Obj], here: Mapping[Device
             continue
         device = here.get(device_of(result)) or {}
         published = {
-            "/".join(split(name, result["driver"])): value
-            for name, value in (device.get("attributes") or {}).items()
+            "/".join(split(name, result["driver"])): value for name, value in (device.get("attributes") or {}).items()
         }
         values.append(published.get(attribute))
     if None in values:

@@ -75,8 +75,7 @@ def _begins_early(objects: list[Obj]) -> bool:
         if each["kind"] == "Pod" and each["spec"].get("priorityClassName") != "p100"
     )
     return any(
-        each["spec"]["schedulingPolicy"].get("gang", {}).get("minCount", 1)
-        < members[each["metadata"]["name"]]
+        each["spec"]["schedulingPolicy"].get("gang", {}).get("minCount", 1) < members[each["metadata"]["name"]]
         for each in objects
         if each["kind"] == "PodGroup"
     )
@@ -105,9 +104,7 @@ async def live_through(case: Obj, pause: float | None) -> Lived:
     return Lived([], wrong)
 
 
-async def _compare(
-    there: Living, recorded: Obj, classes: dict[str, str], told: set[Kind]
-) -> tuple[Obj, list[str]]:
+async def _compare(there: Living, recorded: Obj, classes: dict[str, str], told: set[Kind]) -> tuple[Obj, list[str]]:
     """Return the state at the recorded time, and its differences.
 
     The recorder waited until nothing happened. A retry that is due soon after a step may have come before or after
@@ -205,9 +202,7 @@ def _room(nodes: Iterable[Obj], pods: list[Obj]) -> Iterable[tuple[str, int]]:
         if not (node.get("spec", {}).get("unschedulable") or node.get("spec", {}).get("taints")):
             name = node["metadata"]["name"]
             held = [
-                each
-                for each in pods
-                if name in (each["spec"].get("nodeName"), each["status"].get("nominatedNodeName"))
+                each for each in pods if name in (each["spec"].get("nodeName"), each["status"].get("nominatedNodeName"))
             ]
             yield name, milli_value(node["status"]["allocatable"]["cpu"]) - sum(map(_asks, held))
 

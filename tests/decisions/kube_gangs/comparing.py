@@ -25,9 +25,7 @@ def class_of(pod: Obj) -> str:
     return f"{group or 'alone'} {json.dumps(spec, sort_keys=True)}"
 
 
-def differences(
-    recorded: Obj, lived: Obj, classes: Mapping[str, str], told: Collection[Kind] = ()
-) -> list[str]:
+def differences(recorded: Obj, lived: Obj, classes: Mapping[str, str], told: Collection[Kind] = ()) -> list[str]:
     """Return the differences; empty for equal states.
 
     `classes` has all pods that ever existed. `told` has the kinds of events of the steps before, whose repetitions may

@@ -162,8 +162,7 @@ async def living(
     loop = asyncio.get_running_loop()
     numbers = itertools.count(1)
     store = Store(
-        clock=lambda: _MORNING + loop.time() - START,
-        uid=lambda: f"00000000-0000-4000-8000-{next(numbers):012d}",
+        clock=lambda: _MORNING + loop.time() - START, uid=lambda: f"00000000-0000-4000-8000-{next(numbers):012d}"
     )
     api = Api(store, kinds)
     door = Door(api)

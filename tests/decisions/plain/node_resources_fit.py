@@ -42,8 +42,7 @@ def score(pod: Obj, feasible: Sequence[Obj], world: World) -> dict[str, int] | N
     scores = {}
     for node in feasible:
         taken = [
-            sum(pod_request(one, resource, non_zero=True) for one in world.on(node))
-            + containers_request(pod, resource)
+            sum(pod_request(one, resource, non_zero=True) for one in world.on(node)) + containers_request(pod, resource)
             for resource in SCORED
         ]
         scores[name(node)] = least_allocated(taken, [allocatable(node, resource) for resource in SCORED])

@@ -84,9 +84,7 @@ class Preemption:
     message: str = ""
 
 
-def preempt(
-    pod: Obj, world: World, refusals: Mapping[str, Refusal], budgets: Sequence[Obj] = ()
-) -> Preemption:
+def preempt(pod: Obj, world: World, refusals: Mapping[str, Refusal], budgets: Sequence[Obj] = ()) -> Preemption:
     if pod["spec"].get("preemptionPolicy") == "Never":
         return Preemption(message=f"preemption: {NEVER}")
     found = [

@@ -72,9 +72,7 @@ def _budgets_are_kept(case: Case, path: str) -> bool:
     A budget counts here all evictions of a session. Volcano evaluates it again for each pod that needs room, and may
     evict as many as it allows each time. The difference is intended if it is absent when budgets are evaluated so.
     """
-    return _is_recorded(case, budgets_asked_anew) or _is_recorded(
-        case, budgets_asked_anew, victims_one_by_one
-    )
+    return _is_recorded(case, budgets_asked_anew) or _is_recorded(case, budgets_asked_anew, victims_one_by_one)
 
 
 def _is_recorded(case: Case, *ways: Callable[[], AbstractContextManager[None]]) -> bool:
@@ -108,12 +106,7 @@ def victims_one_by_one() -> Iterator[None]:
     """Take victims like Volcano."""
 
     def singly(
-        session: Session,
-        task: TaskInfo,
-        found: Sequence[TaskInfo],
-        *,
-        which: victims.Which,
-        vote: victims.Vote,
+        session: Session, task: TaskInfo, found: Sequence[TaskInfo], *, which: victims.Which, vote: victims.Vote
     ) -> Iterator[Sequence[TaskInfo]]:
         return ((each,) for each in victims.in_victim_order(session, task, found))
 
@@ -166,10 +159,7 @@ def votes_forgotten() -> Iterator[None]:
 #: Rules by scenario, so that no rule hides other differences.
 RULES: Mapping[str, tuple[Rule, ...]] = {
     "gang-roles": (_minimums_come_first,),
-    "preempt": (
-        *(_nominated_in_vain, _node_of_equals, _gang_kept_whole, _nobody_that_all_name),
-        _budgets_are_kept,
-    ),
+    "preempt": (*(_nominated_in_vain, _node_of_equals, _gang_kept_whole, _nobody_that_all_name), _budgets_are_kept),
     "reclaim": (_nominated_in_vain, _gang_kept_whole, _nobody_that_all_name, _budgets_are_kept),
 }
 

@@ -42,9 +42,7 @@ def conf_of(text: str, gates: dict[str, bool]) -> SessionConf:
     return SessionConf(
         actions=tuple(name.strip() for name in raw["actions"].split(",")),
         tiers=tuple(tuple(_option(option) for option in tier["plugins"]) for tier in raw["tiers"]),
-        configurations={
-            each["name"]: each.get("arguments") or {} for each in raw.get("configurations") or ()
-        },
+        configurations={each["name"]: each.get("arguments") or {} for each in raw.get("configurations") or ()},
         features=frozenset(name for name, on in gates.items() if on),
     )
 

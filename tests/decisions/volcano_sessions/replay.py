@@ -73,9 +73,7 @@ def nodes_of(case: Case, ledger: Ledger) -> SessionNodes:
     return SessionNodes(snapshot, trial, nominations=nominations)
 
 
-def _answer(
-    world: World, session: Session, result: SessionResult, gauges: Mapping[str, Mapping[str, float]]
-) -> Obj:
+def _answer(world: World, session: Session, result: SessionResult, gauges: Mapping[str, Mapping[str, float]]) -> Obj:
     groups = {key: {"inSession": False} for key in world.groups}
     for each in result.groups:
         key = f"{each.group.key.namespace}/{each.group.key.name}"

@@ -38,9 +38,7 @@ def test_reviews_answer_as_volcanos_did(cases: Sequence[Case], state: State, pat
 
 
 @pytest.mark.wide
-def test_with_strict_minimums_jobs_are_refused_for_these_and_nothing_else(
-    cases: Sequence[Case], state: State
-) -> None:
+def test_with_strict_minimums_jobs_are_refused_for_these_and_nothing_else(cases: Sequence[Case], state: State) -> None:
     more = 0
     for case in cases:
         if case.path != "/jobs/validate":

@@ -121,9 +121,7 @@ async def test_who_is_let_into_a_queue_is_let_past_its_gate(configuration: str) 
         await asyncio.sleep(3)
         await it.pod("early-0", group="early")
         first, second = (
-            ("early", "late")
-            if "enqueue" in configuration or "actions" not in configuration
-            else ("late", "early")
+            ("early", "late") if "enqueue" in configuration or "actions" not in configuration else ("late", "early")
         )
         await until(lambda: it.only_placed(f"{first}-0"))
         await asyncio.sleep(3)
@@ -213,8 +211,7 @@ async def test_room_is_kept_for_stages_that_come_later() -> None:
         await add_queue(it, "full", capability={"cpu": "3", "memory": "3Gi"})
         tasks = [stage("a", 1, 1), stage("b", 2, 2, dependsOn={"name": ["a"]})]
         await it.add(
-            "/apis/batch.volcano.sh/v1alpha1/namespaces/default/jobs",
-            objects.job("j", *tasks, minimum=3, queue="full"),
+            "/apis/batch.volcano.sh/v1alpha1/namespaces/default/jobs", objects.job("j", *tasks, minimum=3, queue="full")
         )
         await until(lambda: it.only_placed("j-a-0"))
         await it.pod("rival", gated=False)
@@ -239,17 +236,11 @@ async def test_members_of_one_gang_are_let_past_by_minimum_and_number() -> None:
         for number in range(5):
             for role in reversed(roles):
                 name = f"g-{role}-{number}"
-                more = {
-                    "volcano.sh/task-spec": role,
-                    QUEUE_ALLOCATION_GATE: "true",
-                    **objects.in_queue("full"),
-                }
+                more = {"volcano.sh/task-spec": role, QUEUE_ALLOCATION_GATE: "true", **objects.in_queue("full")}
                 await it.pod(name, group="g", annotations=more)
         kept = ("g-master-3", "g-master-4", "g-work-2", "g-work-3", "g-work-4")
         await until(lambda: it.held(*kept))
-        await it.patch(
-            "/apis/scheduling.volcano.sh/v1beta1/queues/full", {"spec": {"capability": {"cpu": "7"}}}
-        )
+        await it.patch("/apis/scheduling.volcano.sh/v1beta1/queues/full", {"spec": {"capability": {"cpu": "7"}}})
         await until(lambda: it.held("g-master-4", "g-work-3", "g-work-4"))
 
 

@@ -117,8 +117,7 @@ async def test_the_node_of_a_member_is_judged_by_all_else_once_its_devices_are_r
         await add_group(world, "g", minMember=2, queue="q")
         for name in ("g-0", "g-1"):
             await world.add(
-                "/api/v1/namespaces/default/persistentvolumeclaims",
-                {"metadata": {"name": name}, "spec": claim},
+                "/api/v1/namespaces/default/persistentvolumeclaims", {"metadata": {"name": name}, "spec": claim}
             )
             volumes = [{"name": "v", "persistentVolumeClaim": {"claimName": name}}]
             await world.device_member(name, "g", template="t", volumes=volumes)
@@ -211,9 +210,7 @@ async def test_members_fall_back_to_alternatives_only_as_far_as_the_gang_needs_i
     monkeypatch.setattr(GangSearch, "run", lambda search: run(search, 50))
     async with device_gangs("a") as world:
         selectors = [{"cel": {"expression": f"device.driver == '{OF_DIVIDED}'"}}]
-        await world.add(
-            f"{RESOURCE}/deviceclasses", {"metadata": {"name": "any"}, "spec": {"selectors": selectors}}
-        )
+        await world.add(f"{RESOURCE}/deviceclasses", {"metadata": {"name": "any"}, "spec": {"selectors": selectors}})
         for each in divided("a", 2):
             name = {"name": each["metadata"]["name"]}
             await world.add(f"{RESOURCE}/resourceslices", {"metadata": name, "spec": each["spec"]})
@@ -311,9 +308,7 @@ async def volume_gangs(text: str = CONFIGURATION, *, provisioned: bool = True) -
             yield world
 
 
-async def test_a_gang_with_too_few_volumes_holds_none_and_makes_no_session_due_by_what_is_tried_for_it() -> (
-    None
-):
+async def test_a_gang_with_too_few_volumes_holds_none_and_makes_no_session_due_by_what_is_tried_for_it() -> None:
     """Each session reserves volumes for the members that fit, and releases them."""
     async with volume_gangs() as world:
         await world.add_nodes("a")
@@ -334,9 +329,7 @@ async def test_a_gang_with_too_few_volumes_holds_none_and_makes_no_session_due_b
         assert len(await world.claimed()) == 3
 
 
-async def test_pods_are_evicted_for_a_gang_as_soon_as_the_claim_exists_that_it_lacks_besides_capacity() -> (
-    None
-):
+async def test_pods_are_evicted_for_a_gang_as_soon_as_the_claim_exists_that_it_lacks_besides_capacity() -> None:
     async with volume_gangs(PREEMPTING) as world:
         await world.add_nodes("a")
         await world.add_volume("pv", on="a")

@@ -10,10 +10,7 @@ import pytest
 
 from agent_scheduler.batch import scheduler, writing
 from agent_scheduler.engine.session.session import Session
-from kube_client.transport import (
-    Headers,
-    Response,
-)
+from kube_client.transport import Headers, Response
 from tests.support.batched import add_group
 from tests.support.embedded import until
 from tests.support.installation import PREEMPTING, faulty

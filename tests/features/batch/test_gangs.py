@@ -29,12 +29,7 @@ async def test_a_gang_is_bound_whole_and_one_that_does_not_fit_waits_until_a_nod
             conditions = (await world.group_status("large")).get("conditions") or []
             of_all = "3/3 tasks in gang unschedulable"
             return next(
-                (
-                    each
-                    for each in conditions
-                    if each["type"] == "Unschedulable" and of_all in each["message"]
-                ),
-                None,
+                (each for each in conditions if each["type"] == "Unschedulable" and of_all in each["message"]), None
             )
 
         condition = await until(is_told)
@@ -115,9 +110,7 @@ async def test_what_one_process_has_begun_another_goes_on_with() -> None:
             assert other.batch is not None
 
 
-async def test_a_gang_has_a_claim_on_the_room_that_is_about_to_be_free_and_the_fast_path_leaves_it_alone() -> (
-    None
-):
+async def test_a_gang_has_a_claim_on_the_room_that_is_about_to_be_free_and_the_fast_path_leaves_it_alone() -> None:
     async with installed() as world:
         await world.add_node("a", cpu="2")
         await world.gang("old", 1, cpu="2")

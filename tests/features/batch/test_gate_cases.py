@@ -45,9 +45,7 @@ async def test_in_a_full_cluster_a_pod_is_let_past_and_asks_for_nodes(scheduler:
 
 @EACH
 @pytest.mark.promise("GATE-9", "S33")
-async def test_in_a_full_queue_a_pod_never_says_that_nodes_are_missing_whatever_else_happens(
-    scheduler: str,
-) -> None:
+async def test_in_a_full_queue_a_pod_never_says_that_nodes_are_missing_whatever_else_happens(scheduler: str) -> None:
     async with gated(cpu="1") as world:
         await world.add_node("n", cpu="8")
         await world.pod("first", scheduler=scheduler, queue="full")
@@ -185,9 +183,7 @@ async def test_a_gang_whose_minimum_is_raised_keeps_the_room_that_it_has() -> No
         await until(lambda: world.has_placed("g", 5))
 
 
-async def test_a_gang_has_the_room_that_a_pod_of_the_fast_path_had_reserved_and_leaves_without_a_node() -> (
-    None
-):
+async def test_a_gang_has_the_room_that_a_pod_of_the_fast_path_had_reserved_and_leaves_without_a_node() -> None:
     async with gated() as world:
         await world.add_node("a", cpu="8")
         await world.pod("first", scheduler="agent-scheduler", queue="full", **NOWHERE)

@@ -259,10 +259,7 @@ async def test_explain_says_by_which_queue_a_pod_is_held_how_much_is_missing_and
         assert third["queue"] == "full" and third["before"] == ("default/second",)
         assert third["why"] == "queue full has too little capability left: 1 of cpu missing"
         text = render(page("third"))
-        assert (
-            "present, queue full has too little capability left" in text
-            and "1 before it: default/second" in text
-        )
+        assert "present, queue full has too little capability left" in text and "1 before it: default/second" in text
         assert "reserved" in render(page("first"))
 
 
@@ -308,9 +305,7 @@ async def test_metrics_count_who_is_held_and_reserved_and_what_is_kept_for_them(
 
 
 @BOTH
-async def test_a_pod_that_comes_to_be_held_is_told_once_by_which_queue_and_how_much_is_missing(
-    scheduler: str,
-) -> None:
+async def test_a_pod_that_comes_to_be_held_is_told_once_by_which_queue_and_how_much_is_missing(scheduler: str) -> None:
     async with gated(cpu="2") as world:
         await world.pod("first", scheduler=scheduler, queue="full", cpu="1500m", **NOWHERE)
         await until(lambda: world.says("first", "Unschedulable"))
@@ -355,9 +350,7 @@ async def test_a_held_pod_that_moves_to_another_queue_is_told_of_that_one() -> N
         assert "queue other has" in (await world.told("p"))[1]
 
 
-async def test_no_removal_is_sent_again_when_it_is_another_process_s_turn(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_no_removal_is_sent_again_when_it_is_another_process_s_turn(monkeypatch: pytest.MonkeyPatch) -> None:
     ends, turns = asyncio.Event(), iter((True,))
 
     class OneTurn(Election):

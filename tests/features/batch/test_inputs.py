@@ -155,14 +155,8 @@ async def test_a_group_that_has_waited_for_long_enough_is_let_in_though_nothing_
 @pytest.mark.parametrize(
     ("path", "words"),
     [
-        (
-            "/api/v1/resourcequotas",
-            ("plugin resourcequota reads ResourceQuota", "403", "watch resourcequotas,"),
-        ),
-        (
-            "/apis/resource.k8s.io/v1/resourceclaims",
-            ("plugin DynamicResources", " resourceclaims.resource.k8s.io,"),
-        ),
+        ("/api/v1/resourcequotas", ("plugin resourcequota reads ResourceQuota", "403", "watch resourcequotas,")),
+        ("/apis/resource.k8s.io/v1/resourceclaims", ("plugin DynamicResources", " resourceclaims.resource.k8s.io,")),
         ("/api/v1/nodes", ("this process reads Node", "list and watch nodes,")),
     ],
 )

@@ -160,9 +160,7 @@ async def test_a_group_says_whether_its_minimum_is_scheduled_in_kube_schedulers_
         assert condition["observedGeneration"] == group["metadata"]["generation"] == 1
 
 
-async def test_nothing_is_said_of_a_group_whose_members_are_not_there_or_another_schedulers_and_nothing_kept() -> (
-    None
-):
+async def test_nothing_is_said_of_a_group_whose_members_are_not_there_or_another_schedulers_and_nothing_kept() -> None:
     async with native_gangs() as world:
         await group(world, "h", 1)
         await world.add_pod("h-0", schedulingGroup={"podGroupName": "h"})
@@ -182,9 +180,7 @@ async def test_nothing_is_said_of_a_group_whose_members_are_not_there_or_another
 
 
 @pytest.mark.parametrize("scheduler", ["agent-scheduler", "volcano"])
-@pytest.mark.parametrize(
-    "conditions", [None, [{"type": "PodGroupScheduled", "status": "False", "reason": "No"}]]
-)
+@pytest.mark.parametrize("conditions", [None, [{"type": "PodGroupScheduled", "status": "False", "reason": "No"}]])
 async def test_a_condition_that_others_take_away_or_write_over_is_written_again(
     scheduler: str, conditions: Any
 ) -> None:

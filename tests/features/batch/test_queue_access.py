@@ -24,9 +24,7 @@ async def refused(world: Installation, *names: str) -> None:
 
 
 @EACH
-async def test_a_pod_waits_for_a_queue_of_others_and_says_so_until_its_namespace_is_listed(
-    scheduler: str,
-) -> None:
+async def test_a_pod_waits_for_a_queue_of_others_and_says_so_until_its_namespace_is_listed(scheduler: str) -> None:
     async with installed() as world:
         await world.add_node("n", cpu="8")
         await lists(world, namespaces="others")
@@ -37,9 +35,7 @@ async def test_a_pod_waits_for_a_queue_of_others_and_says_so_until_its_namespace
         await world.ungated("b", scheduler=scheduler, queue="open")
         await world.add("/api/v1/namespaces", {"metadata": {"name": "others"}})
         theirs = PODS.replace("/default/", "/others/")
-        body = objects.pod(
-            "c", cpu="1", scheduler=scheduler, annotations=objects.in_queue("q"), namespace="others"
-        )
+        body = objects.pod("c", cpu="1", scheduler=scheduler, annotations=objects.in_queue("q"), namespace="others")
         await world.add(theirs, body)
 
         async def is_theirs_bound() -> bool:

@@ -21,10 +21,7 @@ class Reserved(Whole):
     """An installation whose pods start only by the test."""
 
     async def run_job(self, *, master: str = "1", minimum: int = 3) -> None:
-        tasks = [
-            stage("master", 1, 1, cpu=master),
-            stage("worker", 2, 2, dependsOn={"name": ["master"]}),
-        ]
+        tasks = [stage("master", 1, 1, cpu=master), stage("worker", 2, 2, dependsOn={"name": ["master"]})]
         await self.make_job("j", *tasks, minimum=minimum, annotations={DEPENDS_ON_GANG: RESERVE})
 
     async def standing_by(self) -> dict[str, str]:
@@ -94,9 +91,7 @@ async def test_a_scheduler_that_is_started_anew_keeps_the_room_for_them() -> Non
 async def test_where_they_are_to_go_is_told_until_they_say_so() -> None:
     async with standing_by() as it:
         for name in WORKERS:
-            await it.patch(
-                f"/api/v1/namespaces/default/pods/{name}/status", {"status": {"nominatedNodeName": None}}
-            )
+            await it.patch(f"/api/v1/namespaces/default/pods/{name}/status", {"status": {"nominatedNodeName": None}})
         await until(lambda: it.stand_by_on("n1"))
 
 

@@ -46,9 +46,7 @@ async def test_a_gang_that_does_not_fit_into_a_hard_shard_waits_until_a_node_joi
         await until(lambda: world.has_placed("g", 2))
 
 
-async def test_without_its_shard_a_hard_scheduler_tells_members_so_in_words_that_no_autoscaler_answers() -> (
-    None
-):
+async def test_without_its_shard_a_hard_scheduler_tells_members_so_in_words_that_no_autoscaler_answers() -> None:
     async with batch_cluster(1) as shared, batch(shared, "a") as world:
         await gang(world, "g", 2, of="a")
         condition = await until(lambda: shared.condition("g-0"))

@@ -75,9 +75,7 @@ async def _gated_member(it: Whole, name: str, workload: str, uid: str) -> None:
     await it.add(PODS, body)
 
 
-async def test_of_two_workloads_behind_the_gate_one_is_let_past_whole_though_groups_are_made_after_pods() -> (
-    None
-):
+async def test_of_two_workloads_behind_the_gate_one_is_let_past_whole_though_groups_are_made_after_pods() -> None:
     """Half admitted, they would wait for each other. If no component creates groups, each pod is placed alone."""
     async with whole(PODGROUP, QUEUE) as it:
         await it.add_node("n1", cpu="8")
@@ -204,9 +202,7 @@ async def test_the_minimum_of_each_task_comes_before_more_of_the_first(prefers_m
 @pytest.mark.promise("JOB-6")
 @pytest.mark.parametrize("gated", [pytest.param(False, marks=pytest.mark.wide), True])
 @pytest.mark.parametrize("room", [3, 1])
-async def test_stages_of_a_job_that_asks_for_all_minimums_come_one_after_another(
-    room: int, gated: bool
-) -> None:
+async def test_stages_of_a_job_that_asks_for_all_minimums_come_one_after_another(room: int, gated: bool) -> None:
     """There is room for both stages, or for the first until a node is added; with gates of the queue, and without.
 
     If the group counted pods that are not created yet, none would ever be created (the fourth case of volcano#2944).
@@ -216,10 +212,7 @@ async def test_stages_of_a_job_that_asks_for_all_minimums_come_one_after_another
         if room < 3:
             # The cordoned node lets the group be admitted.
             await it.add_node("n2", cpu="2", unschedulable=True)
-        tasks = [
-            stage("master", 1, 1, gated=gated),
-            stage("worker", 2, 2, gated=gated, dependsOn={"name": ["master"]}),
-        ]
+        tasks = [stage("master", 1, 1, gated=gated), stage("worker", 2, 2, gated=gated, dependsOn={"name": ["master"]})]
         restart = [{"event": "Unknown", "action": "RestartJob"}]
         await it.make_job("j", *tasks, minimum=3, policies=restart)
         workers = {"j-worker-0", "j-worker-1"}
@@ -338,12 +331,7 @@ def _any_of(*names: str) -> dict[str, Any]:
     ("tasks", "minimum", "fail", "evicted"),
     [
         ([stage("a", 1, 1), stage("b", 1, 1), stage("c", 1, 1, **_any_of("a", "b"))], 3, ["j-a-0"], ""),
-        (
-            [stage("a", 3, 2), stage("b", 1, 1), stage("c", 2, 1, **_any_of("a", "b"))],
-            4,
-            ["j-a-0", "j-a-2"],
-            "",
-        ),
+        ([stage("a", 3, 2), stage("b", 1, 1), stage("c", 2, 1, **_any_of("a", "b"))], 4, ["j-a-0", "j-a-2"], ""),
         # No task waits for another: a pod that is created again finds room although others have failed.
         ([stage("a", 2, 2), stage("b", 2, 2)], 4, ["j-a-0"], "j-b-1"),
         ([stage("a", 2, 1), stage("b", 2, 1)], 4, ["j-a-0"], "j-b-1"),

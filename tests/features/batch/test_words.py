@@ -13,13 +13,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from agent_scheduler.objects.batch import (
-    QUEUE_ALLOCATION_GATE,
-    QUEUE_NAME,
-    STAGE_GATE,
-    pod_group_path,
-    queue_path,
-)
+from agent_scheduler.objects.batch import QUEUE_ALLOCATION_GATE, QUEUE_NAME, STAGE_GATE, pod_group_path, queue_path
 from agent_scheduler.serving.explanation import render
 from embedded_kubernetes.builtin import ALPHA, BUILTIN
 from embedded_kubernetes.store import Event
@@ -145,9 +139,7 @@ def closed(state: str, name: str, *what: Any, **more: Any) -> tuple[Step, Step]:
 #: Rows for both schedulers.
 ALIKE = {
     "queue missing": Row(do("one", queue="nowhere"), do("queue", "nowhere"), *NOWHERE),
-    "namespace's queue missing": Row(
-        do("one", first=("namespace", "nowhere")), do("namespace", "q"), *NOWHERE
-    ),
+    "namespace's queue missing": Row(do("one", first=("namespace", "nowhere")), do("namespace", "q"), *NOWHERE),
     "queue closed": Row(*closed("Closed", "one", queue="q"), *shut("Closed")),
     "queue closing": Row(*closed("Closing", "one", queue="q"), *shut("Closing")),
     "queue full": Row(do("one", queue="full"), do("set_capability", "full", cpu="1"), *FULL),
@@ -161,9 +153,7 @@ ALIKE = {
 #: Rows for the batch scheduler.
 GANGS = {
     "group missing": Row(do("member", "p0", "g"), do("group", 1), *NO_GROUP),
-    "group's queue missing": Row(
-        do("group", 1, {}, queue="nowhere"), do("queue", "nowhere"), *NOWHERE, "QueueFull"
-    ),
+    "group's queue missing": Row(do("group", 1, {}, queue="nowhere"), do("queue", "nowhere"), *NOWHERE, "QueueFull"),
     "group's queue closed": Row(*closed("Closed", "group", 2, {}, {}), *shut("Closed"), "QueueFull"),
     "queue closed, and members": Row(
         do("group", 2, {}, first=("set_state", "q", "Closed")),
@@ -183,9 +173,7 @@ GANGS = {
         *("NotEnoughPods", "1 of them only that of their queue's capacity", "gates", "SchedulingGated"),
     ),
     "members and a full queue": Row(
-        do("group", 2, {"cpu": "250m"}, queue="full"),
-        do("member", "p1", "g", cpu="250m"),
-        *(*FEW, "NotEnoughTasks"),
+        do("group", 2, {"cpu": "250m"}, queue="full"), do("member", "p1", "g", cpu="250m"), *(*FEW, "NotEnoughTasks")
     ),
     "not let in": Row(
         do("group", 1, {}, queue="full", minResources={"cpu": "1"}),
@@ -203,9 +191,7 @@ GANGS = {
         do("add_node", "b", cpu="4"),
         *(*WANT_NODES, "NotEnoughResources"),
     ),
-    "its stage": Row(
-        do("one", gates=(STAGE_GATE,)), do("ungate"), "SchedulingGated", "scheduling gates", "stage"
-    ),
+    "its stage": Row(do("one", gates=(STAGE_GATE,)), do("ungate"), "SchedulingGated", "scheduling gates", "stage"),
 }
 ROWS = [
     *(pytest.param("volcano", each, id=f"batch: {name}") for name, each in (ALIKE | GANGS).items()),

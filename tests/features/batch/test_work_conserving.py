@@ -76,11 +76,7 @@ async def test_a_gang_beyond_its_queues_share_runs_where_no_other_may_use_the_ro
     [
         (sessions(RECLAIM), {}, {}),
         (sessions(RECLAIM, "capacity"), deserving(5), deserving(5)),
-        (
-            sessions(RECLAIM, "capacity", hierarchy=True),
-            deserving(5, parent="root"),
-            deserving(5, parent="root"),
-        ),
+        (sessions(RECLAIM, "capacity", hierarchy=True), deserving(5, parent="root"), deserving(5, parent="root")),
     ],
 )
 async def test_what_is_lent_to_a_gang_goes_whole_to_a_job_within_its_queues_share_and_does_not_come_back(

@@ -77,9 +77,7 @@ def test_a_restart_that_was_begun_is_finished_once(sent: bool, bound: bool) -> N
             assert await it.pods() == {}
             await it.group_is("Inqueue")
             pods = await it.pods()
-            assert {each["metadata"]["annotations"]["volcano.sh/job-version"] for each in pods.values()} == {
-                "1"
-            }
+            assert {each["metadata"]["annotations"]["volcano.sh/job-version"] for each in pods.values()} == {"1"}
             assert sorted(pods) == sorted(_ALL)
 
     _at_every_write(dies_at)
@@ -107,12 +105,7 @@ def test_a_command_is_carried_out_whoever_dies(sent: bool) -> None:
 
 @pytest.mark.parametrize(
     ("action", "phase"),
-    [
-        ("AbortJob", "Aborted"),
-        ("TerminateJob", "Terminated"),
-        ("CompleteJob", "Completed"),
-        ("RestartJob", "Pending"),
-    ],
+    [("AbortJob", "Aborted"), ("TerminateJob", "Terminated"), ("CompleteJob", "Completed"), ("RestartJob", "Pending")],
 )
 async def test_what_failed_while_nobody_led_is_answered(action: str, phase: str) -> None:
     async with jobs_run() as it:
@@ -127,18 +120,14 @@ async def test_what_failed_while_nobody_led_is_answered(action: str, phase: str)
         assert (status.get("failed", 0), status.get("retryCount", 0)) == ((0, 1) if restarted else (1, 0))
 
 
-@pytest.mark.parametrize(
-    ("action", "kept"), [("RestartPod", True), ("RestartTask", True), ("RestartJob", False)]
-)
+@pytest.mark.parametrize(("action", "kept"), [("RestartPod", True), ("RestartTask", True), ("RestartJob", False)])
 async def test_only_an_action_of_the_whole_job_makes_its_group_anew(action: str, kept: bool) -> None:
     async with jobs_run() as it:
         await _runs(it, policies=[policy("PodFailed", action)])
         (before,) = await it.items(GROUPS)
         await it.pods_are("Failed", "j-b-0")
         await it.reap()
-        assert [
-            group["metadata"]["uid"] == before["metadata"]["uid"] for group in await it.items(GROUPS)
-        ] == [kept]
+        assert [group["metadata"]["uid"] == before["metadata"]["uid"] for group in await it.items(GROUPS)] == [kept]
         assert (await it.status()).get("version", 0) == (0 if kept else 1)
 
 
@@ -155,8 +144,7 @@ async def test_a_pod_that_is_made_late_for_an_earlier_version_of_the_job_is_made
         await it.pods_are("Running", "j-a-0")
         await it.group_is("Inqueue")
         versions = {
-            name: pod["metadata"]["annotations"]["volcano.sh/job-version"]
-            for name, pod in (await it.pods()).items()
+            name: pod["metadata"]["annotations"]["volcano.sh/job-version"] for name, pod in (await it.pods()).items()
         }
         assert versions == {"j-a-0": "1"}
 
@@ -322,9 +310,7 @@ async def test_a_pod_that_is_one_too_many_is_no_evicted_one() -> None:
 
 async def test_a_pod_that_is_pending_for_too_long_is_answered_in_time() -> None:
     async with jobs_run() as it:
-        await it.let_in(
-            task("a", 2, policies=[policy("PodPending", "RestartTask", timeout="20s")]), task("b", 1)
-        )
+        await it.let_in(task("a", 2, policies=[policy("PodPending", "RestartTask", timeout="20s")]), task("b", 1))
         await it.pods_are("Running", "j-b-0", "j-a-1")
         assert "retryCount" not in await it.status()
         before = await it.pods()

@@ -38,9 +38,7 @@ class _Life:
     async def run(self) -> None:
         rng = self._rng
         await self._takes_over()
-        await self._it.add_job(
-            *self._tasks(), minimum=rng.randint(1, 4), maxRetry=rng.randint(1, 4), **self._more()
-        )
+        await self._it.add_job(*self._tasks(), minimum=rng.randint(1, 4), maxRetry=rng.randint(1, 4), **self._more())
         for _ in range(_TURNS):
             await rng.choice((self._pod, self._pod, self._pod, self._group, self._group, self._other))()
             await asyncio.sleep(rng.choice((0.0, 0.01, 0.1, REST)))
@@ -66,18 +64,13 @@ class _Life:
         rng = self._rng
         policies = [policy(rng.choice(_EVENTS), rng.choice(_ACTIONS)) for _ in range(rng.randint(0, 1))]
         first = task("a", rng.randint(0, most), minimum=rng.randint(0, 1), policies=policies)
-        second = task(
-            "b", rng.randint(1, most), minimum=1, **rng.choice(({}, {"dependsOn": {"name": ["a"]}}))
-        )
+        second = task("b", rng.randint(1, most), minimum=1, **rng.choice(({}, {"dependsOn": {"name": ["a"]}})))
         return [first, second]
 
     def _more(self) -> dict[str, Any]:
         rng = self._rng
         policies = [policy(rng.choice(_EVENTS), rng.choice(_ACTIONS)) for _ in range(rng.randint(0, 2))]
-        return {
-            "policies": policies,
-            **rng.choice(({}, {"plugins": {"svc": [], "env": []}}, {"minSuccess": 2})),
-        }
+        return {"policies": policies, **rng.choice(({}, {"plugins": {"svc": [], "env": []}}, {"minSuccess": 2}))}
 
     async def _pod(self) -> None:
         rng = self._rng
@@ -101,10 +94,7 @@ class _Life:
         for group in await self._it.items(GROUPS):
             phase = self._rng.choice(("Pending", "Inqueue", "Inqueue", "Running", "Running", "Unknown"))
             await self._it.call(
-                "PATCH",
-                f"{GROUPS}/{group['metadata']['name']}",
-                {"status": {"phase": phase}},
-                content_type=MERGE,
+                "PATCH", f"{GROUPS}/{group['metadata']['name']}", {"status": {"phase": phase}}, content_type=MERGE
             )
 
     async def _other(self) -> None:

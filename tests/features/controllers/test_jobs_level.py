@@ -28,10 +28,7 @@ from tests.support.whole import Whole, stage
 
 V1 = "/api/v1/namespaces/default"
 SERVICES, MAPS, SECRETS = f"{V1}/services", f"{V1}/configmaps", f"{V1}/secrets"
-CLAIMS, POLICIES = (
-    f"{V1}/persistentvolumeclaims",
-    "/apis/networking.k8s.io/v1/namespaces/default/networkpolicies",
-)
+CLAIMS, POLICIES = (f"{V1}/persistentvolumeclaims", "/apis/networking.k8s.io/v1/namespaces/default/networkpolicies")
 PLACES = (PODS, GROUPS, JOBS, SERVICES, MAPS, SECRETS, CLAIMS, POLICIES)
 NAME, OUT_OF_SYNC = "volcano.sh/job-name", "volcano.sh/controller-out-of-sync"
 #: Fields of a status that hold times.
@@ -57,9 +54,7 @@ class Installed(Whole):
         later = stage("b", 1, 1, dependsOn={"name": ["a"]})
         for name in ("waits", "vain"):
             await self.make_job(name, stage("a", 1, 1, cpu="9"), later, minimum=2, **everything)
-        await self.make_job(
-            "reserves", stage("a", 1, 1), later, minimum=2, annotations={DEPENDS_ON_GANG: RESERVE}
-        )
+        await self.make_job("reserves", stage("a", 1, 1), later, minimum=2, annotations={DEPENDS_ON_GANG: RESERVE})
         for name, code in (("ends", "0"), ("fails", "1")):
             first = stage("a", 1, 1)
             first["template"]["metadata"] = {"annotations": {RUN_SECONDS: "1", EXIT_CODE: code}}
@@ -81,10 +76,7 @@ class Installed(Whole):
 
 def _shown(place: str, each: Any) -> Any:
     metadata = each["metadata"]
-    found = {
-        key: metadata.get(key) or {}
-        for key in ("labels", "annotations", "ownerReferences", "deletionTimestamp")
-    }
+    found = {key: metadata.get(key) or {} for key in ("labels", "annotations", "ownerReferences", "deletionTimestamp")}
     match place:
         case _ if place == PODS:
             return found | {"phase": each["status"].get("phase"), "node": "nodeName" in each["spec"]}
@@ -141,24 +133,13 @@ UNLABELLED = {"metadata": {"labels": {NAME: None}}}
 #: without its owner.
 HARMS: dict[str, tuple[str, Any]] = {
     **{f"{place.split('/')[-1]} deleted": (place, None) for place in PLACES if place != JOBS},
-    **{
-        f"{place.split('/')[-1]} restored": (place, "restore")
-        for place in PLACES
-        if place not in (JOBS, PODS)
-    },
+    **{f"{place.split('/')[-1]} restored": (place, "restore") for place in PLACES if place not in (JOBS, PODS)},
     **{f"{place.split('/')[-1]} disowned": (place, OWNED) for place in PLACES if place != JOBS},
     **{f"{place.split('/')[-1]} without label": (place, UNLABELLED) for place in (PODS, *PLACES[3:])},
-    "labels of pods": (
-        PODS,
-        {"metadata": {"labels": {"volcano.sh/task-spec": "x", "volcano.sh/task-index": None}}},
-    ),
+    "labels of pods": (PODS, {"metadata": {"labels": {"volcano.sh/task-spec": "x", "volcano.sh/task-index": None}}}),
     "annotations of pods": (
         PODS,
-        {
-            "metadata": {
-                "annotations": {"volcano.sh/task-spec": "x", "volcano.sh/job-version": "9", NAME: None}
-            }
-        },
+        {"metadata": {"annotations": {"volcano.sh/task-spec": "x", "volcano.sh/job-version": "9", NAME: None}}},
     ),
     "groups of pods": (PODS, {"metadata": {"annotations": {"scheduling.k8s.io/group-name": "x"}}}),
     "pods out of sync": (PODS, {"metadata": {"annotations": {OUT_OF_SYNC: "true"}}}),
@@ -167,10 +148,7 @@ HARMS: dict[str, tuple[str, Any]] = {
         GROUPS,
         {"spec": {"minMember": 7, "minTaskMember": {"x": 3}, "minResources": {"cpu": "9", "x/y": "1"}}},
     ),
-    "parts": (
-        GROUPS,
-        {"spec": {"subGroupPolicy": [{"name": "x", "subGroupSize": 3}], "priorityClassName": "x"}},
-    ),
+    "parts": (GROUPS, {"spec": {"subGroupPolicy": [{"name": "x", "subGroupSize": 3}], "priorityClassName": "x"}}),
     "fields of groups": (
         GROUPS,
         {
@@ -204,9 +182,7 @@ HARMS: dict[str, tuple[str, Any]] = {
 async def test_what_others_do_to_what_a_job_has_comes_to_nothing(stopped: bool) -> None:
     async with installed() as (it, _tap):
         wanted, wrong = await it.picture(), []
-        first = {
-            f"{place}/{each['metadata']['name']}": each for place in PLACES for each in await it.items(place)
-        }
+        first = {f"{place}/{each['metadata']['name']}": each for place in PLACES for each in await it.items(place)}
         for name, (place, body) in HARMS.items():
             if stopped:
                 await it.kill(it.processes[-1])
@@ -214,9 +190,7 @@ async def test_what_others_do_to_what_a_job_has_comes_to_nothing(stopped: bool) 
             kept = [f"{PODS}/{each}" for each in ("ends", "fails", "vain", "lost")]
             if name in ("phases", "statuses"):
                 kept = [f"{JOBS}/{each}" for each in ("ends", "fails", "vain", "aborted", "terminated")]
-            for path in [
-                each for each in wanted if each.startswith(f"{place}/") and not each.startswith(tuple(kept))
-            ]:
+            for path in [each for each in wanted if each.startswith(f"{place}/") and not each.startswith(tuple(kept))]:
                 if body is None or body == "restore":
                     await it.call("DELETE", path)
                     await it.call("PATCH", path, {"metadata": {"finalizers": None}}, content_type=MERGE)

@@ -97,10 +97,7 @@ batch: {}
         await add_group(self, "lacks-one", minMember=2)
         await self.add(PODS, objects.pod("member", scheduler="volcano", group="lacks-one"))
         await asyncio.sleep(10)
-        gated: Any = {
-            "gates": [QUEUE_ALLOCATION_GATE],
-            "annotations": {QUEUE_ALLOCATION_GATE: "true", **SMALL},
-        }
+        gated: Any = {"gates": [QUEUE_ALLOCATION_GATE], "annotations": {QUEUE_ALLOCATION_GATE: "true", **SMALL}}
         await self.add(PODS, objects.pod("gated", scheduler="volcano", **gated))
         await self.add(PODS, objects.pod("agent", annotations=objects.in_queue("team")))
         await self.add(PODS, objects.pod("held", annotations=SMALL))
@@ -111,9 +108,7 @@ async def installed() -> AsyncIterator[tuple[Installed, Tap]]:
     tap = Tap()
     names = frozenset({"deployment-controller", "replicaset-controller", "job-controller"})
     async with batch_world(Installed, kubelets=True, disturb=tap) as it, asyncio.TaskGroup() as tasks:
-        others = [
-            tasks.create_task(run(each, clock=time_of_day)) for each in start(it.api, names, kubelets=True)
-        ]
+        others = [tasks.create_task(run(each, clock=time_of_day)) for each in start(it.api, names, kubelets=True)]
         await it.add(CRDS, definition(CRD))
         for name in ("n0", "n1"):
             await it.add_node(name, cpu="8")
@@ -180,9 +175,7 @@ HARMS: dict[str, Harm] = {
     "groups restored": deleted(GROUPS, OWN, restored=True),
     "groups disowned": edited(GROUPS, {"metadata": {"ownerReferences": None}}, prefix=OWN),
     "pods that name no group": named(None, "runs"),
-    "pods that name a group of before a restore": named(
-        f"{OWN}11111111-1111-4111-8111-111111111111", "waits"
-    ),
+    "pods that name a group of before a restore": named(f"{OWN}11111111-1111-4111-8111-111111111111", "waits"),
     "conditions deleted": status(PODS, {"conditions": None}, prefix="held"),
     "queues deleted": deleted(QUEUES, "default"),
     "root deleted": deleted(QUEUES, "root"),

@@ -46,10 +46,7 @@ def test_names_in_the_roles_are_those_of_the_deployment() -> None:
         for resource in rule["resources"]
         if "resourceNames" in rule
     }
-    assert named == {
-        "configmaps": [settings.sharding.config_map],
-        "leases": [settings.election.resource_name],
-    }
+    assert named == {"configmaps": [settings.sharding.config_map], "leases": [settings.election.resource_name]}
     (kustomization,) = of_kind("Kustomization")
     (config_map,) = kustomization["configMapGenerator"]
     assert config_map["name"] == settings.sharding.config_map

@@ -27,10 +27,7 @@ UNUSABLE: list[Any] = [
 
 
 #: Always tested: a text that cannot be parsed, and one with an unknown field.
-NUMBERS = [
-    pytest.param(number, marks=() if number in (2, 5) else pytest.mark.wide)
-    for number in range(len(UNUSABLE))
-]
+NUMBERS = [pytest.param(number, marks=() if number in (2, 5) else pytest.mark.wide) for number in range(len(UNUSABLE))]
 
 
 async def refused(it: World, times: int) -> None:
@@ -55,11 +52,7 @@ async def test_a_configuration_that_cannot_be_used_at_the_start_changes_nothing_
         it.start(configs=ALL, period=0.05)
         event = await it.until_event("InvalidShardingConfiguration")
         regarding = event["regarding"]
-        assert (regarding["kind"], regarding["namespace"], regarding["name"]) == (
-            "ConfigMap",
-            NAMESPACE,
-            NAME,
-        )
+        assert (regarding["kind"], regarding["namespace"], regarding["name"]) == ("ConfigMap", NAMESPACE, NAME)
         assert event["type"] == "Warning"
         assert event["note"].startswith(f"ConfigMap {NAMESPACE}/{NAME}, sharding.yaml")
         assert event["note"].endswith("In effect: nothing, shards are left as they are.")

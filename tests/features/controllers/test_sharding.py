@@ -52,10 +52,7 @@ async def test_a_changed_label_is_acted_on() -> None:
     warm = {"name": "warmup", "weight": 1}
     config = {
         "schedulerConfigs": [
-            {
-                "name": "agents",
-                "policies": [warm, {"name": "node-limit", "arguments": {"maxNodes": 1}}],
-            },
+            {"name": "agents", "policies": [warm, {"name": "node-limit", "arguments": {"maxNodes": 1}}]},
             {"name": "rest"},
         ]
     }
@@ -271,9 +268,7 @@ async def test_a_shard_in_use_stays_while_its_scheduler_lives(monkeypatch: pytes
 # ---- failing writes
 
 
-async def test_a_shard_that_is_too_large_is_told_of_and_stays_as_it_was(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_a_shard_that_is_too_large_is_told_of_and_stays_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(writes, "MAX_BYTES", 40)
     async with following(5, configs=BY_CPU) as it:
         await it.until_counts(low=5, high=0)
@@ -334,9 +329,7 @@ class Overtaken(Through):
         if (method, path) == ("PATCH", f"{NODE_SHARDS}/low") and not self.overtaken:
             self.overtaken = True
             status = b'{"status":{"nodesInUse":["n000"]}}'
-            answer = await self.inner.request(
-                "PATCH", f"{path}/status", body=status, content_type=MERGE, timeout=10
-            )
+            answer = await self.inner.request("PATCH", f"{path}/status", body=status, content_type=MERGE, timeout=10)
             assert answer.status == 200
         return await super().request(method, path, **more)
 

@@ -57,10 +57,7 @@ async def test_a_pod_does_not_follow_whom_it_avoids_into_a_zone_by_another_node(
 
 @pytest.mark.parametrize("pre_hints", [True, False])
 async def test_a_namespace_whose_labels_change_wakes_the_pod_that_its_pods_kept_away(pre_hints: bool) -> None:
-    async with (
-        embedded_cluster() as cluster,
-        scheduling(cluster.transport, pre_queueing_hints=pre_hints) as running,
-    ):
+    async with embedded_cluster() as cluster, scheduling(cluster.transport, pre_queueing_hints=pre_hints) as running:
         await cluster.merge("/api/v1/namespaces/default", {"metadata": {"labels": {"team": "a"}}})
         known = running.fast_path.cluster.namespaces
         await until(lambda: known.labels("default").get("team") == "a")

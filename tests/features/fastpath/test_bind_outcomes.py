@@ -210,9 +210,7 @@ async def test_a_pod_that_goes_while_its_bind_is_in_doubt_leaves_nothing_behind(
         assert sum(running.fast_path.queue.pending()) == 0
 
 
-async def test_a_pod_that_a_finalizer_holds_keeps_no_room_for_a_bind_in_doubt(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_a_pod_that_a_finalizer_holds_keeps_no_room_for_a_bind_in_doubt(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("agent_scheduler.binding.open_binds._ASK_AGAIN", 0.1)
     async with embedded_cluster() as cluster, scheduling(cluster.transport) as running:
         held = await under_way(cluster, running, BindOutcome.UNKNOWN)
@@ -259,9 +257,7 @@ async def test_nothing_is_said_of_a_pod_that_was_bound_while_its_bind_failed() -
 
 
 @pytest.mark.parametrize(("node", "attempts"), [("n1", {"scheduled": 1}), ("n2", {})])
-async def test_a_bind_in_doubt_that_the_watch_confirms_counts_as_scheduled(
-    node: str, attempts: dict[str, int]
-) -> None:
+async def test_a_bind_in_doubt_that_the_watch_confirms_counts_as_scheduled(node: str, attempts: dict[str, int]) -> None:
     """A bind that it shows on another node is another scheduler's, and is not reported."""
     async with embedded_cluster() as cluster, scheduling(cluster.transport) as running:
         held = await under_way(cluster, running, BindOutcome.UNKNOWN)
@@ -300,12 +296,8 @@ async def test_a_filter_that_raises_at_the_bind_fails_that_pod_alone() -> None:
         submit = running.fast_path.binder.submit
 
         def outdated(result: Any) -> None:
-            candidates = tuple(
-                msgspec.structs.replace(each, version=0) for each in result.placement.candidates
-            )
-            submit(
-                result._replace(placement=msgspec.structs.replace(result.placement, candidates=candidates))
-            )
+            candidates = tuple(msgspec.structs.replace(each, version=0) for each in result.placement.candidates)
+            submit(result._replace(placement=msgspec.structs.replace(result.placement, candidates=candidates)))
 
         running.fast_path.binder.submit = outdated  # type: ignore[method-assign]
         await cluster.add_pod("bad", tolerations=[{"key": "boom", "operator": "Exists"}])
@@ -338,10 +330,7 @@ ONE_AT_A_TIME = RateLimit(qps=0, burst=None, concurrency=1)
 
 
 async def test_no_more_is_decided_than_the_binder_has_room_for_and_all_are_bound_in_the_end() -> None:
-    async with (
-        embedded_cluster() as cluster,
-        scheduling(cluster.transport, binds=ONE_AT_A_TIME, workers=4) as running,
-    ):
+    async with embedded_cluster() as cluster, scheduling(cluster.transport, binds=ONE_AT_A_TIME, workers=4) as running:
         held = Held(running)
         await cluster.add_node("n1")
         await until(lambda: running.fast_path.ledger.rows)
@@ -376,9 +365,7 @@ class Throttling:
 
 
 @pytest.mark.parametrize(("qps", "fewer"), [(0, True), (500, False)])
-async def test_fewer_binds_are_under_way_where_the_server_says_so_unless_there_is_a_rate(
-    qps: int, fewer: bool
-) -> None:
+async def test_fewer_binds_are_under_way_where_the_server_says_so_unless_there_is_a_rate(qps: int, fewer: bool) -> None:
     binds = RateLimit(qps=qps, burst=None, concurrency=64)
     async with embedded_cluster() as cluster:
         transport = Throttling(cluster.transport)

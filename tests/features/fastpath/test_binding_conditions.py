@@ -62,9 +62,7 @@ async def _is_new_for_both(found: Devices) -> bool:
 async def test_a_pod_is_bound_when_the_driver_has_made_its_devices_ready() -> None:
     async with waiting_pod("n1") as (found, running):
         await until(lambda: told(found, "BindingConditionsPending"))
-        assert await told(found, "BindingConditionsPending") == [
-            "waiting for binding conditions for device on node n1"
-        ]
+        assert await told(found, "BindingConditionsPending") == ["waiting for binding conditions for device on node n1"]
         allocation = (await found.claims())["c"]["status"]["allocation"]
         (result,) = allocation["devices"]["results"]
         assert result["bindingConditions"] == [ATTACHED]
@@ -80,10 +78,7 @@ async def test_a_pod_is_bound_when_the_driver_has_made_its_devices_ready() -> No
 
 
 async def test_the_claim_that_is_made_for_extended_resources_is_waited_for_too() -> None:
-    async with (
-        devices("n1", attaching=Attaching(None)) as found,
-        scheduling(found.cluster.transport) as running,
-    ):
+    async with devices("n1", attaching=Attaching(None)) as found, scheduling(found.cluster.transport) as running:
         await add_pod_with_resources(found, "p")
         await until(lambda: told(found, "BindingConditionsPending"))
         (claim,) = await found.claims()
@@ -216,10 +211,7 @@ async def test_a_pod_that_is_refused_while_its_failed_claim_is_written_for_anoth
     async with devices("n1", attaching=Attaching(None)) as found:
         await found.add_claim("c")
         gate = [{"name": "example.com/g"}]
-        pods = [
-            await found.add_pod("p", claim="c"),
-            await found.add_pod("q", claim="c", schedulingGates=gate),
-        ]
+        pods = [await found.add_pod("p", claim="c"), await found.add_pod("q", claim="c", schedulingGates=gate)]
         await found.allocate_to_attach("c", "n1", at="2099-01-01T00:00:00Z")
         await found.reserve("c", *pods)
         await found.report("c", ATTACH_FAILED)

@@ -61,12 +61,7 @@ async def test_where_all_is_well_nothing_is_said_and_everything_was_looked_at() 
         report = await fast_path.selfcheck.run()
         assert (lines(report), report.unsettled, report.not_listed) == ([], (), {})
         assert (report.checked["Node"], report.checked["Pod"], report.checked["ClassView"]) == (2, 4, 2)
-        assert {
-            "PersistentVolume",
-            "ResourceClaim",
-            "Namespace",
-            "CSIStorageCapacity",
-        } <= report.checked.keys()
+        assert {"PersistentVolume", "ResourceClaim", "Namespace", "CSIStorageCapacity"} <= report.checked.keys()
 
 
 @pytest.mark.promise("L13")
@@ -89,9 +84,7 @@ async def test_a_waiting_pod_that_the_queue_lost_is_found() -> None:
     async with world() as (_, fast_path):
         fast_path.queue.delete(uid(fast_path, "large"))
         report = await fast_path.selfcheck.run()
-        assert report.differences == (
-            Difference("queue", "Pod", "default/large", "does not have it, and it waits"),
-        )
+        assert report.differences == (Difference("queue", "Pod", "default/large", "does not have it, and it waits"),)
 
 
 async def test_a_pod_in_flight_that_nothing_is_under_way_for_is_found() -> None:
@@ -103,9 +96,7 @@ async def test_a_pod_in_flight_that_nothing_is_under_way_for_is_found() -> None:
         assert fast_path.queue.where(uid(fast_path, "held")) is not None
         places = fast_path.queue.places
         places.in_flight.start(places.active.pop())
-        assert await said(fast_path) == [
-            "queue: Pod default/held: has it in flight, and nothing is under way for it"
-        ]
+        assert await said(fast_path) == ["queue: Pod default/held: has it in flight, and nothing is under way for it"]
         fast_path.queue.done(uid(fast_path, "held"))
 
 
@@ -184,9 +175,7 @@ async def test_books_that_differ_from_what_was_watched_are_found() -> None:
         await until(lambda: fast_path.cluster.catalogue.classes)
         assert await said(fast_path) == []
         del fast_path.cluster.catalogue.classes["s"]
-        assert await said(fast_path) == [
-            "catalog: StorageClass s: has a different version of it than the watch"
-        ]
+        assert await said(fast_path) == ["catalog: StorageClass s: has a different version of it than the watch"]
 
 
 @pytest.mark.parametrize("kept", ["score", "refusal"])

@@ -79,10 +79,7 @@ async def test_one_write_before_all_others_tells_it_and_pods_without_claims_have
             await found.cluster.add_pod("plain")
             await until(lambda: found.cluster.is_bound("plain"))
             await until(lambda: running.reports.attempts["scheduled"] == 2)
-    assert transport.about("claims") == [
-        "PATCH default/pods/claims/status",
-        "POST default/pods/claims/binding",
-    ]
+    assert transport.about("claims") == ["PATCH default/pods/claims/status", "POST default/pods/claims/binding"]
     assert transport.about("plain") == ["POST default/pods/plain/binding"]
     first, *others = [what for what, _ in transport.writes if "claims" in what]
     assert first == "PATCH default/pods/claims/status"

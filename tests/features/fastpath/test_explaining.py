@@ -51,9 +51,7 @@ async def test_a_refused_pod_is_told_with_all_that_is_in_its_way() -> None:
     assert (found["scheduler_name"], found["node"], found["why"]) == ("agent-scheduler", None, "")
     decision = found["decision"]
     assert (decision["nodes"], decision["feasible"], decision["best"]) == (2, 0, [])
-    assert decision["message"].startswith(
-        "0/2 nodes are available: 1 Insufficient cpu, 1 node(s) didn't match"
-    )
+    assert decision["message"].startswith("0/2 nodes are available: 1 Insufficient cpu, 1 node(s) didn't match")
     by_plugin = {each["plugin"]: each for each in decision["plugins"]}
     assert by_plugin["NodeResourcesFit"] == {
         "plugin": "NodeResourcesFit",
@@ -64,9 +62,7 @@ async def test_a_refused_pod_is_told_with_all_that_is_in_its_way() -> None:
     }
     assert (by_plugin["NodeAffinity"]["refused"], by_plugin["NodeAffinity"]["alone"]) == (1, 1)
     assert found["wakes"]["NodeAffinity"] == ["NodeAdd", "NodeUpdateLabel"]
-    assert {"NodeAdd", "NodeUpdateAllocatable", "AssignedPodDelete"} <= set(
-        found["wakes"]["NodeResourcesFit"]
-    )
+    assert {"NodeAdd", "NodeUpdateAllocatable", "AssignedPodDelete"} <= set(found["wakes"]["NodeResourcesFit"])
     assert found["queue"]["diagnose"] == ["NodeAffinity", "NodeResourcesFit"]
     (attempt,) = found["attempts"]
     assert attempt["result"] == "unschedulable"
@@ -154,9 +150,7 @@ async def test_explaining_leaves_the_workers_views_as_they_are() -> None:
 def _views(fast_path: FastPath) -> list[ClassView]:
     worker: Any = fast_path._workers[0]
     return list(
-        itertools.chain.from_iterable(
-            views._views.values() for each in worker._views for views in each.values()
-        )
+        itertools.chain.from_iterable(views._views.values() for each in worker._views for views in each.values())
     )
 
 

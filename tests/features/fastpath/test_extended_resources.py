@@ -117,12 +117,7 @@ async def test_a_class_that_comes_to_name_a_resource_wakes_those_who_ask_for_it(
 
 
 @pytest.mark.parametrize(
-    ("method", "ending"),
-    [
-        ("POST", "/resourceclaims"),
-        ("PATCH", "/status"),
-        ("PATCH", "/pods/p/status"),
-    ],
+    ("method", "ending"), [("POST", "/resourceclaims"), ("PATCH", "/status"), ("PATCH", "/pods/p/status")]
 )
 async def test_a_write_whose_answer_is_lost_is_not_made_twice(method: str, ending: str) -> None:
     async with devices("n1") as found:
@@ -138,12 +133,7 @@ async def test_a_write_whose_answer_is_lost_is_not_made_twice(method: str, endin
 @pytest.mark.promise("L7", "L10")
 @pytest.mark.parametrize(
     ("method", "ending"),
-    [
-        ("POST", "/resourceclaims"),
-        ("PATCH", "/status"),
-        ("PATCH", "/pods/p/status"),
-        ("POST", "/binding"),
-    ],
+    [("POST", "/resourceclaims"), ("PATCH", "/status"), ("PATCH", "/pods/p/status"), ("POST", "/binding")],
 )
 async def test_an_attempt_that_fails_leaves_no_claim_behind(method: str, ending: str) -> None:
     async with devices("n1") as found:
@@ -160,9 +150,7 @@ async def test_an_attempt_that_fails_leaves_no_claim_behind(method: str, ending:
 
 
 @pytest.mark.parametrize("struck", ["PATCH", "DELETE"])
-async def test_a_claim_that_could_not_be_deleted_is_deleted_later(
-    struck: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_claim_that_could_not_be_deleted_is_deleted_later(struck: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("agent_scheduler.binding.pod_claims._RETRY", 0.1)
 
     class Guarded(Through):
@@ -247,9 +235,7 @@ class Overlapping(Through):
                 refusals = self.running.reports.attempts["unschedulable"]
                 await self.cluster.add_node("another")
                 await until(lambda: self.running.reports.attempts["unschedulable"] > refusals)
-        is_slow = (
-            b'"extendedResourceClaimStatus":null' in (more.get("body") or b"") and not self.is_far.is_set()
-        )
+        is_slow = b'"extendedResourceClaimStatus":null' in (more.get("body") or b"") and not self.is_far.is_set()
         if is_slow and self.slow == "arrives":
             await self._wait()
         answer: Response = await self.inner.request(method, path, **more)

@@ -151,8 +151,7 @@ async def test_many_workers_never_wait_for_one_another_for_ever() -> None:
 
 @pytest.mark.promise("S1")
 @pytest.mark.parametrize(
-    "policy",
-    [ConflictPolicy.REVALIDATE, pytest.param(ConflictPolicy.STRICT, marks=pytest.mark.wide)],
+    "policy", [ConflictPolicy.REVALIDATE, pytest.param(ConflictPolicy.STRICT, marks=pytest.mark.wide)]
 )
 async def test_eight_workers_fill_ten_nodes_to_the_last_millicore(policy: ConflictPolicy) -> None:
     async with embedded_cluster() as cluster:

@@ -112,9 +112,7 @@ async def test_a_gang_that_waits_is_not_tried_again_while_nothing_changes() -> N
 
 @pytest.mark.promise("L16")
 @virtual_time
-async def test_a_gang_that_needs_fewer_members_while_those_with_a_place_back_off_is_bound_after_that() -> (
-    None
-):
+async def test_a_gang_that_needs_fewer_members_while_those_with_a_place_back_off_is_bound_after_that() -> None:
     """No event wakes those: the one that a node refused waits for nodes, and the others for the end of a backoff."""
     async with living() as there:
         await there.do({"do": "create", "objects": [node("n1"), group(3), *pods(3)]})
@@ -198,10 +196,7 @@ async def test_a_gang_that_waits_for_victims_is_bound_when_they_are_gone() -> No
         low = [pod(f"low{number}", None, priorityClassName="p100") for number in range(2)]
         await create(there, node("n1"), *low)
         after = await create(there, group(2), *pods(2, priorityClassName="p1000"))
-        assert [found.get("nominatedNode") for name, found in after["pods"].items() if name[0] == "p"] == [
-            "n1",
-            "n1",
-        ]
+        assert [found.get("nominatedNode") for name, found in after["pods"].items() if name[0] == "p"] == ["n1", "n1"]
         await asyncio.sleep(20)
         refused = there.reports.attempts["unschedulable"]
         await there.do({"do": "kubelet"})

@@ -106,9 +106,7 @@ async def test_a_pod_waits_while_no_device_has_enough_left_and_is_woken_when_one
             await placed_pod(cluster, name, 600)
         await add_pod(cluster, "large", 700)
         condition = await until(lambda: cluster.condition("large"))
-        assert condition["message"].startswith(
-            "0/1 nodes are available: 1 node(s) didn't have a GPU with enough left."
-        )
+        assert condition["message"].startswith("0/1 nodes are available: 1 node(s) didn't have a GPU with enough left.")
         await cluster.end_pod("b")
         assert await until(lambda: is_given(cluster, "large")) == ("n1", "1")
         assert free(running) == (400, 300)
@@ -141,10 +139,7 @@ profiles: [{plugins: {score: {disabled: [{name: "*"}], enabled: [{name: Fragment
 
 
 def requests(running: Running) -> list[tuple[int, float]]:
-    return [
-        (dict(kind.requests)[RESOURCE], share)
-        for kind, share in running.fast_path.cluster.target_workload.kinds
-    ]
+    return [(dict(kind.requests)[RESOURCE], share) for kind, share in running.fast_path.cluster.target_workload.kinds]
 
 
 async def test_what_comes_is_learnt_while_a_profile_asks_and_counted_once() -> None:
@@ -173,9 +168,7 @@ async def test_what_comes_is_learnt_while_a_profile_asks_and_counted_once() -> N
 # ---- the self-check
 
 
-async def test_the_self_check_finds_devices_that_are_counted_otherwise(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_the_self_check_finds_devices_that_are_counted_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(checking, "SETTLES", 0.05)
     async with embedded_cluster() as cluster, scheduling(cluster.transport) as running:
         fast_path = running.fast_path

@@ -18,10 +18,7 @@ from tests.support.transports import Through, failure
 from .preempting import full
 
 LIES: list[Any] = ["notFound", "loginPage", "empty"]
-LIES += [
-    pytest.param(each, marks=pytest.mark.wide)
-    for each in ("forbidden", "badGateway", "redirect", "emptyObject")
-]
+LIES += [pytest.param(each, marks=pytest.mark.wide) for each in ("forbidden", "badGateway", "redirect", "emptyObject")]
 
 
 @pytest.fixture(autouse=True)

@@ -130,9 +130,7 @@ async def test_what_it_takes_of_a_node_is_taken_once_and_written_before_the_bind
         assert sorted(plugin.taken.values()) == ["n0", "n1", "n2"]
 
 
-async def test_an_attempt_whose_pre_bind_fails_gives_back_what_was_taken_and_what_was_written(
-    plugin: Licenses,
-) -> None:
+async def test_an_attempt_whose_pre_bind_fails_gives_back_what_was_taken_and_what_was_written(plugin: Licenses) -> None:
     plugin.problem = "the license server says no"
     async with embedded_cluster() as cluster:
         await cluster.add_node("n0")
@@ -141,9 +139,7 @@ async def test_an_attempt_whose_pre_bind_fails_gives_back_what_was_taken_and_wha
         ) as running:
             await cluster.add_pod("p")
             await until(lambda: running.reports.problems)
-            assert (
-                running.reports.problems[0] == 'running PreBind plugin "Licenses": the license server says no'
-            )
+            assert running.reports.problems[0] == 'running PreBind plugin "Licenses": the license server says no'
             await until(lambda: "take_back p" in plugin.log)
             assert plugin.log[:3] == ["pre_bind p: license of n0", "unreserve p", "take_back p"]
             plugin.problem = ""
@@ -194,9 +190,7 @@ async def queue_of_one(budget: Budget, **settings: Any) -> AsyncIterator[tuple[E
 
 async def gated_pod(cluster: EmbeddedCluster, name: str, **spec: Any) -> None:
     annotations = {QUEUE_ALLOCATION_GATE: "true", QUEUE_NAME: "q"}
-    await cluster.ask(
-        "POST", PODS, pod(name, cpu="1", annotations=annotations, gates=[QUEUE_ALLOCATION_GATE], **spec)
-    )
+    await cluster.ask("POST", PODS, pod(name, cpu="1", annotations=annotations, gates=[QUEUE_ALLOCATION_GATE], **spec))
 
 
 async def test_a_plugin_is_told_once_that_a_reservation_has_ended_whatever_ends_it(budget: Budget) -> None:

@@ -62,9 +62,7 @@ class Together(Filter, Reserve, Permit):
     def unreserve(self, pod: PodInfo, writes: Writes) -> None:
         self.reserved.discard(pod.name)
 
-    def permit(
-        self, pod: PodInfo, node: NodeInfo, waiting: Mapping[str, WaitingPod]
-    ) -> Rejected | Wait | None:
+    def permit(self, pod: PodInfo, node: NodeInfo, waiting: Mapping[str, WaitingPod]) -> Rejected | Wait | None:
         self.waiting = waiting
         if self.answer is not None:
             found: Any = self.answer
@@ -107,17 +105,11 @@ async def one_node(*plugins: Together) -> AsyncIterator[tuple[EmbeddedCluster, R
             yield cluster, running
 
 
-async def test_a_pod_that_waits_is_assumed_on_its_node_and_bound_once_it_is_allowed(
-    plugin: Together,
-) -> None:
+async def test_a_pod_that_waits_is_assumed_on_its_node_and_bound_once_it_is_allowed(plugin: Together) -> None:
     async with one_node(plugin) as (cluster, running):
         await until(lambda: plugin.waiting)
         (waiting,) = plugin.waiting.values()
-        assert (waiting.pod.name, waiting.node_name, waiting.pending_plugins) == (
-            "p0",
-            "n0",
-            ("Together",),
-        )
+        assert (waiting.pod.name, waiting.node_name, waiting.pending_plugins) == ("p0", "n0", ("Together",))
         assert running.fast_path.ledger.assumed == 1
         assert await cluster.placed() == {}
         await cluster.add_pod("p1")
@@ -125,9 +117,7 @@ async def test_a_pod_that_waits_is_assumed_on_its_node_and_bound_once_it_is_allo
         assert not plugin.waiting and plugin.reserved == {"p0", "p1"}
 
 
-async def test_a_pod_that_is_rejected_gives_all_back_and_is_woken_by_the_plugins_events(
-    plugin: Together,
-) -> None:
+async def test_a_pod_that_is_rejected_gives_all_back_and_is_woken_by_the_plugins_events(plugin: Together) -> None:
     plugin.reason = "its group is full"
     async with one_node(plugin) as (cluster, running):
         said = await until(lambda: refused(cluster, "p0"))
@@ -140,9 +130,7 @@ async def test_a_pod_that_is_rejected_gives_all_back_and_is_woken_by_the_plugins
 
 
 @pytest.mark.parametrize("how", ["rejected", "timed out"])
-async def test_a_pod_that_waits_in_vain_gives_all_back_in_the_name_of_the_plugin(
-    plugin: Together, how: str
-) -> None:
+async def test_a_pod_that_waits_in_vain_gives_all_back_in_the_name_of_the_plugin(plugin: Together, how: str) -> None:
     plugin.timeout = 0.2 if how == "timed out" else 30.0
     async with one_node(plugin) as (cluster, running):
         if how == "rejected":

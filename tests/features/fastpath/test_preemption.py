@@ -53,8 +53,7 @@ async def test_victims_are_told_why_and_deleted_and_the_pod_takes_their_room() -
         }
         uid = await world.uid("high")
         assert told == {
-            (name, "Normal", "Preempting", f"Preempted by pod {uid} on node n1")
-            for name in ("low-0", "low-1")
+            (name, "Normal", "Preempting", f"Preempted by pod {uid} on node n1") for name in ("low-0", "low-1")
         }
         assert world.reports.failures == []
 

@@ -46,9 +46,7 @@ class Queues:
 
         await until(seen)
 
-    async def add(
-        self, name: str, queue: str = "", *, cpu: str = "1", opts_in: bool = False, **spec: Any
-    ) -> None:
+    async def add(self, name: str, queue: str = "", *, cpu: str = "1", opts_in: bool = False, **spec: Any) -> None:
         annotations = {QUEUE_NAME: queue} if queue else {}
         if opts_in:
             annotations[QUEUE_ALLOCATION_GATE] = "true"
@@ -104,17 +102,13 @@ async def test_who_asks_for_nodes_does_so_no_more_once_its_queue_would_not_take_
         if change == "gone":
             await found.cluster.ask("DELETE", queue_path("a"))
         else:
-            await found.set(
-                "a", "1" if change == "less" else "2", state="Closed" if change == "closed" else "Open"
-            )
+            await found.set("a", "1" if change == "less" else "2", state="Closed" if change == "closed" else "Open")
         await found.waits("p")
 
 
 @pytest.mark.promise("S33")
 @pytest.mark.parametrize("other", ["is placed", "has room reserved"])
-async def test_who_asks_for_nodes_does_so_no_more_once_others_have_what_was_left_in_its_queue(
-    other: str,
-) -> None:
+async def test_who_asks_for_nodes_does_so_no_more_once_others_have_what_was_left_in_its_queue(other: str) -> None:
     nowhere: dict[str, Any] = {"nodeSelector": {"not": "there"}}
     async with queues() as found:
         await found.set("a", "2")
@@ -239,9 +233,7 @@ async def test_nobody_waits_when_the_last_queue_is_gone() -> None:
 
 @pytest.mark.promise("S33")
 @pytest.mark.parametrize("reserved", ["all", "none", "the last, and one has a node while it is tried"])
-async def test_a_gang_that_wants_nodes_does_so_no_more_once_its_queue_has_not_room_for_all(
-    reserved: str,
-) -> None:
+async def test_a_gang_that_wants_nodes_does_so_no_more_once_its_queue_has_not_room_for_all(reserved: str) -> None:
     async with queues() as found:
         await found.set("a", "3")
         elsewhere = {"nodeSelector": {"not": "there"}}

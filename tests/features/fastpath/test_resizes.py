@@ -23,9 +23,7 @@ async def test_a_resize_counts_as_much_as_its_kubelet_says() -> None:
         async def says(*about: str) -> bool:
             status = (await world.get(f"{PODS}/a"))["status"]
             (report,) = status["containerStatuses"]
-            reasons = [
-                each.get("reason") for each in status["conditions"] if each["type"] == "PodResizePending"
-            ]
+            reasons = [each.get("reason") for each in status["conditions"] if each["type"] == "PodResizePending"]
             return [*reasons, report["resources"]["requests"]["cpu"]] == list(about)
 
         await world.add_node("n", cpu="4")

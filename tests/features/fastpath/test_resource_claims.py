@@ -91,9 +91,7 @@ async def test_what_is_reserved_for_a_pod_is_given_back_after_its_profile_is_gon
                         raise OutcomeUnknown("no answer")
                 return await super().request(method, path, **more)
 
-        async with scheduling(
-            Reloading(found.cluster.transport, "PATCH", "/c/status", 1, answer), SETTINGS
-        ) as running:
+        async with scheduling(Reloading(found.cluster.transport, "PATCH", "/c/status", 1, answer), SETTINGS) as running:
             await found.add_pod("p", claim="c")
             await until(lambda: running.fast_path.settings.profiles == other.profiles)
             await until(lambda: nothing_assumed(running))
@@ -103,9 +101,7 @@ async def test_what_is_reserved_for_a_pod_is_given_back_after_its_profile_is_gon
 
 
 @pytest.mark.parametrize("ending", ["/status", ""])
-async def test_all_claims_of_a_pod_are_written_once_though_an_answer_for_the_first_is_lost(
-    ending: str,
-) -> None:
+async def test_all_claims_of_a_pod_are_written_once_though_an_answer_for_the_first_is_lost(ending: str) -> None:
     async with devices("n1") as found:
         for claim in ("c", "d"):
             await found.add_claim(claim)
@@ -146,9 +142,7 @@ async def test_an_attempt_that_fails_leaves_nothing_reserved_and_the_next_one_su
         async with found.settling(refusing, initial_backoff=30.0, max_backoff=30.0) as running:
             await found.add_pod("p", claim="c")
             await until(lambda: running.reports.problems)
-            assert ('running PreBind plugin "DynamicResources"' in running.reports.problems[0]) == (
-                method == "PATCH"
-            )
+            assert ('running PreBind plugin "DynamicResources"' in running.reports.problems[0]) == (method == "PATCH")
             await until(lambda: found.unreserved("c"))
             await until(lambda: found.cluster.all_placed(1), seconds=60)
 
@@ -189,9 +183,7 @@ async def test_a_claim_that_somebody_else_allocates_meanwhile_costs_an_attempt_a
 
 @pytest.mark.promise("S17")
 @pytest.mark.parametrize("how", ["between two writes", "while a write is put off", "after the claim had it"])
-async def test_a_device_that_somebody_else_allocates_meanwhile_is_not_written_for_a_second_claim(
-    how: str,
-) -> None:
+async def test_a_device_that_somebody_else_allocates_meanwhile_is_not_written_for_a_second_claim(how: str) -> None:
     """The API server would accept it.
 
     Another scheduler's allocation from the same pools is seen before the last write.
@@ -417,9 +409,7 @@ async def test_what_a_pod_uses_that_is_bound_already_is_not_taken_back_from_it(a
             await found.audit()
 
 
-async def test_a_claim_of_a_pod_that_got_a_node_meanwhile_is_not_given_back(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_a_claim_of_a_pod_that_got_a_node_meanwhile_is_not_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
     """The claim keeps its pod from the other node; but another scheduler has bound the pod, and the watch lags."""
     monkeypatch.setattr(pod_claims, "_RETRY", 0.05)
     async with devices("n1", "n2") as found:

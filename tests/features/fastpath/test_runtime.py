@@ -105,9 +105,7 @@ async def test_it_ends_in_order_before_it_is_synced(text: str) -> None:
         async with running(cluster, text) as process:
 
             def failures() -> float:
-                return process.metrics().get(
-                    'agent_scheduler_watch_steps_total{kind="Pod",step="failure"}', 0.0
-                )
+                return process.metrics().get('agent_scheduler_watch_steps_total{kind="Pod",step="failure"}', 0.0)
 
             # It has failed to reach the server more than once, and continues.
             await until(lambda: failures() >= 2)
@@ -189,10 +187,7 @@ class Refusals:
 
     def of(self, *paths: str) -> None:
         rules: list[dict[str, Any]] = [
-            {
-                "match": {"verbs": ["list"], "path": path},
-                "fault": {"error": {"status": 403, "reason": "Forbidden"}},
-            }
+            {"match": {"verbs": ["list"], "path": path}, "fault": {"error": {"status": 403, "reason": "Forbidden"}}}
             for path in paths
         ]
         self._injector = Injector(plan_of(orjson.dumps({"rules": rules}).decode())) if rules else None
@@ -230,9 +225,8 @@ async def test_a_leader_goes_without_a_fresh_list_of_what_it_cannot_list_and_say
     async with taking_over("/apis/storage.k8s.io/v1/csistoragecapacities") as (cluster, refusals, second):
         await cluster.add_pod("a")
         await until(cluster.placed)
-        assert (
-            "[-]informer-renewal failed: not listed since this process leads: CSIStorageCapacity\n"
-            in readiness(second)
+        assert "[-]informer-renewal failed: not listed since this process leads: CSIStorageCapacity\n" in readiness(
+            second
         )
         refusals.of()
         await until(lambda: "[+]informer-renewal ok" in readiness(second))

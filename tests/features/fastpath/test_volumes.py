@@ -67,9 +67,7 @@ async def test_two_pods_that_race_for_one_volume_do_not_both_get_it() -> None:
         await world.add_nodes("a")
         (winner,) = (await until(world.cluster.placed)).keys()
         loser = {"p1": "p2", "p2": "p1"}[winner]
-        await until(
-            lambda: world.cluster.says_text(loser, "didn't find available persistent volumes to bind")
-        )
+        await until(lambda: world.cluster.says_text(loser, "didn't find available persistent volumes to bind"))
         assert await world.claimed() == {"only": {"p1": "one", "p2": "two"}[winner]}
         await world.add_volume("another", on="a")
         await until(lambda: world.cluster.is_bound(loser))
@@ -178,10 +176,7 @@ async def test_what_is_reserved_while_a_claim_is_bound_is_given_back_when_somebo
 
 async def test_a_claim_that_is_not_bound_in_time_is_an_error_and_the_next_attempt_goes_on_from_it() -> None:
     args = {"VolumeBinding": VolumeBindingArgs(bind_timeout_seconds=1)}
-    async with (
-        storage(controller=False) as world,
-        world.settling(profiles=(profile(args=args),)) as running,
-    ):
+    async with storage(controller=False) as world, world.settling(profiles=(profile(args=args),)) as running:
         await world.pod_with_claim("a", "b")
         chosen = await until(world.selected)
         await until(lambda: running.reports.attempts["error"])
@@ -265,9 +260,7 @@ async def test_a_pod_whose_claim_does_not_wait_is_refused_until_the_claim_is_bou
         await world.add_nodes("a")
         await world.add_pod("p", "data")
         message = await world.refused("p")
-        assert message.startswith(
-            "0/1 nodes are available: pod has unbound immediate PersistentVolumeClaims."
-        )
+        assert message.startswith("0/1 nodes are available: pod has unbound immediate PersistentVolumeClaims.")
         world.play()
         assert await until(world.cluster.placed) == {"p": "a"}
         assert not running.reports.counts["after flush"]

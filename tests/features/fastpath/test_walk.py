@@ -93,9 +93,7 @@ class Walk:
     def chain(self) -> str:
         """Return a line for each stay in a file."""
         stays = groupby(self.calls, lambda call: call.file)
-        return "\n".join(
-            f"{Path(file).name}: {', '.join(call.name for call in calls)}" for file, calls in stays
-        )
+        return "\n".join(f"{Path(file).name}: {', '.join(call.name for call in calls)}" for file, calls in stays)
 
 
 class Server(Network):
@@ -133,12 +131,7 @@ class Server(Network):
         status, body = b"201 Created", _BOUND
         if method == "GET":
             items = [node("node-1")] if path == "/api/v1/nodes" else []
-            found = {
-                "kind": "List",
-                "apiVersion": "v1",
-                "metadata": {"resourceVersion": "100"},
-                "items": items,
-            }
+            found = {"kind": "List", "apiVersion": "v1", "metadata": {"resourceVersion": "100"}, "items": items}
             status, body = b"200 OK", json.dumps(found).encode()
         head = b"HTTP/1.1 %s\r\n%sContent-Length: %d\r\n\r\n" % (status, json_follows, len(body))
         wire.deliver(head + body)

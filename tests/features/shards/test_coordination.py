@@ -17,14 +17,7 @@ from kube_client.reflector import STALE_LISTS_REFUSED
 from kube_client.retry import Backoff
 from kube_client.watch_events import MODIFIED, Change
 from tests.support.embedded import until
-from tests.support.shared import (
-    SharedCluster,
-    decides_on,
-    has_looked_again,
-    lists_shards,
-    scheduler,
-    shared_cluster,
-)
+from tests.support.shared import SharedCluster, decides_on, has_looked_again, lists_shards, scheduler, shared_cluster
 from tests.support.tap import Tap
 
 
@@ -59,9 +52,7 @@ async def test_where_no_node_of_the_cluster_would_do_a_full_shard_is_a_shortage(
         await until(lambda: shared.says("q", "Unschedulable"))
 
 
-async def test_what_a_full_shard_says_follows_the_nodes_outside_of_it(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_what_a_full_shard_says_follows_the_nodes_outside_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(outside, "_LOOK", 0.05)
     async with shared_cluster(2) as shared, scheduler(shared, "a", nodes="n0"):
         await shared.add_pod("p", scheduler="a", cpu="4")
@@ -186,23 +177,17 @@ def _status_writes(request: Request) -> bool:
 async def test_a_status_is_written_again_until_it_is_known_to_stand(fault: Disturbance) -> None:
     tap = Tap()
     async with shared_cluster(2, disturb=tap) as shared, scheduler(shared, "a") as runtime:
-        tap.harm = lambda request: (
-            fault if _status_writes(request) and tap.count(_status_writes) <= 2 else None
-        )
+        tap.harm = lambda request: fault if _status_writes(request) and tap.count(_status_writes) <= 2 else None
         await shared.desire("a", ["n0"])
         await until(lambda: decides_on(runtime, "n0"))
         await until(lambda: shared.uses("a", "n0"))
 
 
 @pytest.mark.parametrize("mode", ["soft", "hard"])
-async def test_who_may_not_read_the_shards_counts_as_having_none(
-    mode: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_who_may_not_read_the_shards_counts_as_having_none(mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(coordinator, "_UNSETTLED", 0.5)
     tap = Tap()
-    tap.harm = lambda request: (
-        Disturbance(error=ApiError(403, "Forbidden", "no")) if lists_shards(request) else None
-    )
+    tap.harm = lambda request: Disturbance(error=ApiError(403, "Forbidden", "no")) if lists_shards(request) else None
     async with shared_cluster(1, disturb=tap) as shared, scheduler(shared, "a", mode) as runtime:
         await shared.desire("a", ["n0"])
         await shared.add_pod("p", scheduler="a")

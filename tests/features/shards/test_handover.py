@@ -41,11 +41,7 @@ def binds_in_doubt(runtime: SchedulerProcess) -> list[str]:
 
 
 async def test_a_node_with_a_bind_on_the_wire_is_given_back_only_after_the_answer() -> None:
-    async with (
-        shared_cluster(2) as shared,
-        scheduler(shared, "a", nodes="n0") as a,
-        scheduler(shared, "b", nodes="n1"),
-    ):
+    async with shared_cluster(2) as shared, scheduler(shared, "a", nodes="n0") as a, scheduler(shared, "b", nodes="n1"):
         held = HeldBinds(path_of(a))
         await shared.add_pod("p", scheduler="a")
         await until(lambda: held.nodes)
@@ -153,9 +149,7 @@ async def test_a_node_that_is_desired_again_before_its_claim_was_given_back_stay
         await until(lambda: shared.uses("a", ""))
         # The write that releases the claim is refused, as the shard has changed meanwhile.
         tap.harm = lambda request: (
-            Disturbance(delay=0.5)
-            if request.method == "PATCH" and request.path.endswith("/b/status")
-            else None
+            Disturbance(delay=0.5) if request.method == "PATCH" and request.path.endswith("/b/status") else None
         )
         await shared.desire("b", [])
         await until(lambda: path_of(b).shard and decides_on(b))
@@ -212,16 +206,12 @@ async def test_what_a_dead_scheduler_had_claimed_is_given_back_after_the_fence()
 
 
 @pytest.mark.parametrize("same_second", [True, False])
-async def test_a_status_that_a_predecessor_has_on_its_way_is_not_carried_out_any_more(
-    same_second: bool,
-) -> None:
+async def test_a_status_that_a_predecessor_has_on_its_way_is_not_carried_out_any_more(same_second: bool) -> None:
     async with shared_cluster(1) as shared:
         await shared.desire("a", ["n0"])
         now = datetime(2026, 1, 1, tzinfo=UTC)
         last = time_text(now) if same_second else "2025-12-31T23:00:00Z"
-        await shared.write_status(
-            "a", nodesInUse=["n0"], nodesToAdd=[], nodesToRemove=[], lastUpdateTime=last
-        )
+        await shared.write_status("a", nodesInUse=["n0"], nodesToAdd=[], nodesToRemove=[], lastUpdateTime=last)
         left = await shared.get(f"{NODE_SHARDS}/a")
         gives_back = {
             "metadata": {"resourceVersion": left["metadata"]["resourceVersion"]},
@@ -230,10 +220,7 @@ async def test_a_status_that_a_predecessor_has_on_its_way_is_not_carried_out_any
         async with scheduler(shared, "a", timing=replace(REAL, now=lambda: now)) as a:
             await until(lambda: decides_on(a, "n0"))
             late = await shared.call(
-                "PATCH",
-                f"{NODE_SHARDS}/a/status",
-                gives_back,
-                content_type="application/merge-patch+json",
+                "PATCH", f"{NODE_SHARDS}/a/status", gives_back, content_type="application/merge-patch+json"
             )
             assert late.status == 409
             assert await shared.in_use("a") == "n0"

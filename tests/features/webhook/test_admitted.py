@@ -129,9 +129,7 @@ async def test_a_group_is_in_the_queue_of_its_namespace_if_that_is_open() -> Non
         cluster = world.cluster
         await cluster.ask("POST", QUEUES, queue("research"))
         annotations = {"scheduling.volcano.sh/queue-name": "research"}
-        await cluster.ask(
-            "POST", "/api/v1/namespaces", {"metadata": {"name": "team", "annotations": annotations}}
-        )
+        await cluster.ask("POST", "/api/v1/namespaces", {"metadata": {"name": "team", "annotations": annotations}})
         await known(world, "research")
         (process,) = world._running
         await until(lambda: process._picture is not None and "team" in process._picture.namespaces)
@@ -150,10 +148,7 @@ async def test_a_job_gets_its_defaults_and_is_refused_where_its_tasks_wait_in_a_
         await cluster.ask("POST", QUEUES, queue("default"))
         await world.merge(f"{QUEUES}/default/status", {"status": {"state": "Open"}})
         await known(world, "default", "Open")
-        tasks = [
-            objects.task("ps", 2, dependsOn={"name": ["worker"]}),
-            objects.task("worker", 3, minimum=1),
-        ]
+        tasks = [objects.task("ps", 2, dependsOn={"name": ["worker"]}), objects.task("worker", 3, minimum=1)]
         made = objects.job("j", *tasks)
         stored = await cluster.ask("POST", jobs("default"), made)
         assert stored["spec"]["minAvailable"] == 3

@@ -73,9 +73,7 @@ async def do(world: World, what: str, path: str, old: Any) -> None:
     elif what == "restored":
         await world.merge(path, {key: old[key] for key in ("data", "webhooks") if key in old})
     elif path == SECRET:
-        await world.merge(
-            path, {"data": dict.fromkeys(("tls.crt", "mine"), base64.b64encode(b"mine").decode())}
-        )
+        await world.merge(path, {"data": dict.fromkeys(("tls.crt", "mine"), base64.b64encode(b"mine").decode())})
     else:
         await world.merge(path, {"webhooks": ignored(manifest(CONFIGURATIONS[path]))["webhooks"]})
 

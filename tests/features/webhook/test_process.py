@@ -52,10 +52,7 @@ async def test_until_queues_are_listed_only_what_needs_none_is_answered() -> Non
         assert process._picture is not None
         process._picture._informers._first[0].synced.clear()
         made = review({"uid": "u", "operation": "CREATE", "object": queue()})
-        assert await api_server.post("/queues/validate", made) == (
-            503,
-            "queues and namespaces are not listed yet\n",
-        )
+        assert await api_server.post("/queues/validate", made) == (503, "queues and namespaces are not listed yet\n")
         assert (await api_server.review("/pods/mutate", pod()))["patch"]
         assert "sync failed" in (await api_server.get("/readyz"))[1]
         assert (await api_server.get("/healthz"))[0] == 200
@@ -129,8 +126,7 @@ async def test_resource_groups_follow_their_file(tmp_path: Any, monkeypatch: pyt
         await until(lambda: counts.labels("refused").value == 1)
         assert await api_server.review("/pods/mutate", pod(annotation=None)) == {"allowed": True}
         file.write_text(
-            "resourceGroups:\n- resourceGroup: g\n  object: {key: namespace, value: [default]}\n"
-            "  labels: {n: '1'}"
+            "resourceGroups:\n- resourceGroup: g\n  object: {key: namespace, value: [default]}\n  labels: {n: '1'}"
         )
 
         async def given() -> bool:
@@ -143,9 +139,7 @@ async def test_resource_groups_follow_their_file(tmp_path: Any, monkeypatch: pyt
 async def test_files_that_cannot_be_used_end_it_with_2(tmp_path: Any) -> None:
     async with webhooks() as world:
         missing = str(tmp_path / "none.pem")
-        serving = Serving(
-            bind_address="127.0.0.1", port=0, tls_cert_file=missing, tls_private_key_file=missing
-        )
+        serving = Serving(bind_address="127.0.0.1", port=0, tls_cert_file=missing, tls_private_key_file=missing)
         assert await world.ended(world.start(serving=serving)) == 2
 
 

@@ -27,10 +27,7 @@ def task(name: str = "a", replicas: int = 2, **more: Any) -> Any:
 
 def job(*tasks: Any, minimum: int | None = None, **spec: Any) -> Any:
     given = {} if minimum is None else {"minAvailable": minimum}
-    return {
-        "metadata": {"name": "j"},
-        "spec": {"queue": "default", "tasks": list(tasks or (task(),)), **given, **spec},
-    }
+    return {"metadata": {"name": "j"}, "spec": {"queue": "default", "tasks": list(tasks or (task(),)), **given, **spec}}
 
 
 def partitions(total: int, size: int, least: int = 0) -> dict[str, int]:
@@ -164,8 +161,7 @@ def test_a_minimum_that_is_no_sum_is_told_of(tasks: tuple[Any, ...], minimum: in
 
 
 @pytest.mark.parametrize(
-    "given",
-    [job(minimum=1), job(task(), task("b", 3), minimum=5), job(task(minAvailable=0), task("b"), minimum=2)],
+    "given", [job(minimum=1), job(task(), task("b", 3), minimum=5), job(task(minAvailable=0), task("b"), minimum=2)]
 )
 def test_what_is_made_of_a_job_is_allowed(given: Any) -> None:
     assert told(made(given)) == []
@@ -182,10 +178,7 @@ NO_DAG = "job has dependencies between tasks, but doesn't form a directed acycli
     [
         ((waiting("a", "a"),), "a -> a"),
         ((waiting("a", "b"), waiting("b", "a")), "a -> b -> a"),
-        (
-            (waiting("x", "a"), waiting("a", "c"), waiting("b", "a"), waiting("c", "x", "b")),
-            "x -> a -> c -> x",
-        ),
+        ((waiting("x", "a"), waiting("a", "c"), waiting("b", "a"), waiting("c", "x", "b")), "x -> a -> c -> x"),
     ],
 )
 def test_tasks_that_wait_in_a_circle_are_named(tasks: tuple[Any, ...], cycle: str) -> None:
@@ -378,9 +371,7 @@ def test_each_field_has_its_limits_when_a_job_is_made(given: Any, expected: list
 
 def test_the_name_of_a_job_is_the_value_of_a_label() -> None:
     (problem,) = told({**job(task("a", 1)), "metadata": {"name": "-"}})[1:]
-    assert problem.startswith(
-        "metadata.name: create job with name - validate failed [name part must consist of"
-    )
+    assert problem.startswith("metadata.name: create job with name - validate failed [name part must consist of")
     (_, problem) = fields({**job(task("a", 1)), "metadata": {"name": "j" * 64}})
     assert problem == "metadata.name"
 

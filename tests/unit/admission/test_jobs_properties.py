@@ -24,10 +24,7 @@ def _without_none(fields: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in fields.items() if value is not None}
 
 
-_SIZES = {
-    **dict.fromkeys(("totalPartitions", "partitionSize"), st.integers(1, 3)),
-    "minPartitions": st.integers(0, 3),
-}
+_SIZES = {**dict.fromkeys(("totalPartitions", "partitionSize"), st.integers(1, 3)), "minPartitions": st.integers(0, 3)}
 _TASKS = st.fixed_dictionaries(
     {
         "name": st.none() | _NAMES,

@@ -24,9 +24,7 @@ def test_a_group_in_the_default_queue_is_put_into_its_namespaces() -> None:
     assert patched(named, mutate(request(named, namespace=""), NAMESPACES))["spec"]["queue"] == "research"
 
 
-@pytest.mark.parametrize(
-    ("queue_name", "namespace"), [("own", "default"), ("default", "plain"), ("default", "none")]
-)
+@pytest.mark.parametrize(("queue_name", "namespace"), [("own", "default"), ("default", "plain"), ("default", "none")])
 def test_any_other_stays_where_it_is(queue_name: str, namespace: str) -> None:
     assert mutate(request(group(queue_name), namespace=namespace), NAMESPACES).patch == ()
 

@@ -102,8 +102,7 @@ def test_an_affinity_that_a_pod_has_stays() -> None:
 
 
 @pytest.mark.parametrize(
-    ("before", "after", "gated"),
-    [("default-scheduler", "volcano", True), ("volcano", "default-scheduler", False)],
+    ("before", "after", "gated"), [("default-scheduler", "volcano", True), ("volcano", "default-scheduler", False)]
 )
 def test_the_scheduler_that_a_group_gives_decides_on_the_gate(before: str, after: str, gated: bool) -> None:
     rules = grouped(ResourceGroup(namespaces=frozenset({"default"}), scheduler_name=after))

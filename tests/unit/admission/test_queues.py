@@ -19,9 +19,7 @@ ROOTS = queue("root", parent=""), queue("default")
 
 def changed(old: Any, new: Any, *others: Any, rules: QueueRules = RULES) -> str:
     name = new["metadata"]["name"]
-    return validate(
-        request(new, old=old, operation="UPDATE", name=name), known(*ROOTS, old, *others), rules
-    ).message
+    return validate(request(new, old=old, operation="UPDATE", name=name), known(*ROOTS, old, *others), rules).message
 
 
 def made(new: Any, *others: Any, rules: QueueRules = RULES) -> str:
@@ -130,9 +128,7 @@ def test_a_capability_is_within_the_next_above_that_has_one_and_above_all_below(
     assert made(queue(parent="middle", capability={"cpu": "4"}), top, middle) == ""
     told = "queue it capability[cpu]=5 exceeds its ancestor's capability=4"
     assert made(queue(parent="middle", capability={"cpu": "5"}), top, middle) == told
-    assert (
-        changed(queue(parent="middle"), queue(parent="middle", capability={"cpu": "5"}), top, middle) == told
-    )
+    assert changed(queue(parent="middle"), queue(parent="middle", capability={"cpu": "5"}), top, middle) == told
     leaf = queue("leaf", parent="middle", capability={"cpu": "3"})
     assert changed(top, queue("top", capability={"cpu": "3"}), middle, leaf) == ""
     told = "queue top capability[cpu]=2 is smaller than its descendants' max capability=3"
@@ -281,7 +277,5 @@ def test_no_moves_that_are_allowed_make_a_circle(moves: list[tuple[str, str]]) -
         ),
     ],
 )
-def test_a_list_of_namespaces_that_cannot_be_read_is_refused(
-    annotations: dict[str, str], problem: str
-) -> None:
+def test_a_list_of_namespaces_that_cannot_be_read_is_refused(annotations: dict[str, str], problem: str) -> None:
     assert made(queue(annotations=annotations)) == problem

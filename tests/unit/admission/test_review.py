@@ -80,9 +80,7 @@ def test_a_review_that_recursion_cannot_follow_is_refused() -> None:
 NO_REVIEWS = {
     b"": "not an AdmissionReview: Input data was truncated",
     b"[]": "not an AdmissionReview: Expected `object`, got `array`",
-    body(request={"uid": "u"}): (
-        "not an AdmissionReview: Object missing required field `operation` - at `$.request`"
-    ),
+    body(request={"uid": "u"}): ("not an AdmissionReview: Object missing required field `operation` - at `$.request`"),
     body(apiVersion="admission.k8s.io/v1beta1"): (
         "found admission.k8s.io/v1beta1, AdmissionReview; allowed: admission.k8s.io/v1, AdmissionReview"
     ),
@@ -109,9 +107,7 @@ def test_answers_name_the_request_and_have_only_what_they_say() -> None:
     assert response(refused("no")) == {"uid": "u", "allowed": False, "status": {"message": "no"}}
     assert response(allowed_with([])) == {"uid": "u", "allowed": True}
     patched = response(allowed_with([JsonPatchOperation("add", "/spec/weight", 1)]))
-    assert json.loads(base64.b64decode(patched.pop("patch"))) == [
-        {"op": "add", "path": "/spec/weight", "value": 1}
-    ]
+    assert json.loads(base64.b64decode(patched.pop("patch"))) == [{"op": "add", "path": "/spec/weight", "value": 1}]
     assert patched == {"uid": "u", "allowed": True, "patchType": "JSONPatch"}
 
 
@@ -127,8 +123,7 @@ _ANNOTATIONS = st.dictionaries(
     st.sampled_from([queues.HIERARCHY, queues.HIERARCHY_WEIGHTS, "x"]), st.text("root/1.-", max_size=12)
 )
 _POLICIES = st.lists(
-    st.fixed_dictionaries({"action": _SCALARS}, optional={"event": _SCALARS, "exitCode": _SCALARS}),
-    max_size=2,
+    st.fixed_dictionaries({"action": _SCALARS}, optional={"event": _SCALARS, "exitCode": _SCALARS}), max_size=2
 )
 _CONTAINERS = st.lists(
     st.fixed_dictionaries(
@@ -146,8 +141,7 @@ _TASKS = st.fixed_dictionaries(
     optional={
         "replicas": _SCALARS | st.integers(-1, 3),
         "minAvailable": st.none() | st.integers(-1, 3),
-        "template": st.fixed_dictionaries({"spec": st.fixed_dictionaries({"containers": _CONTAINERS})})
-        | _SCALARS,
+        "template": st.fixed_dictionaries({"spec": st.fixed_dictionaries({"containers": _CONTAINERS})}) | _SCALARS,
         "policies": _POLICIES,
         "topologyPolicy": st.sampled_from(["", "none", "restricted"]),
         "dependsOn": st.fixed_dictionaries({"name": st.lists(st.sampled_from("abc"), max_size=2)}) | _SCALARS,

@@ -143,13 +143,9 @@ def test_what_comes_while_a_session_goes_on_is_put_to_the_refused_when_it_ends()
 
 
 @pytest.mark.parametrize(
-    ("cpu", "refused_by"),
-    [("1", ""), ("8", ""), ("1", f"{NOT_TRIED} VolumeZone")],
-    ids=["1", "8", "evicting"],
+    ("cpu", "refused_by"), [("1", ""), ("8", ""), ("1", f"{NOT_TRIED} VolumeZone")], ids=["1", "8", "evicting"]
 )
-def test_a_pod_that_was_not_tried_waits_for_more_nodes_and_for_the_end_of_others(
-    cpu: str, refused_by: str
-) -> None:
+def test_a_pod_that_was_not_tried_waits_for_more_nodes_and_for_the_end_of_others(cpu: str, refused_by: str) -> None:
     world = World("a")
     other = read_pod(pod_json("other", requests={"cpu": "1"}, nodeName="a"), world.world.classes)
     world.cluster.set_pod(other)
@@ -215,9 +211,7 @@ def test_a_member_that_runs_or_ends_is_due_and_a_stranger_is_not() -> None:
     assert not world.is_due
 
 
-@pytest.mark.parametrize(
-    "change", [{"deletionTimestamp": "2026-01-01T00:00:00Z"}, {"annotations": {}}], ids=str
-)
+@pytest.mark.parametrize("change", [{"deletionTimestamp": "2026-01-01T00:00:00Z"}, {"annotations": {}}], ids=str)
 def test_a_member_on_its_node_that_leaves_it_or_its_group_is_due(change: dict[str, Any]) -> None:
     world = World("a")
     world.pod("p", spec={"nodeName": "a"})

@@ -270,9 +270,7 @@ class World:
         self.sleepers.append((self.now + seconds, waiter))
         await waiter
 
-    def send_bind(
-        self, pod: PodInfo, node_name: str, ended: Callable[[BindResult | AlreadySent], None]
-    ) -> bool:
+    def send_bind(self, pod: PodInfo, node_name: str, ended: Callable[[BindResult | AlreadySent], None]) -> bool:
         """Every other bind is sent without a task. If it comes to anything but a bound pod, `bind` says to what."""
         if not next(self._begins):
             return False
@@ -332,9 +330,7 @@ class World:
         snapshot.held = late
         under_way, placed = self.binder.in_flight, entry.uid in self.ledger.placements
         self.workers[worker].cycle(entry)
-        assert not placed or self.binder.in_flight == under_way, (
-            f"{entry.uid} has a room and was given another"
-        )
+        assert not placed or self.binder.in_flight == under_way, f"{entry.uid} has a room and was given another"
         return True
 
     def hear_of_pods(self, count: int) -> None:

@@ -138,9 +138,7 @@ class World:
         self.binder.submit(result)
         return result
 
-    def commit(
-        self, members: Sequence[Member], minimum: int, admission: Admission | None = None
-    ) -> dict[str, str]:
+    def commit(self, members: Sequence[Member], minimum: int, admission: Admission | None = None) -> dict[str, str]:
         return dict(self.binder.commit_group(members, minimum, admission or self.ledger.usage))
 
     @property

@@ -114,9 +114,7 @@ class BinderMachine(RuleBasedStateMachine):
     def name_of(self, pick: int) -> str:
         """Of the pods that are being tried or bound, before all others."""
         world = self.world
-        tried = [
-            pod.name for pod in world.cluster.pods.values() if world.queue.where(pod.uid) is Place.IN_FLIGHT
-        ]
+        tried = [pod.name for pod in world.cluster.pods.values() if world.queue.where(pod.uid) is Place.IN_FLIGHT]
         return [*tried, *PODS][pick]
 
     @rule(
@@ -170,9 +168,7 @@ class BinderMachine(RuleBasedStateMachine):
     # -- what the scheduler does -------------------------------------------------------------------------
 
     @rule(decided=DECIDED, then=THEN, pick=ANY, how=ANSWERS)
-    def the_scheduler_works(
-        self, decided: tuple[int, bool], then: tuple[str, str, int], pick: int, how: str
-    ) -> None:
+    def the_scheduler_works(self, decided: tuple[int, bool], then: tuple[str, str, int], pick: int, how: str) -> None:
         """Some pods are decided, by two workers in turn; something happens; news comes, and only then the binder has
         its turn; a bind ends.
 
@@ -231,11 +227,7 @@ class BinderMachine(RuleBasedStateMachine):
         known = self.server.state(*bind) if sent.unknown else None
         if sent.unknown and sent.unknown.then and known is None:
             # Nothing is sent any more.
-            return (
-                BindResult(BindOutcome.UNKNOWN, unknown=sent.unknown)
-                if heard == "unknown"
-                else sent.unknown.then
-            )
+            return BindResult(BindOutcome.UNKNOWN, unknown=sent.unknown) if heard == "unknown" else sent.unknown.then
         if known is not None and heard in ("unavailable", "refused", "settling"):
             # An answer to what is of unknown outcome is never about the last request alone.
             return BindResult(known)
@@ -243,14 +235,10 @@ class BinderMachine(RuleBasedStateMachine):
             self.server.late.append(bind)
         outcome = self.server.bind(*bind) if fate == "done" else None
         if heard == "settling":
-            unknown = UnknownOutcome(
-                self.world.now + DEFAULT_POLICY.settles, BindResult(BindOutcome.UNAVAILABLE)
-            )
+            unknown = UnknownOutcome(self.world.now + DEFAULT_POLICY.settles, BindResult(BindOutcome.UNAVAILABLE))
             return BindResult(BindOutcome.UNKNOWN, unknown=unknown)
         if heard == "unknown":
-            return BindResult(
-                BindOutcome.UNKNOWN, unknown=UnknownOutcome(self.world.now + DEFAULT_POLICY.settles)
-            )
+            return BindResult(BindOutcome.UNKNOWN, unknown=UnknownOutcome(self.world.now + DEFAULT_POLICY.settles))
         return BindResult(outcome or BindOutcome(heard))
 
     def turn(self, rounds: int) -> None:

@@ -93,9 +93,7 @@ class Claims:
     async def write(self) -> str:
         return await self.writer.write(self.reservation, wanted=lambda: True)
 
-    async def deallocate(
-        self, pod: PodRef = POD, wanted: Callable[[], bool] = lambda: True
-    ) -> Failure | None:
+    async def deallocate(self, pod: PodRef = POD, wanted: Callable[[], bool] = lambda: True) -> Failure | None:
         """The claim as it is seen now."""
         return await self.writer.deallocate(self.seen, pod, wanted=wanted)
 

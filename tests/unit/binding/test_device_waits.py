@@ -41,9 +41,7 @@ class Waiting:
         self.told: list[str] = []
         self.awaited: list[tuple[str, str, float]] = []
         observer = SimpleNamespace(
-            devices_awaited=lambda _profile, driver, how, seconds: self.awaited.append(
-                (driver, how, round(seconds, 3))
-            )
+            devices_awaited=lambda _profile, driver, how, seconds: self.awaited.append((driver, how, round(seconds, 3)))
         )
         messenger = SimpleNamespace(waits_for_devices=lambda _pod, node: self.told.append(node))
         runtime = Runtime(

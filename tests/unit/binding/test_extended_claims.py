@@ -65,19 +65,11 @@ class World:
         return self.fails.get(f"{verb} {path}")
 
     async def patch(
-        self,
-        path: str,
-        body: bytes,
-        *,
-        wanted: Callable[[], bool],
-        strategic: bool = False,
-        after: Any = None,
+        self, path: str, body: bytes, *, wanted: Callable[[], bool], strategic: bool = False, after: Any = None
     ) -> Patched:
         return Patched("6", self._answer("PATCH", path))
 
-    async def create(
-        self, collection: str, name: str, body: bytes, *, wanted: Callable[[], bool]
-    ) -> CreateResult:
+    async def create(self, collection: str, name: str, body: bytes, *, wanted: Callable[[], bool]) -> CreateResult:
         self.asked.append(("POST", name))
         return self.creates.pop(0)
 
@@ -151,9 +143,7 @@ async def test_something_is_left_when_the_status_cannot_be_written() -> None:
     assert not await world.take_back(names="gone")
 
 
-@pytest.mark.parametrize(
-    ("failure", "is_gone"), [(Failure(FailureClass.NOT_FOUND), True), (FORBIDDEN, False)]
-)
+@pytest.mark.parametrize(("failure", "is_gone"), [(Failure(FailureClass.NOT_FOUND), True), (FORBIDDEN, False)])
 async def test_a_claim_whose_protection_stays_on_is_not_deleted(failure: Failure, is_gone: bool) -> None:
     world = await made_and_not_seen()
     world.fails[f"PATCH {CLAIMS}/{FIRST}"] = failure
@@ -167,12 +157,7 @@ THEIRS = CreateResult(found(FIRST, "uid-theirs", owner="somebody"), CONFLICT)
 @pytest.mark.parametrize(
     ("creates", "told", "asked", "deleted"),
     [
-        (
-            [THEIRS, CreateResult(found(SECOND, "uid-c"))],
-            f"resourceclaim default/{SECOND} was made and",
-            2,
-            SECOND,
-        ),
+        ([THEIRS, CreateResult(found(SECOND, "uid-c"))], f"resourceclaim default/{SECOND} was made and", 2, SECOND),
         ([THEIRS] * 5, "create claim for extended resources: ", 4, ""),
         ([CreateResult({}, FORBIDDEN)], "create claim for extended resources: ", 1, ""),
         # Its allocation may be for another node, so it is not used, and goes with this attempt.

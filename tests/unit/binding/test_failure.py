@@ -16,9 +16,7 @@ from agent_scheduler.engine.plugins.node_shard import NAME as NODE_SHARD
 from agent_scheduler.engine.queues.shortfall import Shortfall
 from agent_scheduler.engine.queues.usage import QueueUsage
 
-POD = cast(
-    Any, SimpleNamespace(uid="u", scheduler_name="agent-scheduler", cls=SimpleNamespace(error="no quantity"))
-)
+POD = cast(Any, SimpleNamespace(uid="u", scheduler_name="agent-scheduler", cls=SimpleNamespace(error="no quantity")))
 ENTRY = cast(Any, object())
 LACKS = Shortfall("q", {"cpu": 1000})
 
@@ -41,9 +39,7 @@ class World:
             nominate=lambda _pod, node: self.nominated.append(node),
             nominator=SimpleNamespace(nominated=self.known),
         )
-        messenger = SimpleNamespace(
-            refused=lambda _pod, reason, message, **_more: self.told.append((reason, message))
-        )
+        messenger = SimpleNamespace(refused=lambda _pod, reason, message, **_more: self.told.append((reason, message)))
         observer = SimpleNamespace(attempted=lambda _pod, result, *_: self.counted.append(result))
         self.handler = FailureHandler(
             queue=cast(Any, queue),
@@ -80,12 +76,7 @@ FAILURES: list[tuple[Callable[[FailureHandler], object], set[str], str, tuple[st
         "unschedulable",
         ("NodeShardNotReady", "0/3 nodes are available: no shard."),
     ),
-    (
-        lambda it: it.unreadable(ENTRY, POD, started=1.0),
-        {POD_SPEC},
-        "error",
-        ("SchedulerError", "no quantity"),
-    ),
+    (lambda it: it.unreadable(ENTRY, POD, started=1.0), {POD_SPEC}, "error", ("SchedulerError", "no quantity")),
     (lambda it: it.error(ENTRY, POD, "why", started=1.0), set(), "error", ("SchedulerError", "why")),
 ]
 NAMES = ["refused", "no nodes", "refused and to be tried again", "without a shard", "unreadable", "error"]
@@ -94,11 +85,7 @@ NAMES = ["refused", "no nodes", "refused and to be tried again", "without a shar
 @pytest.mark.parametrize("waits", [True, False])
 @pytest.mark.parametrize(("fails", "waits_for", "result", "told"), FAILURES, ids=NAMES)
 def test_a_pod_waits_for_what_refused_it_and_people_are_told_why_unless_it_went_meanwhile(
-    fails: Callable[[FailureHandler], object],
-    waits_for: set[str],
-    result: str,
-    told: tuple[str, str],
-    waits: bool,
+    fails: Callable[[FailureHandler], object], waits_for: set[str], result: str, told: tuple[str, str], waits: bool
 ) -> None:
     world = World(waits=waits)
     still_waits = fails(world.handler)
@@ -120,9 +107,7 @@ def test_an_error_that_was_told_before_is_not_told_again() -> None:
     assert world.told == [] and len(world.history.of(POD.uid)) == 1
 
 
-@pytest.mark.parametrize(
-    ("known", "on_object", "cleared"), [("", "", False), ("n1", "", True), ("", "n1", True)]
-)
+@pytest.mark.parametrize(("known", "on_object", "cleared"), [("", "", False), ("n1", "", True), ("", "n1", True)])
 def test_a_pod_whose_queue_is_full_keeps_no_nomination(known: str, on_object: str, cleared: bool) -> None:
     world = World(waits=True)
     if known:

@@ -15,9 +15,7 @@ from kube_client.retry import Timing
 
 
 @pytest.mark.parametrize("answered_at", [0.0, 1.0, 17.5, 29.9, 30.0])
-async def test_a_bind_that_the_watch_does_not_deliver_is_sent_again_after_30_seconds(
-    answered_at: float,
-) -> None:
+async def test_a_bind_that_the_watch_does_not_deliver_is_sent_again_after_30_seconds(answered_at: float) -> None:
     """Whenever it was answered: docs/bind-outcomes.md promises 30 s, at most one more."""
     now, sent = 0.0, []
     pod: Any = SimpleNamespace(uid="p", node_name="")

@@ -71,9 +71,7 @@ async def test_a_group_is_asked_about_by_its_name(capsys: Capture) -> None:
     assert shown.err == f"agent-scheduler explain: podgroup/ns/g is unknown: {page['why']}\n"
 
 
-@pytest.mark.parametrize(
-    "line", [["explain"], ["explain", "ns/p", "-o", "yaml"], ["explain", "ns/p", "--serv", "x"]]
-)
+@pytest.mark.parametrize("line", [["explain"], ["explain", "ns/p", "-o", "yaml"], ["explain", "ns/p", "--serv", "x"]])
 def test_wrong_usage_is_exit_code_2(capsys: Capture, line: list[str]) -> None:
     with pytest.raises(SystemExit) as caught:
         main(line)

@@ -28,9 +28,7 @@ HEAD = "NAME CREATION PHASE JOBTYPE REPLICAS MIN PENDING RUNNING SUCCEEDED FAILE
 
 
 def job(name: str, *tasks: dict[str, Any], **more: Any) -> dict[str, Any]:
-    return make_job(
-        name, *(tasks or [task("main", 2, 1)]), **{"namespace": "default", "queue": "default", **more}
-    )
+    return make_job(name, *(tasks or [task("main", 2, 1)]), **{"namespace": "default", "queue": "default", **more})
 
 
 class Shell(Command):
@@ -174,10 +172,7 @@ def test_a_job_is_made_of_a_file_or_input(shell: Shell, file: Path, monkeypatch:
         ("--name j -L cpu=x", "--limits cpu=x: cpu: invalid quantity 'x'"),
         ("-f FILE -i x -m 1", "--image, --min: not allowed with --filename"),
         ("-f /no/such", "--filename /no/such: No such file or directory"),
-        (
-            "-f FILE -n elsewhere",
-            "--namespace elsewhere: the job's namespace is default; remove one of the two",
-        ),
+        ("-f FILE -n elsewhere", "--namespace elsewhere: the job's namespace is default; remove one of the two"),
     ],
 )
 def test_a_job_that_cannot_be_made_is_one_line(shell: Shell, file: Path, line: str, told: str) -> None:
@@ -194,10 +189,7 @@ def test_a_job_that_cannot_be_made_is_one_line(shell: Shell, file: Path, line: s
         ("a: [", "not valid YAML"),
         ("", "found 0 objects; allowed: one Job"),
         ("- 1", "found None of None; allowed: kind Job"),
-        (
-            "{apiVersion: batch/v1, kind: Job}",
-            "found Job of batch/v1; allowed: kind Job of apiVersion batch.volc",
-        ),
+        ("{apiVersion: batch/v1, kind: Job}", "found Job of batch/v1; allowed: kind Job of apiVersion batch.volc"),
         ("{VOLCANOS, kind: Job}", "metadata.name is missing; give one with --name"),
         ("{VOLCANOS, kind: Job, metadata: 1}", "metadata is not an object"),
     ],
@@ -333,10 +325,7 @@ async def test_a_command_names_its_job_as_owner_and_target(ordered: Ordered) -> 
 
 async def test_a_job_is_described_with_who_waits_for_whom_its_group_pods_and_events(ordered: Ordered) -> None:
     tasks = [task("master", 2, 2), task("worker", 3, 1, dependsOn={"name": ["master"]})]
-    tasks[1]["template"]["spec"]["containers"][0] |= {
-        "command": ["run"],
-        "args": ["--for", "\x1b[2J\u202eever"],
-    }
+    tasks[1]["template"]["spec"]["containers"][0] |= {"command": ["run"], "args": ["--for", "\x1b[2J\u202eever"]}
     policies = [{"event": "PodEvicted", "action": "RestartJob", "timeout": "5m"}]
     more: dict[str, Any] = {"policies": policies, "plugins": {"env": []}}
     await ordered.add(JOBS, job("j", *tasks, minimum=3, minSuccess=2, maxRetry=4, **more))

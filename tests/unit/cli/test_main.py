@@ -11,11 +11,7 @@ import pytest
 from agent_scheduler.cli import main as cli
 from agent_scheduler.cli.main import main
 
-FOREIGN = [
-    ("bench", "agent-scheduler-bench"),
-    ("cluster", "embedded-kubernetes"),
-    ("demo", "agent-scheduler-bench"),
-]
+FOREIGN = [("bench", "agent-scheduler-bench"), ("cluster", "embedded-kubernetes"), ("demo", "agent-scheduler-bench")]
 
 
 @pytest.fixture

@@ -73,8 +73,4 @@ async def test_programs_get_exact_amounts(show: Show, output: str, read: Any) ->
 
 
 async def test_a_name_of_no_node_is_told(show: Show) -> None:
-    assert await show("a nope") == (
-        2,
-        "",
-        "agent-scheduler nodes: node nope does not exist; the cluster has 2 nodes\n",
-    )
+    assert await show("a nope") == (2, "", "agent-scheduler nodes: node nope does not exist; the cluster has 2 nodes\n")

@@ -48,9 +48,7 @@ def pod(name: str, queue: str = "", **more: Any) -> dict[str, Any]:
     """A pod that takes part in the gate of its queue."""
     annotations = {GATE: "true", **({"scheduling.volcano.sh/queue-name": queue} if queue else {})}
     amounts = {"cpu": "500m", "memory": "1Gi"}
-    return make_pod(
-        name, namespace="default", annotations=annotations, **{"scheduler": "", **amounts, **more}
-    )
+    return make_pod(name, namespace="default", annotations=annotations, **{"scheduler": "", **amounts, **more})
 
 
 def held(name: str, queue: str = "", **more: Any) -> dict[str, Any]:

@@ -57,9 +57,7 @@ async def test_a_given_token_is_shown_wherever_the_page_is() -> None:
 
 async def test_the_contexts_token_is_not_sent_over_http(tmp_path: Path) -> None:
     async with serving(guarded) as server:
-        with pytest.raises(
-            Unreachable, match="requires a token; over http only one given with --token is sent"
-        ):
+        with pytest.raises(Unreachable, match="requires a token; over http only one given with --token is sent"):
             await ask("ns/p", Ways(server=server.url, kubeconfig=kubeconfig(tmp_path, token=TOKEN)))
     assert [request.headers.get("authorization") for request in server.requests] == [None]
 
@@ -144,9 +142,7 @@ def leader_pod(*, scheme: str | None = None, port: Any = "http") -> dict[str, An
     return {"metadata": {"name": LEADER}, "spec": {"containers": [sidecar, scheduler]}}
 
 
-def api(
-    *, holder: str = f"{LEADER}_3f1a", pod: dict[str, Any] | None = None, proxied: Action | None = None
-) -> Script:
+def api(*, holder: str = f"{LEADER}_3f1a", pod: dict[str, Any] | None = None, proxied: Action | None = None) -> Script:
     """An API server with a lease, the leader's pod, and an answer at that pod's proxy."""
 
     def script(request: Request) -> Action:
@@ -184,10 +180,7 @@ async def test_the_lease_leads_to_the_leaders_page_through_the_pods_proxy(tmp_pa
 
 @pytest.mark.parametrize(
     ("pod", "target"),
-    [
-        (leader_pod(scheme="HTTPS"), f"https:{LEADER}:10251"),
-        (leader_pod(scheme="HTTP", port=8080), f"{LEADER}:8080"),
-    ],
+    [(leader_pod(scheme="HTTPS"), f"https:{LEADER}:10251"), (leader_pod(scheme="HTTP", port=8080), f"{LEADER}:8080")],
 )
 async def test_scheme_and_port_are_the_probes(tmp_path: Path, pod: dict[str, Any], target: str) -> None:
     page, requests = await through(tmp_path, api(pod=pod))
@@ -222,18 +215,12 @@ async def test_the_lease_may_have_another_name_and_namespace(tmp_path: Path) -> 
             f"{NAMED} is held by laptop, which is not a pod of that namespace; for a scheduler outside the cluster use "
             "--server, by default http://127.0.0.1:10251 on its own host",
         ),
-        (
-            lambda _: Answer(404, b"default backend - 404"),
-            f"{NAMED} cannot be read: 404 default backend - 404",
-        ),
+        (lambda _: Answer(404, b"default backend - 404"), f"{NAMED} cannot be read: 404 default backend - 404"),
         (lambda _: status(404, "NotFound", "no"), f"{NAMED} does not exist"),
         (lambda _: status(403, "Forbidden", "it is forbidden"), "cannot be read: 403 it is forbidden"),
         (lambda _: Answer(200, b"<html>"), "cannot be read: the response is not an object"),
         (api(pod={"metadata": {"name": LEADER}}), "has no readiness probe at /readyz"),
-        (
-            api(proxied=status(403, "Forbidden", "no pods/proxy")),
-            "the API server answered: 403 no pods/proxy",
-        ),
+        (api(proxied=status(403, "Forbidden", "no pods/proxy")), "the API server answered: 403 no pods/proxy"),
         (api(proxied=Answer(401, b"a token is needed\n")), "401 a token is needed; use --token"),
     ],
 )

@@ -37,9 +37,7 @@ class Shell:
         self.folder = folder
         self._command = Command("shards", kubeconfig(folder, it.cluster.server.url), capsys)
 
-    async def run(
-        self, line: str = "", *, leases: str = "--sharding-lease-namespace default"
-    ) -> tuple[int, str, str]:
+    async def run(self, line: str = "", *, leases: str = "--sharding-lease-namespace default") -> tuple[int, str, str]:
         """Exit code, standard output and standard error."""
         before = await self.it.call("GET", NODE_SHARDS)
         config_map = f"--sharding-configmap-namespace {NAMESPACE} --sharding-configmap {NAME}"
@@ -72,9 +70,7 @@ async def shell(tmp_path: Path, capsys: Capture) -> AsyncIterator[Shell]:
         yield Shell(it, tmp_path, capsys)
 
 
-async def lease(
-    it: World, shard: str, *, age: float, holder: str = "pod-a_1", namespace: str = "default"
-) -> None:
+async def lease(it: World, shard: str, *, age: float, holder: str = "pod-a_1", namespace: str = "default") -> None:
     renewed = (datetime.now(UTC) - timedelta(seconds=age)).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
     spec = {"holderIdentity": holder, "leaseDurationSeconds": 15, "renewTime": renewed}
     path = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"
@@ -261,14 +257,8 @@ async def test_a_cluster_without_the_kind_or_an_answer_is_told_in_one_line(shell
 @pytest.mark.parametrize(
     ("line", "problem"),
     [
-        (
-            ["plan", "--nodes"],
-            "plan: does not support --nodes and -o wide; allowed: -o table, -o json, -o yaml",
-        ),
-        (
-            ["plan", "-o", "wide"],
-            "plan: does not support --nodes and -o wide; allowed: -o table, -o json, -o yaml",
-        ),
+        (["plan", "--nodes"], "plan: does not support --nodes and -o wide; allowed: -o table, -o json, -o yaml"),
+        (["plan", "-o", "wide"], "plan: does not support --nodes and -o wide; allowed: -o table, -o json, -o yaml"),
         (["--sharding-config", "f"], "--sharding-config: needs plan"),
         (["plan", "--sharding-config", "/no/f"], "--sharding-config /no/f: No such file or directory"),
     ],

@@ -46,9 +46,7 @@ class World:
             recorder=self.reports,
             is_pending=known.waits,
         )
-        listener = SimpleNamespace(
-            settled=lambda pod, _node: self.settled.append(pod.name), seen=lambda _pod: None
-        )
+        listener = SimpleNamespace(settled=lambda pod, _node: self.settled.append(pod.name), seen=lambda _pod: None)
         self.cluster = Cluster(
             known=known,
             ledger=self.ledger,
@@ -138,8 +136,7 @@ def sharing() -> tuple[World, dict[str, Any]]:
 
 
 @pytest.mark.parametrize(
-    ("devices", "free", "wakes"),
-    [("0", (400, 1000), False), ("1", (1000, 400), True), (None, (1000, 1000), True)],
+    ("devices", "free", "wakes"), [("0", (400, 1000), False), ("1", (1000, 400), True), (None, (1000, 1000), True)]
 )
 def test_a_pod_that_is_seen_on_another_device_than_it_was_assumed_on_frees_that(
     devices: str | None, free: tuple[int, ...], wakes: bool

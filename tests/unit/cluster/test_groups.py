@@ -53,9 +53,7 @@ def groups_with(told: Told) -> Groups:
 READ = PodReader(PodClasses())
 
 
-def pod(
-    uid: str, group: str = "", *, native: str = "", phase: str = "Pending", of: str = "volcano"
-) -> PodInfo:
+def pod(uid: str, group: str = "", *, native: str = "", phase: str = "Pending", of: str = "volcano") -> PodInfo:
     spec = {"schedulingGroup": {"podGroupName": native}} if native else {}
     about = {"namespace": "default", "uid": uid, "group": group, "phase": phase}
     return READ(msgspec.json.encode(objects.pod(uid, scheduler=of, **about, **spec)))
@@ -196,10 +194,7 @@ async def test_members_stay_when_they_end_and_their_room_is_free(monkeypatch: py
             await cluster.merge(f"{PODS}/a/status", {"status": {"phase": phase}})
         await until(lambda: len(running.fast_path.ledger.placements) == 1)
         members = groups.groups[G].members.values()
-        assert {each.name: each.batch.phase for each in members if each.batch} == {
-            "a": "Succeeded",
-            "b": "Pending",
-        }
+        assert {each.name: each.batch.phase for each in members if each.batch} == {"a": "Succeeded", "b": "Pending"}
         assert groups.queues["q"].spec.weight == 1
         assert isinstance(groups.groups[G].object, batch.PodGroup)
         report = await running.fast_path.selfcheck.run()

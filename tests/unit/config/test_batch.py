@@ -85,15 +85,11 @@ MISTAKES = {
     one("gang", "enableJobRedy: true"): (
         ":4: tiers[0].plugins[0].enableJobRedy: unknown key; did you mean enableJobReady?"
     ),
-    one("gang", "enableJobReady: 1"): (
-        "tiers[0].plugins[0].enableJobReady: found the number 1; allowed: true, false"
-    ),
+    one("gang", "enableJobReady: 1"): ("tiers[0].plugins[0].enableJobReady: found the number 1; allowed: true, false"),
     one("overcommit", "arguments: {overcommit-factor: 0.5}"): (
         "arguments.overcommit-factor: found the number 0.5; allowed: a number from 1 to 1000"
     ),
-    one("binpack", "arguments: {binpack.weight: heavy}"): (
-        "binpack.weight: found 'heavy'; allowed: a whole number"
-    ),
+    one("binpack", "arguments: {binpack.weight: heavy}"): ("binpack.weight: found 'heavy'; allowed: a whole number"),
     one("nodeorder", "arguments: {leastrequest.weight: 1}"): (
         "leastrequest.weight: unknown key; did you mean leastrequested.weight?"
     ),

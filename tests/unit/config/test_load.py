@@ -102,12 +102,7 @@ OFF = "featureGates: {SchedulerPopFromBackoffQ: false, SchedulerPreQueueingHints
         ("--leader-elect-resource-namespace locks", "", "leader_election.resource_namespace", "locks"),
         ("--leader-elect --scheduler-name x", "", "leader_election.resource_name", "x"),
         ("--scheduler-name b", "profiles: [{schedulerName: a}]", "profiles.0.scheduler_name", "b"),
-        (
-            "--scheduler-name b",
-            "profiles: [{base: default-scheduler}]",
-            "profiles.0.base",
-            "default-scheduler",
-        ),
+        ("--scheduler-name b", "profiles: [{base: default-scheduler}]", "profiles.0.base", "default-scheduler"),
         ("", OFF, BACKOFF, False),
         ("--feature-gates SchedulerPopFromBackoffQ=true", OFF, BACKOFF, True),
         ("", "", HINTS, True),
@@ -186,10 +181,7 @@ def test_a_flag_says_the_default_of_its_setting(flag: str, said: str) -> None:
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        (
-            "serving:\n  prot: 1\n",
-            "4: serving.prot: unknown key; did you mean port? allowed: authorizeMetrics,",
-        ),
+        ("serving:\n  prot: 1\n", "4: serving.prot: unknown key; did you mean port? allowed: authorizeMetrics,"),
         (
             "profiles:\n- plugins:\n    score:\n      enabled:\n      - name: NodeAffinity\n"
             "      - name: TaintToleration\n        weight: ten\n",

@@ -57,9 +57,7 @@ def test_each_warning_is_given_once_though_flags_are_laid_over_the_file(tmp_path
     file.write_text(HEADER + "parallelism: 4\n")
     told: list[str] = []
     load(run_arguments("--config", str(file), "--port", "1"), warn=told.append)
-    assert told == [
-        f"{file}:3: parallelism: has no effect: a cycle evaluates all nodes together; see workerCount"
-    ]
+    assert told == [f"{file}:3: parallelism: has no effect: a cycle evaluates all nodes together; see workerCount"]
 
 
 # ---- profiles as kube-scheduler's files have them
@@ -84,9 +82,7 @@ def kube_file(enabled: list[str]) -> str:
     }
     about = {"apiVersion": "kubescheduler.config.k8s.io/v1"}
     config = [{"name": name, "args": {**about, "kind": f"{name}Args", **each}} for name, each in args.items()]
-    points = (
-        "bind filter permit postBind postFilter preBind preEnqueue preFilter preScore queueSort reserve score"
-    )
+    points = "bind filter permit postBind postFilter preBind preEnqueue preFilter preScore queueSort reserve score"
     weights = [{"name": name, "weight": 3 if name == "TaintToleration" else 0} for name in enabled]
     profile = {
         "base": "default-scheduler",

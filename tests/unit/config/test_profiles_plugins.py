@@ -96,9 +96,7 @@ async def test_the_plugin_that_the_page_shows_is_short_and_decides(documented: s
         await cluster.add(NODES, node("with", extended=accelerator))
         await cluster.add_pod("plain")
         condition = await until(lambda: cluster.condition("plain"))
-        assert condition["message"].startswith(
-            "0/1 nodes are available: 1 node(s) were kept for pods with GPUs."
-        )
+        assert condition["message"].startswith("0/1 nodes are available: 1 node(s) were kept for pods with GPUs.")
         learner = container(requests=accelerator, limits=accelerator)
         await cluster.add_pod("learner", containers=[learner])
         await until(cluster.placed)

@@ -126,9 +126,7 @@ def test_links_that_are_swapped_as_those_of_a_config_map_are_a_change(tmp_path: 
     link = tmp_path / "..data"
     link.symlink_to("data1")
     (tmp_path / "f.yaml").symlink_to("..data/f.yaml")
-    world = World(
-        tmp_path / "f.yaml", ConfigurationSource(run_arguments("--config", str(tmp_path / "f.yaml")))
-    )
+    world = World(tmp_path / "f.yaml", ConfigurationSource(run_arguments("--config", str(tmp_path / "f.yaml"))))
     (tmp_path / "new").symlink_to("data2")
     os.replace(tmp_path / "new", link)
     world.settle()

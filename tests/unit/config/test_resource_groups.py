@@ -47,21 +47,15 @@ HEAD = "resourceGroups:\n- resourceGroup: x\n  "
 #: By their line and place.
 MISTAKES = {
     "resourceGroup: x": "1: resourceGroup: unknown key; did you mean resourceGroups? allowed: resourceGroups",
-    "resourceGroups:\n- labels: {}": (
-        "2: resourceGroups[0].resourceGroup: is missing; allowed: a name without spaces"
-    ),
-    f"{HEAD}object: {{key: pod}}": (
-        "3: resourceGroups[0].object.key: found 'pod'; allowed: annotation, namespace"
-    ),
+    "resourceGroups:\n- labels: {}": ("2: resourceGroups[0].resourceGroup: is missing; allowed: a name without spaces"),
+    f"{HEAD}object: {{key: pod}}": ("3: resourceGroups[0].object.key: found 'pod'; allowed: annotation, namespace"),
     f"{HEAD}object: {{key: namespace}}": (
         "3: resourceGroups[0].object.value: is empty; allowed: at least one namespace"
     ),
     f"{HEAD}object: {{value: [tier]}}": (
         "3: resourceGroups[0].object.value[0]: found 'tier'; allowed: an annotation, such as 'key: value'"
     ),
-    f"{HEAD}affinity: '[]'": (
-        "3: resourceGroups[0].affinity: found a list; allowed: the affinity of a pod as JSON"
-    ),
+    f"{HEAD}affinity: '[]'": ("3: resourceGroups[0].affinity: found a list; allowed: the affinity of a pod as JSON"),
 }
 
 

@@ -96,14 +96,8 @@ def test_everything_that_a_file_may_say_arrives() -> None:
     assert isinstance(limit, NodeLimitArgs)
     assert (limit.min_nodes, limit.max_nodes, limit.max_percent) == (2, 100, 50.0)
     assert limit.budget == {"cpu": 1_000_000, "memory": 4 << 40}
-    assert arguments(plan.shards[1]) == [
-        WarmupArgs(warmup_label="example.com/warm", warmup_label_value="yes")
-    ]
-    assert (plan.leftover_shard, plan.cordoned_nodes, plan.not_ready_nodes) == (
-        "agent-scheduler",
-        "keep",
-        "include",
-    )
+    assert arguments(plan.shards[1]) == [WarmupArgs(warmup_label="example.com/warm", warmup_label_value="yes")]
+    assert (plan.leftover_shard, plan.cordoned_nodes, plan.not_ready_nodes) == ("agent-scheduler", "keep", "include")
     assert (plan.stickiness.gain, plan.stickiness.margin) == (0.2, 0.0)
 
 
@@ -145,18 +139,12 @@ MISTAKES = {
     "- a": "sharding.yaml:1: found a list; allowed: an object with",
     "schedulerConfig: []": "schedulerConfig: unknown key; did you mean schedulerConfigs?",
     "schedulerConfigs:\n- type: x": "sharding.yaml:2: schedulerConfigs[0].name: is missing",
-    "schedulerConfigs:\n- name: ''": (
-        "sharding.yaml:2: schedulerConfigs[0].name: found ''; allowed: an object's"
-    ),
+    "schedulerConfigs:\n- name: ''": ("sharding.yaml:2: schedulerConfigs[0].name: found ''; allowed: an object's"),
     "schedulerConfigs:\n- name: A_b": "schedulerConfigs[0].name: found 'A_b'; allowed: an object's name",
     "schedulerConfigs:\n- name: none": "schedulerConfigs[0].name: found 'none'; allowed: the name of a shard",
     f"schedulerConfigs:\n- name: {'a' * 254}": "allowed: an object's name",
-    "schedulerConfigs:\n- name: a\n- name: a": (
-        "sharding.yaml:3: schedulerConfigs[1].name: found 'a' a second"
-    ),
-    one("cpuUtilizationMin: 1.2"): (
-        "sharding.yaml:3: schedulerConfigs[0].cpuUtilizationMin: found the number 1.2"
-    ),
+    "schedulerConfigs:\n- name: a\n- name: a": ("sharding.yaml:3: schedulerConfigs[1].name: found 'a' a second"),
+    one("cpuUtilizationMin: 1.2"): ("sharding.yaml:3: schedulerConfigs[0].cpuUtilizationMin: found the number 1.2"),
     one("cpuUtilizationMax: -0.1"): "cpuUtilizationMax: found the number -0.1; allowed: a number from 0 to 1",
     one("cpuUtilizationMin: 0.7\ncpuUtilizationMax: 0.6"): (
         "cpuUtilizationMin: found the number 0.7; allowed: at most cpuUtilizationMax (0.6)"
@@ -167,9 +155,7 @@ MISTAKES = {
     one("policies:\n- weight: 1"): "policies[0].name: is missing",
     one("policies:\n- name: ''"): "policies[0].name: found ''; allowed: allocation-rate, node-limit, warmup",
     one("policies:\n- name: warm-up"): "found 'warm-up'; did you mean warmup? allowed: allocation-rate",
-    one("policies:\n- name: warmup\n  weight: -1"): (
-        "sharding.yaml:5: schedulerConfigs[0].policies[0].weight: found"
-    ),
+    one("policies:\n- name: warmup\n  weight: -1"): ("sharding.yaml:5: schedulerConfigs[0].policies[0].weight: found"),
     one("policies:\n- name: warmup\n  weight: heavy"): "weight: found 'heavy'; allowed: a number from 0",
     rate("minNodes: 2"): "arguments.minNodes: unknown key; it is an argument of node-limit",
     rate("minCpuUtil: 0"): "unknown key; did you mean minCPUUtil?",
@@ -220,9 +206,7 @@ def test_a_mistake_is_told_with_its_place_and_what_is_allowed(text: str, message
 
 
 def test_older_keys_become_policies_as_volcano_has_it() -> None:
-    older = (
-        "cpuUtilizationMin: 0.7\ncpuUtilizationMax: 1.0\npreferWarmupNodes: true\nminNodes: 2\nmaxNodes: 10"
-    )
+    older = "cpuUtilizationMin: 0.7\ncpuUtilizationMax: 1.0\npreferWarmupNodes: true\nminNodes: 2\nmaxNodes: 10"
     sharding = load(one(older))
     given = AllocationRateArgs(min_cpu_util=0.7, max_cpu_util=1.0), NodeLimitArgs(min_nodes=2, max_nodes=10)
     assert arguments(sharding.plan.shards[0]) == [given[0], WarmupArgs(), given[1]]

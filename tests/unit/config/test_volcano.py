@@ -144,11 +144,7 @@ FULLNESS = {
     "nodeorder: {mostrequested.weight: 1}": None,
     "nodeorder: {leastrequested.weight: 0}": None,
     "binpack: {}": ("MostAllocated", 1, EVEN),
-    "binpack: {binpack.weight: 10, binpack.cpu: 5, binpack.memory: 1}": (
-        "MostAllocated",
-        10,
-        {**EVEN, "cpu": 5},
-    ),
+    "binpack: {binpack.weight: 10, binpack.cpu: 5, binpack.memory: 1}": ("MostAllocated", 10, {**EVEN, "cpu": 5}),
     SPECIAL: ("MostAllocated", 1, {"cpu": 1, "nvidia.com/gpu": 2, "example.com/foo": 1}),
     "binpack: {binpack.weight: 0}": None,
     # 10 x (1/2, 1/2) - 1 x (1/2, 1/2)
@@ -228,9 +224,7 @@ def test_switches_of_functions_that_a_plugin_does_not_have_are_told_of() -> None
     ]
 
 
-@pytest.mark.parametrize(
-    "name", ["gang", "proportion", "capacity", "numaaware", "deviceshare", "extender", "tdm"]
-)
+@pytest.mark.parametrize("name", ["gang", "proportion", "capacity", "numaaware", "deviceshare", "extender", "tdm"])
 def test_a_plugin_without_which_pods_would_be_placed_otherwise_is_refused_by_name(name: str) -> None:
     assert f": tiers[0].plugins[1].name: {name} is not supported" in refusal(conf("predicates", name))
 
@@ -273,10 +267,9 @@ MISTAKES = {
     conf(configurations=[{"name": "allocate", "arguments": {"candidateNodeCount": 0}}]): (
         "configurations[0].arguments.candidateNodeCount: found the number 0; allowed: a whole number from 1"
     ),
-    conf(
-        configurations=[{"name": "allocate", "arguments": {"candidateNodeCount": 4}}],
-        candidateNodeCount=3,
-    ): ("found the number 4, but candidateNodeCount says otherwise"),
+    conf(configurations=[{"name": "allocate", "arguments": {"candidateNodeCount": 4}}], candidateNodeCount=3): (
+        "found the number 4, but candidateNodeCount says otherwise"
+    ),
     conf(configurations=[{"name": "allocate", "arguments": {"candidates": 4}}]): (
         "configurations[0].arguments.candidates: unknown key"
     ),

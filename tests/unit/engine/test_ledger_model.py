@@ -33,17 +33,7 @@ from agent_scheduler.engine.state.podinfo import PodInfo
 from agent_scheduler.objects import wire
 from tests.support.engine import PACK, SPREAD, contents, read_pod
 from tests.support.handles import handle_of
-from tests.support.ledger_model import (
-    NODE_SHAPES,
-    POD_SHAPES,
-    PODS,
-    TAKES,
-    Json,
-    Picture,
-    Placed,
-    Row,
-    node_json,
-)
+from tests.support.ledger_model import NODE_SHAPES, POD_SHAPES, PODS, TAKES, Json, Picture, Placed, Row, node_json
 from tests.support.stateful import model_test
 
 pytestmark = pytest.mark.promise("S7")
@@ -194,9 +184,7 @@ class LedgerMachine(RuleBasedStateMachine):
         placed = self.picture.pods.get(uid)
         if placed is None or not read_pod(PODS[placed.shape], self.classes).cls.gpu:
             return
-        pod = msgspec.structs.replace(
-            self.pod(uid, placed.shape, placed.node), gpus=indices_in(devices, 2 * WHOLE)
-        )
+        pod = msgspec.structs.replace(self.pod(uid, placed.shape, placed.node), gpus=indices_in(devices, 2 * WHOLE))
         assert self.ledger.set_pod(pod, placed.node) is (placed.devices != devices)
         self.picture.pods[uid] = placed._replace(assumed=False, devices=devices)
 

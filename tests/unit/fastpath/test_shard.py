@@ -31,9 +31,7 @@ def shard_of(sharded: Sharded, mode: ShardingMode = ShardingMode.HARD) -> Schedu
         sharded.told.append(version)
 
     events = cast(Any, SimpleNamespace(move_all=move_all))
-    return SchedulerShard(
-        mode, sharded.membership, ledger=sharded.world.ledger, events=events, caught_up=caught_up
-    )
+    return SchedulerShard(mode, sharded.membership, ledger=sharded.world.ledger, events=events, caught_up=caught_up)
 
 
 class Sharded:

@@ -35,10 +35,7 @@ def test_a_page_shows_the_first_of_each_place_in_their_order() -> None:
     assert shown(world, limit=3) == [("active", "odd/p299"), ("active", "even/p298"), ("active", "odd/p297")]
     assert shown(world, limit=2, namespace="even") == [("active", "even/p298"), ("active", "even/p296")]
     assert shown(world, place="unschedulable") == [("unschedulable", "default/refused")]
-    assert shown(world, namespace="default") == [
-        ("unschedulable", "default/refused"),
-        ("gated", "default/gated"),
-    ]
+    assert shown(world, namespace="default") == [("unschedulable", "default/refused"), ("gated", "default/gated")]
     entry = world.queue.pop()
     assert entry is not None
     assert shown(world, place="in_flight") == [("in_flight", "odd/p299")]

@@ -51,9 +51,7 @@ async def test_a_job_with_every_field_of_volcanos_api_is_kept_whole_and_its_stat
 
 
 def test_jobs_are_listed_with_volcanos_columns() -> None:
-    (version,) = yaml.safe_load((CONFIG / "crd" / "batch.volcano.sh_jobs.yaml").read_text())["spec"][
-        "versions"
-    ]
+    (version,) = yaml.safe_load((CONFIG / "crd" / "batch.volcano.sh_jobs.yaml").read_text())["spec"]["versions"]
     assert [(each["name"], each["jsonPath"]) for each in version["additionalPrinterColumns"]] == [
         ("STATUS", ".status.state.phase"),
         ("minAvailable", ".status.minAvailable"),

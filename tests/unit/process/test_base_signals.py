@@ -51,9 +51,7 @@ async def test_a_process_that_is_amid_its_orderly_end_exits_with_1_at_the_second
     async with embedded_cluster() as cluster:
         process: Any
         if what == "scheduler":
-            process = SchedulerProcess(
-                load_text(HEAD + ALONE), source=None, **cluster.way(), abort=ended.append
-            )
+            process = SchedulerProcess(load_text(HEAD + ALONE), source=None, **cluster.way(), abort=ended.append)
         else:
             settings = controllers_settings(SHARDING)
             process = ControllersProcess(settings, **cluster.way(), abort=ended.append)

@@ -69,9 +69,7 @@ async def ended(into: Collector, pod_uid: str) -> tuple[Span, list[Span]]:
     return root, rest
 
 
-async def test_a_pod_that_is_bound_at_once_has_its_way_in_one_trace(
-    cluster: EmbeddedCluster, into: Collector
-) -> None:
+async def test_a_pod_that_is_bound_at_once_has_its_way_in_one_trace(cluster: EmbeddedCluster, into: Collector) -> None:
     async with running(cluster, section(into.url)) as process:
         await cluster.add_node("n1")
         await until(lambda: process.metrics()['scheduler_cache_size{type="nodes"}'] == 1)
@@ -100,9 +98,7 @@ async def test_a_pod_that_is_bound_at_once_has_its_way_in_one_trace(
         await until(lambda: process.metrics()[_SPANS.format("exported")] == 4)
 
 
-async def test_a_pod_that_waits_shows_what_for_before_it_is_bound(
-    cluster: EmbeddedCluster, into: Collector
-) -> None:
+async def test_a_pod_that_waits_shows_what_for_before_it_is_bound(cluster: EmbeddedCluster, into: Collector) -> None:
     async with running(cluster, section(into.url)):
         await cluster.add_node("small", cpu="1")
         await cluster.add_pod("large", cpu="2")
@@ -131,9 +127,7 @@ async def test_a_pod_that_waits_shows_what_for_before_it_is_bound(
 
 
 @pytest.mark.wide
-async def test_a_pod_that_loses_a_race_shows_it_and_is_tried_again(
-    cluster: EmbeddedCluster, into: Collector
-) -> None:
+async def test_a_pod_that_loses_a_race_shows_it_and_is_tried_again(cluster: EmbeddedCluster, into: Collector) -> None:
     two = "workerCount: 2\nconflictPolicy: strict\ncandidateNodeCount: 1\n"
     await cluster.add_node("n1")
     for name in ("a", "b"):
@@ -142,8 +136,7 @@ async def test_a_pod_that_loses_a_race_shows_it_and_is_tried_again(
         trees = [await traced(cluster, into, name) for name in ("a", "b")]
     assert {root.attributes["scheduling.result"] for root, _ in trees} == {"scheduled"}
     results = [
-        [span.attributes["scheduling.result"] for span in rest if span.name == "Scheduling"]
-        for _, rest in trees
+        [span.attributes["scheduling.result"] for span in rest if span.name == "Scheduling"] for _, rest in trees
     ]
     assert sorted(results) == [["conflict", "scheduled"], ["scheduled"]]
     (loser,) = (rest for _, rest in trees if len(rest) > 3)
@@ -196,9 +189,7 @@ async def test_a_member_of_a_gang_waits_for_a_session(into: Collector) -> None:
 
 
 @pytest.mark.wide
-async def test_a_standby_tells_nothing_of_pods_that_the_leader_binds(
-    cluster: EmbeddedCluster, into: Collector
-) -> None:
+async def test_a_standby_tells_nothing_of_pods_that_the_leader_binds(cluster: EmbeddedCluster, into: Collector) -> None:
     async with running(cluster, section(into.url) + ELECT) as leader:
         await until(lambda: leader.runtime._scheduling)
         async with running(cluster, section(into.url) + ELECT) as standby:
@@ -220,9 +211,7 @@ async def test_nothing_is_traced_and_nobody_listens_without_the_section_and_at_a
             reports = process.runtime._reports
             parts = [type(each).__name__ for each in (reports, reports.observer, reports.receivers.recorder)]
             assert parts == ["ProcessReports", "MetricsObserver", "MetricsQueueRecorder"]
-            assert reports.receivers == Receivers(reports.observer, reports.receivers.recorder), (
-                "no trace ends"
-            )
+            assert reports.receivers == Receivers(reports.observer, reports.receivers.recorder), "no trace ends"
             await cluster.add_node(f"n{number}")
             await cluster.add_pod(f"p{number}")
             await until(functools.partial(cluster.all_placed, number + 1))

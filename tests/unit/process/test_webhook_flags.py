@@ -65,9 +65,7 @@ MISTAKES = {
     "--port 0": "found 0; allowed: a port from 1 to 65535",
     "--port 70000": "found the number 70000; allowed: a whole number from 0 to 65535",
     "--bind-address here": "found 'here'; allowed: an IP address; 0.0.0.0 or :: for all",
-    "--tls-cert-file c": (
-        "--tls-private-key-file: is missing: a certificate needs its key, and a key its certificate"
-    ),
+    "--tls-cert-file c": ("--tls-private-key-file: is missing: a certificate needs its key, and a key its certificate"),
     "--scheduler-name a,b": "found 'a,b'; allowed: a scheduler's name",
     "--feature-gates SchedulingGateQueueAdmission=true": (
         "unknown gate 'SchedulingGateQueueAdmission'; did you mean "

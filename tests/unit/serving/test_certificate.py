@@ -16,9 +16,7 @@ pytestmark = pytest.mark.real_time
 
 async def presented(certificate: ServingCertificate) -> bytes:
     """What a client is shown by a server with it."""
-    server = await asyncio.start_server(
-        lambda _reader, _writer: None, "127.0.0.1", 0, ssl=certificate.context
-    )
+    server = await asyncio.start_server(lambda _reader, _writer: None, "127.0.0.1", 0, ssl=certificate.context)
     trusting = ssl.create_default_context()
     trusting.check_hostname, trusting.verify_mode = False, ssl.CERT_NONE
     port = server.sockets[0].getsockname()[1]

@@ -12,13 +12,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from agent_scheduler.serving import connections, pages
-from agent_scheduler.serving.connections import (
-    BODY_BYTES,
-    BODY_SECONDS,
-    Bodies,
-    Connections,
-    ServedConnection,
-)
+from agent_scheduler.serving.connections import BODY_BYTES, BODY_SECONDS, Bodies, Connections, ServedConnection
 from agent_scheduler.serving.sources import Sources
 from apimachinery.hosts import host_problem, origin_problem
 from tests.support.http_servers import http_server
@@ -249,15 +243,8 @@ async def test_health_is_answered_while_others_hold_more_connections_than_the_li
 async def test_malformed_requests_cost_one_line_without_a_traceback() -> None:
     server = http_server(sources())
     port = await server.start()
-    broken = [
-        "\x16\x03\x01\n\n",
-        "GET / HTTP/9.9\n\n",
-        "GET /\x1b[2J HTTP/1.1\nHost: x\n\n",
-        "GET / HTTP/1.1\na b\n\n",
-    ]
-    broken.append(
-        "POST /review HTTP/1.1\nHost: x\nContent-Type: application/json\nTransfer-Encoding: chunked\n\nzz\n"
-    )
+    broken = ["\x16\x03\x01\n\n", "GET / HTTP/9.9\n\n", "GET /\x1b[2J HTTP/1.1\nHost: x\n\n", "GET / HTTP/1.1\na b\n\n"]
+    broken.append("POST /review HTTP/1.1\nHost: x\nContent-Type: application/json\nTransfer-Encoding: chunked\n\nzz\n")
     with capture_logs() as lines:
         for text in broken * 6:
             await asked(port, text)
@@ -277,11 +264,7 @@ async def test_malformed_requests_cost_one_line_without_a_traceback() -> None:
         ("GET /configz", "Host: localhost\nOrigin: null", 403),
         ("GET /configz", "Host: localhost:80\nOrigin: http://localhost", 200),
         # The API server asks by a name of its own.
-        (
-            "POST /review",
-            "Host: webhook.agents.svc:443\nContent-Type: application/json\nContent-Length: 2",
-            200,
-        ),
+        ("POST /review", "Host: webhook.agents.svc:443\nContent-Type: application/json\nContent-Length: 2", 200),
     ],
 )
 async def test_pages_of_other_sites_are_refused(request_line: str, headers: str, status: int) -> None:
@@ -296,14 +279,8 @@ async def test_pages_of_other_sites_are_refused(request_line: str, headers: str,
 @pytest.mark.parametrize(
     ("host", "fits"),
     [
-        *(
-            (host, True)
-            for host in ("", "localhost", "LOCALHOST.:1", "a.localhost:80", "10.0.0.5:1", "[::1]:2", "::1")
-        ),
-        *(
-            (host, False)
-            for host in ("evil.example", "127.0.0.1.evil.example", "localhost.evil:1", "0x7f.1", "a:b:c")
-        ),
+        *((host, True) for host in ("", "localhost", "LOCALHOST.:1", "a.localhost:80", "10.0.0.5:1", "[::1]:2", "::1")),
+        *((host, False) for host in ("evil.example", "127.0.0.1.evil.example", "localhost.evil:1", "0x7f.1", "a:b:c")),
     ],
 )
 def test_names_of_loopback_addresses(host: str, fits: bool) -> None:

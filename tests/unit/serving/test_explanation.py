@@ -44,12 +44,7 @@ REFUSED: dict[str, Any] = {
         "held": [],
     },
     "attempts": [
-        {
-            "time": "2026-11-21T09:50:00Z",
-            "seconds": 0.00125,
-            "result": "unschedulable",
-            "message": "0/5 nodes",
-        },
+        {"time": "2026-11-21T09:50:00Z", "seconds": 0.00125, "result": "unschedulable", "message": "0/5 nodes"},
         {"time": "2026-11-21T09:49:00Z", "seconds": 1.5, "result": "error", "message": "binding rejected"},
     ],
 }
@@ -191,7 +186,7 @@ GANG: dict[str, Any] = {
             "deserved": {},
             "used": {"cpu": "2"},
             "missing": {"cpu": "1"},
-        },
+        }
     ],
     "place": 2,
     "waiting": 5,

@@ -261,9 +261,7 @@ async def test_what_is_asked_before_the_server_answers_is_answered_then(world: W
 
 
 @pytest.mark.parametrize("answers", [False, True])
-async def test_a_stopped_server_frees_its_port_whether_it_answered_or_not(
-    world: World, answers: bool
-) -> None:
+async def test_a_stopped_server_frees_its_port_whether_it_answered_or_not(world: World, answers: bool) -> None:
     first = http_server(world.sources(), address="127.0.0.1", port=0)
     port = await first.start() if answers else first.listen()
     await first.stop()
@@ -337,16 +335,9 @@ async def reached(world: World, address: str) -> set[str]:
 
 @pytest.mark.parametrize(
     ("address", "families"),
-    [
-        ("::", {"127.0.0.1", "::1"}),
-        ("0.0.0.0", {"127.0.0.1"}),
-        ("127.0.0.1", {"127.0.0.1"}),
-        ("::1", {"::1"}),
-    ],
+    [("::", {"127.0.0.1", "::1"}), ("0.0.0.0", {"127.0.0.1"}), ("127.0.0.1", {"127.0.0.1"}), ("::1", {"::1"})],
 )
-async def test_all_addresses_are_those_of_both_families(
-    world: World, address: str, families: set[str]
-) -> None:
+async def test_all_addresses_are_those_of_both_families(world: World, address: str, families: set[str]) -> None:
     ipv6_loopback()
     assert await reached(world, address) == families
 
@@ -361,9 +352,7 @@ async def test_a_host_without_ipv6_serves_what_it_has(world: World, monkeypatch:
     ("address", "is_open"),
     [*((each, True) for each in ("0.0.0.0", "::", "10.0.0.7")), ("127.1.2.3", False), ("::1", False)],
 )
-def test_pages_that_anyone_reaches_are_warned_of(
-    world: World, address: str, is_open: bool, authorized: bool
-) -> None:
+def test_pages_that_anyone_reaches_are_warned_of(world: World, address: str, is_open: bool, authorized: bool) -> None:
     with capture_logs() as lines:
         serving = Serving(bind_address=address, authorize_metrics=authorized)
         server_of(serving, world.sources(), answering(lambda _: Hang())[1])

@@ -25,11 +25,7 @@ class Watcher:
         self.cluster = cluster
         self.now = 0.0
         self.holders = Holders(
-            cluster.transport,
-            namespace="default",
-            lease_duration=15,
-            fence=60,
-            timing=Timing(clock=lambda: self.now),
+            cluster.transport, namespace="default", lease_duration=15, fence=60, timing=Timing(clock=lambda: self.now)
         )
 
     async def lease(self, **spec: Any) -> None:

@@ -35,16 +35,12 @@ class Recording:
         self.metrics = Metrics(version="1")
         observer = MetricsObserver(self.metrics, clock=lambda: 0.0, policy="p")
         self.reports = BatchReports(
-            BatchMetrics(self.families),
-            observer,
-            now=lambda: datetime(2026, 1, 1, 0, 1, tzinfo=UTC),
+            BatchMetrics(self.families), observer, now=lambda: datetime(2026, 1, 1, 0, 1, tzinfo=UTC)
         )
         # As the process does; what sessions said is read of no other object.
         self.families.read_from(object())
 
-    def session(
-        self, scene: Scene, how: SessionConf = QUEUES, *, spent: Mapping[Stage, float] | None = None
-    ) -> None:
+    def session(self, scene: Scene, how: SessionConf = QUEUES, *, spent: Mapping[Stage, float] | None = None) -> None:
         book = QuotaBook()
         for each in scene.queues:
             book.set_queue(each)
@@ -59,9 +55,7 @@ class Recording:
 def two_queues() -> Scene:
     scene = Scene(node("a", cpu="4"))
     scene.queues.append(
-        QueueInfo(
-            name="q", parent="root", weight=3, capability={"cpu": 3000, GPU: 2000}, deserved={"cpu": 2000}
-        )
+        QueueInfo(name="q", parent="root", weight=3, capability={"cpu": 3000, GPU: 2000}, deserved={"cpu": 2000})
     )
     return scene
 

@@ -20,9 +20,7 @@ def scraped(prefix: str, **process: Any) -> dict[str, float]:
 
 def samples(families: Families, prefix: str) -> dict[str, float]:
     lines = [line for line in families.text().splitlines() if line.startswith(prefix)]
-    return {
-        name.removeprefix(prefix): float(value) for name, _, value in (line.rpartition(" ") for line in lines)
-    }
+    return {name.removeprefix(prefix): float(value) for name, _, value in (line.rpartition(" ") for line in lines)}
 
 
 def test_objects_that_wait_are_counted_by_controller() -> None:

@@ -13,12 +13,7 @@ from agent_scheduler.engine.state.nodeinfo import node_info
 from agent_scheduler.objects import wire
 from agent_scheduler.telemetry import logs
 from agent_scheduler.telemetry.metrics import Metrics
-from agent_scheduler.telemetry.observers import (
-    MetricsObserver,
-    MetricsQueueRecorder,
-    ReloadReports,
-    ShardReports,
-)
+from agent_scheduler.telemetry.observers import MetricsObserver, MetricsQueueRecorder, ReloadReports, ShardReports
 from kube_client.bind import BindOutcome
 from kube_client.testing.scripted import FakeTime
 from kube_client.watch_events import Change, ChangeType
@@ -80,9 +75,7 @@ def test_what_the_queue_reports_is_measured(out: io.BytesIO) -> None:
 
 def test_a_plugin_that_raises_is_logged_once_a_minute_with_its_traceback(out: io.BytesIO) -> None:
     time = FakeTime()
-    recorder = MetricsQueueRecorder(
-        Metrics(version="1"), log=logs.get_logger("queue"), clock=time.timing.clock
-    )
+    recorder = MetricsQueueRecorder(Metrics(version="1"), log=logs.get_logger("queue"), clock=time.timing.clock)
     for _ in range(5):
         recorder.plugin_raised("NodePorts", "QueueingHint", ValueError("no such port"))
     time.now += 61
@@ -96,9 +89,7 @@ def test_a_plugin_that_raises_is_logged_once_a_minute_with_its_traceback(out: io
 def test_what_workers_and_binder_report_is_measured(out: io.BytesIO) -> None:
     time = FakeTime()
     metrics = Metrics(version="1")
-    observer = MetricsObserver(
-        metrics, clock=time.timing.clock, policy="revalidate", log=logs.get_logger("scheduler")
-    )
+    observer = MetricsObserver(metrics, clock=time.timing.clock, policy="revalidate", log=logs.get_logger("scheduler"))
     observer.decided(1, "a", 0.25)
     observer.decided(1, "a", 0.5)
     time.now += 3
@@ -166,9 +157,7 @@ def test_what_watches_bring_is_measured_by_kind_and_type(out: io.BytesIO) -> Non
 
 def test_a_bound_pod_is_measured_and_a_debug_line(out: io.BytesIO) -> None:
     metrics = Metrics(version="1")
-    observer = MetricsObserver(
-        metrics, clock=lambda: 1000.0, policy="revalidate", log=logs.get_logger("scheduler")
-    )
+    observer = MetricsObserver(metrics, clock=lambda: 1000.0, policy="revalidate", log=logs.get_logger("scheduler"))
     pod = World().pod("a")
     observer.pod_scheduled(pod, "n1", 997.0)
     assert lines(out) == []

@@ -47,9 +47,7 @@ class Disk:
         pytest.param([2, "ENOSPC", 2], b"on\ntwo\nthree\n", 1, id="the rest of a line after a part"),
     ],
 )
-def test_a_failing_output_loses_lines_and_no_others(
-    outcomes: list[Outcome], content: bytes, lost: int
-) -> None:
+def test_a_failing_output_loses_lines_and_no_others(outcomes: list[Outcome], content: bytes, lost: int) -> None:
     disk = Disk(*outcomes)
     output = LogOutput(disk.write)
     for line in (b"one\n", b"two\n", b"three\n"):
@@ -58,9 +56,7 @@ def test_a_failing_output_loses_lines_and_no_others(
 
 
 @pytest.mark.parametrize("stall", [["EAGAIN"], ["EAGAIN", "EAGAIN", 2, "EAGAIN"], [2, 0, "EAGAIN"]])
-def test_a_stalled_output_gets_the_lines_that_fit_into_the_buffer_once_it_accepts_more(
-    stall: list[Outcome],
-) -> None:
+def test_a_stalled_output_gets_the_lines_that_fit_into_the_buffer_once_it_accepts_more(stall: list[Outcome]) -> None:
     disk, read = Disk(*stall), Event()
     output = LogOutput(disk.write, wait=lambda: bool(read.wait()) or None, limit=8)
     for line in (b"one\n", b"two\n", b"three\n"):
@@ -151,16 +147,9 @@ print(logs.lost_lines())
 @pytest.mark.parametrize("log_format", ["json", "console"])
 @pytest.mark.parametrize(
     ("redirected", "least"),
-    [
-        ("2>/dev/full", 41),
-        ("2> >(exec 0<&-; sleep 0.2)", 1),
-        ("2> >(exec sleep 1 >/dev/null)", 10),
-        ("2>&-", 41),
-    ],
+    [("2>/dev/full", 41), ("2> >(exec 0<&-; sleep 0.2)", 1), ("2> >(exec sleep 1 >/dev/null)", 10), ("2>&-", 41)],
 )
-def test_a_process_ends_as_it_would_and_counts_the_lost_lines(
-    redirected: str, least: int, log_format: str
-) -> None:
+def test_a_process_ends_as_it_would_and_counts_the_lost_lines(redirected: str, least: int, log_format: str) -> None:
     command = f'exec "$0" -c "$1" {log_format} {redirected}'
     run = subprocess.run(
         ["/bin/bash", "-c", command, sys.executable, PROCESS], stdout=subprocess.PIPE, timeout=60, check=False

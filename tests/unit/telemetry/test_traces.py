@@ -34,9 +34,7 @@ class Recorded:
     def begin(self, name: str, uid: str, at: int, attributes: Any) -> Any:
         return {"name": name, "uid": uid, "at": at, **attributes}
 
-    def within(
-        self, parent: Any, name: str, began: int, ended: int, attributes: Any, problem: str = ""
-    ) -> Any:
+    def within(self, parent: Any, name: str, began: int, ended: int, attributes: Any, problem: str = "") -> Any:
         assert began <= ended
         since = began - int(EPOCH.timestamp()) * SECOND
         self.spans.append((name, since / SECOND, (ended - began) / SECOND, dict(attributes), problem))
@@ -57,11 +55,7 @@ class Tracing:
         self.counts = TraceCounts()
         self.world = World()
         self.traces = PodTraces(
-            self.recorded,
-            per_million=per_million,
-            counts=self.counts,
-            clock=lambda: self.seconds,
-            now=lambda: EPOCH,
+            self.recorded, per_million=per_million, counts=self.counts, clock=lambda: self.seconds, now=lambda: EPOCH
         )
 
     def queued(self, pod: PodInfo, queue: str = "active", event: str = "UnscheduledPodAdd") -> None:

@@ -110,9 +110,7 @@ def test_what_has_ended_long_ago_is_made_anew() -> None:
 
 
 @given(hours=st.lists(st.floats(min_value=0.01, max_value=24 * 20), max_size=25))
-def test_at_any_look_the_certificate_is_good_and_trusted_by_those_of_the_look_before(
-    hours: list[float],
-) -> None:
+def test_at_any_look_the_certificate_is_good_and_trusted_by_those_of_the_look_before(hours: list[float]) -> None:
     now, held = START, made()
     for each in hours:
         now += timedelta(hours=each)

@@ -25,19 +25,13 @@ for _library in ("rich", "matplotlib"):
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's flags."""
     parser.add_argument("--nodes", type=_at_least(1), metavar="N", help=f"simulated nodes (default: {NODES})")
-    parser.add_argument(
-        "--pods", type=_at_least(1), metavar="N", help=f"pods (default: {PODS}, or the trace's)"
-    )
+    parser.add_argument("--pods", type=_at_least(1), metavar="N", help=f"pods (default: {PODS}, or the trace's)")
     parser.add_argument("--workers", type=_at_least(1), default=4, metavar="N", help="(default: %(default)s)")
     pace = parser.add_mutually_exclusive_group()
     pace.add_argument("--rate", type=_positive, metavar="R", help="create R pods per second, in order")
-    pace.add_argument(
-        "--speedup", type=_positive, metavar="X", help="make arrivals and lives X times as fast"
-    )
+    pace.add_argument("--speedup", type=_positive, metavar="X", help="make arrivals and lives X times as fast")
     parser.add_argument("--trace", metavar="KIND:FILES", help=f"replay a trace: {TRACE_FORMS}")
-    parser.add_argument(
-        "--seed", type=int, default=1, help="seed of the generated burst (default: %(default)s)"
-    )
+    parser.add_argument("--seed", type=int, default=1, help="seed of the generated burst (default: %(default)s)")
     parser.add_argument("--waves", type=_at_least(1), default=5, metavar="N", help="(default: %(default)s)")
     parser.add_argument(
         "--gangs",
@@ -55,9 +49,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--no-report", action="store_true", help="write no report")
     parser.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
     parser.add_argument("--scheduler-name", default="agent-scheduler", help="(default: %(default)s)")
-    parser.add_argument(
-        "--scheduler-arg", action="append", default=[], metavar="ARG", help="pass ARG to the scheduler"
-    )
+    parser.add_argument("--scheduler-arg", action="append", default=[], metavar="ARG", help="pass ARG to the scheduler")
     parser.add_argument(
         "--timeout",
         type=_positive,

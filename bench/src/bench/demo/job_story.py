@@ -74,9 +74,7 @@ def training() -> dict[str, Any]:
     }
 
 
-def _task(
-    name: str, replicas: int, minimum: int, *, seconds: int, cpu: str = "", after: str = ""
-) -> dict[str, Any]:
+def _task(name: str, replicas: int, minimum: int, *, seconds: int, cpu: str = "", after: str = "") -> dict[str, Any]:
     resources = {"requests": {"cpu": cpu, "memory": "256Mi"}} if cpu else {}
     return {
         "name": name,
@@ -156,9 +154,7 @@ async def tell_jobs(teller: Teller[Seen], start: Callable[[], Awaitable[object]]
     await until("the report does not run", lambda seen: sum(seen.tasks["report"][2:]) == 2)
     teller.tell("All pods end, and the Job ends.")
     await until("the Job does not end", lambda seen: seen.phase == "Completed")
-    teller.tell(
-        "Completed: each task ran after those it depends on, and never with fewer pods than its minimum."
-    )
+    teller.tell("Completed: each task ran after those it depends on, and never with fewer pods than its minimum.")
 
 
 async def _install(transport: Transport) -> None:
@@ -178,10 +174,7 @@ async def play(say: Callable[[str], object]) -> None:
     with TemporaryDirectory(prefix="agent-scheduler-demo-") as name:
         folder = Path(name)
         async with (
-            cluster(Nodes(count=1, cpu="4", memory="8Gi"), folder=folder, arguments=secured) as (
-                _,
-                transport,
-            ),
+            cluster(Nodes(count=1, cpu="4", memory="8Gi"), folder=folder, arguments=secured) as (_, transport),
             AsyncExitStack() as stack,
         ):
             await _install(transport)

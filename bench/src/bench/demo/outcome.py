@@ -170,16 +170,10 @@ class Outcome:
             ("pods bound", f"{self.track.bound_count:,}"),
             ("rejected: fit on no node", f"{refused:,}"),
             ("not bound although they fit", f"{len(self.audit.left_out):,}"),
-            *(
-                (f"gangs bound completely, queue {track.batch.name}", _gangs_text(track))
-                for track in self.gangs
-            ),
+            *((f"gangs bound completely, queue {track.batch.name}", _gangs_text(track)) for track in self.gangs),
             ("rate of binds", f"{self.pods_a_second:,.0f} pods/s over {self.bind_seconds:.2f} s"),
             ("create sent to bound, p50 / p90 / p99", _latency(self.sent_to_bound)),
-            (
-                "create response to bound, p50 / p90 / p99",
-                _latency(self.answered_to_bound),
-            ),
+            ("create response to bound, p50 / p90 / p99", _latency(self.answered_to_bound)),
             ("conflicts, urgent retries", f"{_count(self.last('conflicts'))}, {_count(self.last('urgent'))}"),
             ("scheduler CPU per pod", _cpu(self.cpu_ms)),
             ("API server CPU per pod", _cpu(self.server_cpu_ms)),

@@ -160,8 +160,6 @@ def all_plots(outcome: Outcome) -> list[str]:
     return [svg(name, partial(_titled, title, draw, outcome)) for name, title, draw in _PLOTS]
 
 
-def _titled(
-    title: str, draw: Callable[[Outcome, Any], str | None], outcome: Outcome, axes: Any
-) -> str | None:
+def _titled(title: str, draw: Callable[[Outcome, Any], str | None], outcome: Outcome, axes: Any) -> str | None:
     axes.set_title(title)
     return draw(outcome, axes)

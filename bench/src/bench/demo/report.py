@@ -82,8 +82,7 @@ def render(outcome: Outcome) -> str:
         (f"{len(outcome.audit.overcommitted):,}", "nodes over allocatable"),
     ]
     cards = "".join(
-        f'<div class="figure"><b>{escape(a)}</b><span class="soft">{escape(b)}</span></div>'
-        for a, b in figures
+        f'<div class="figure"><b>{escape(a)}</b><span class="soft">{escape(b)}</span></div>' for a, b in figures
     )
     plots = "".join(f"<div>{svg}</div>" for svg in all_plots(outcome))
     notes = "".join(f"<p class='soft'>{escape(note)}</p>" for note in outcome.workload.notes)

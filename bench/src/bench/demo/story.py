@@ -143,9 +143,7 @@ async def tell_gates(stage: Stage, start: Callable[[], Awaitable[object]]) -> No
     await stage.create("pod-2", nodeSelector={"pool": "new"})
     await stage.create("pod-3")
     await stage.until("not all are gated", lambda pods, _: [*pods.values()] == [HELD] * 3)
-    stage.tell(
-        "The scheduler starts. The queue has room for one pod: the first is admitted, and fits on the node."
-    )
+    stage.tell("The scheduler starts. The queue has room for one pod: the first is admitted, and fits on the node.")
     await start()
     await stage.until("pod-1 does not run", lambda pods, _: pods["pod-1"].phase == "Running")
     await stage.stays(1.0, pod_2=HELD, pod_3=HELD)
@@ -201,10 +199,7 @@ async def play(say: Callable[[str], object]) -> None:
     secured = ("--authorization-mode", "RBAC", "--no-tls", "--autoscaler", _RULE)
     with TemporaryDirectory(prefix="agent-scheduler-demo-") as name:
         folder = Path(name)
-        async with (
-            cluster(nodes, folder=folder, arguments=secured) as (_, transport),
-            AsyncExitStack() as stack,
-        ):
+        async with cluster(nodes, folder=folder, arguments=secured) as (_, transport), AsyncExitStack() as stack:
             await _install(transport)
             admin = folder / "kubeconfig"
             keepers = await kubeconfig_of(transport, admin, CONTROLLERS)

@@ -89,10 +89,7 @@ def _others(outcome: Outcome) -> str:
         for each in RECORDED
     ]
     return "\n".join(
-        (
-            "For the same number of pods; recorded with a real API server on two cores, not measured now:",
-            *lines,
-        )
+        ("For the same number of pods; recorded with a real API server on two cores, not measured now:", *lines)
     )
 
 

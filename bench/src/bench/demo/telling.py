@@ -20,10 +20,7 @@ class Teller(Generic[T]):
     """Prints a story: `say` prints a text, `look` reads the cluster, and `shown` formats its result."""
 
     def __init__(
-        self,
-        say: Callable[[str], object],
-        look: Callable[[], Awaitable[T]],
-        shown: Callable[[T], str],
+        self, say: Callable[[str], object], look: Callable[[], Awaitable[T]], shown: Callable[[T], str]
     ) -> None:
         self._say = say
         self._look = look

@@ -127,20 +127,12 @@ def screen(frame: Frame) -> Panel:
     )
     latency = _pairs(*((name, duration(getattr(frame.latency, name))) for name in ("p50", "p90", "p99")))
     queues = _pairs(
-        *(
-            (visible(name), _number(count))
-            for name, count in (sample.queues or {"not published": 0.0}).items()
-        ),
+        *((visible(name), _number(count)) for name, count in (sample.queues or {"not published": 0.0}).items())
     )
-    races = _pairs(
-        ("conflicts", _number(sample.conflicts)),
-        ("urgent retries", _number(sample.urgent)),
-    )
+    races = _pairs(("conflicts", _number(sample.conflicts)), ("urgent retries", _number(sample.urgent)))
     counts = fill_bins(frame.fill)
     fill = Table.grid(padding=(0, 1))
-    fill.add_row(
-        Text("node CPU 0%", style="dim"), Text(sparkline(counts), style="cyan"), Text("100%", style="dim")
-    )
+    fill.add_row(Text("node CPU 0%", style="dim"), Text(sparkline(counts), style="cyan"), Text("100%", style="dim"))
     fullest = max(frame.fill, default=0.0)
     fill.add_row(Text("fullest", style="dim"), Text(f"{fullest:.0%}"), Text(""))
     return Panel(
@@ -155,9 +147,7 @@ def screen(frame: Frame) -> Panel:
                     Panel(races, title="races"),
                 ]
             ),
-            Panel(
-                Text(sparkline(frame.history, width=70), style="green"), title="bound per second", height=3
-            ),
+            Panel(Text(sparkline(frame.history, width=70), style="green"), title="bound per second", height=3),
             Panel(fill, title="node fill"),
         ),
         title=f"{frame.title}  {sample.at:.1f} s",

@@ -146,9 +146,7 @@ def _expression_holds(expression: Object, labels: Mapping[str, str]) -> bool:
     if operator == "DoesNotExist":
         return value is None
     try:
-        return value is not None and (
-            int(value) > int(values[0]) if operator == "Gt" else int(value) < int(values[0])
-        )
+        return value is not None and (int(value) > int(values[0]) if operator == "Gt" else int(value) < int(values[0]))
     except (ValueError, IndexError):
         return False
 
@@ -159,9 +157,7 @@ def _term_holds(term: Object, node: Object) -> bool:
     if not expressions and not fields:
         return False
     names = {"metadata.name": node["metadata"]["name"]}
-    return all(_expression_holds(e, labels) for e in expressions) and all(
-        _expression_holds(e, names) for e in fields
-    )
+    return all(_expression_holds(e, labels) for e in expressions) and all(_expression_holds(e, names) for e in fields)
 
 
 def _tolerates(toleration: Object, taint: Object) -> bool:

@@ -42,11 +42,7 @@ def encode(obj: Mapping[str, Any]) -> bytes:
 
 
 def pod_maker(
-    template: Template,
-    *,
-    scheduler_name: str,
-    selector: Mapping[str, str] | None = None,
-    in_group: bool = False,
+    template: Template, *, scheduler_name: str, selector: Mapping[str, str] | None = None, in_group: bool = False
 ) -> Callable[[str], bytes]:
     """Return a function from a pod's name to its body, which the function `in_group` completes if `in_group` is set.
 
@@ -79,9 +75,7 @@ def pod_maker(
         metadata["annotations"] = annotations
     if template.finalizers:
         metadata["finalizers"] = list(template.finalizers)
-    head, tail = encode({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}).split(
-        _NAME.encode()
-    )
+    head, tail = encode({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}).split(_NAME.encode())
     return lambda name: head + name.encode() + tail
 
 

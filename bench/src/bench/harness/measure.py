@@ -136,11 +136,7 @@ class Meter:
     """
 
     def __init__(
-        self,
-        *,
-        scheduler: Sequence[int] = (),
-        server: Sequence[int] = (),
-        metrics: Transport | None = None,
+        self, *, scheduler: Sequence[int] = (), server: Sequence[int] = (), metrics: Transport | None = None
     ) -> None:
         self.scheduler = list(scheduler)
         self.server = list(server)

@@ -191,11 +191,7 @@ class Case:
     @property
     def batches(self) -> tuple[Batch, ...]:
         """Every batch, that of the measured pods last."""
-        return (
-            *self.before,
-            *(each.batch for each in self.churn if not isinstance(each, Deleting)),
-            self.load,
-        )
+        return (*self.before, *(each.batch for each in self.churn if not isinstance(each, Deleting)), self.load)
 
     def scaled(self, factor: float) -> Case:
         """Return the case with `factor` times the nodes and pods, so that the same share fits.

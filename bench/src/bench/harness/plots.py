@@ -25,8 +25,7 @@ _POINTS = 1200
 
 #: A page that displays a file cannot set its color, so the file reads the color scheme itself.
 _SCHEME = (
-    "<style>svg{color:#1f2328}@media(prefers-color-scheme:dark){svg{color:#e6edf3}}"
-    "svg text{fill:currentColor}</style>"
+    "<style>svg{color:#1f2328}@media(prefers-color-scheme:dark){svg{color:#e6edf3}}svg text{fill:currentColor}</style>"
 )
 
 _STYLE = {

@@ -63,9 +63,7 @@ async def retry(
     failure: Failure | None = None
     for attempt in range(_ATTEMPTS):
         try:
-            response = await transport.request(
-                method, path, body=body, content_type=content_type, timeout=PATIENCE
-            )
+            response = await transport.request(method, path, body=body, content_type=content_type, timeout=PATIENCE)
             failure = classify(response)
         except TransportError as error:
             failure = classify_error(error)

@@ -11,19 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from .measure import (
-    ATTEMPTS,
-    CONFLICTS,
-    FLUSHED,
-    HINTS,
-    REVALIDATIONS,
-    STALLS,
-    URGENT,
-    Reading,
-    Usage,
-    grown,
-    longest,
-)
+from .measure import ATTEMPTS, CONFLICTS, FLUSHED, HINTS, REVALIDATIONS, STALLS, URGENT, Reading, Usage, grown, longest
 from .watching import Track
 
 RANKS = (50, 90, 99)
@@ -131,11 +119,7 @@ def run_of(data: Mapping[str, Any]) -> Run:
     figures = data.get("figures")
     if figures is not None:
         figures = Figures(
-            **{
-                **figures,
-                "latency": Latency(**figures["latency"]),
-                "from_due": Latency(**figures["from_due"]),
-            }
+            **{**figures, "latency": Latency(**figures["latency"]), "from_due": Latency(**figures["from_due"])}
         )
     return Run(**{**data, "figures": figures})
 

@@ -95,12 +95,7 @@ class Play:
     """One run on a site that is ready. Its current results can be read meanwhile."""
 
     def __init__(
-        self,
-        site: Site,
-        case: Case,
-        namespace: str,
-        *,
-        watch: Callable[[Play], Awaitable[None]] | None = None,
+        self, site: Site, case: Case, namespace: str, *, watch: Callable[[Play], Awaitable[None]] | None = None
     ) -> None:
         self.site = site
         self.case = case
@@ -185,9 +180,7 @@ class Play:
         elif batch.fate is Fate.WAITS:
             await self._all_pending(batch.count if batch.gang is None else 0)
 
-    async def _all_pending(
-        self, count: int, *, queues: tuple[str, ...] = ("unschedulable", "backoff")
-    ) -> None:
+    async def _all_pending(self, count: int, *, queues: tuple[str, ...] = ("unschedulable", "backoff")) -> None:
         """Wait until the scheduler has rejected and reported them; without metrics, until nothing happens."""
         while True:
             pending = (await self.site.meter.metrics()).by(measure.PENDING, "queue")

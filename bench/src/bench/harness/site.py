@@ -94,11 +94,7 @@ async def prepared(site: Site, case: Case) -> AsyncIterator[str]:
         await retry(transport, "POST", NAMESPACES, manifests.encode(body))
         account = {"metadata": {"name": "default"}}
         await retry(
-            transport,
-            "POST",
-            f"{NAMESPACES}/{namespace}/serviceaccounts",
-            manifests.encode(account),
-            ignore=409,
+            transport, "POST", f"{NAMESPACES}/{namespace}/serviceaccounts", manifests.encode(account), ignore=409
         )
         for priority in manifests.priority_classes():
             await retry(transport, "POST", PRIORITY_CLASSES, manifests.encode(priority), ignore=409)
@@ -251,9 +247,7 @@ async def _release_held(transport: Transport, pods: str) -> None:
 
 async def clean(transport: Transport) -> list[str]:
     """Remove everything that any run has left on the cluster; return the namespaces."""
-    found = [
-        item["metadata"]["name"] for item in await _items(transport, f"{NAMESPACES}?labelSelector={_MARKED}")
-    ]
+    found = [item["metadata"]["name"] for item in await _items(transport, f"{NAMESPACES}?labelSelector={_MARKED}")]
     for namespace in found:
         await _remove(transport, namespace)
     for path in _CLUSTER_WIDE:
@@ -271,12 +265,7 @@ async def _items(transport: Transport, path: str) -> list[dict[str, Any]]:
 
 
 async def _quietly(
-    transport: Transport,
-    method: str,
-    path: str,
-    body: bytes | None = None,
-    *,
-    content_type: str = "application/json",
+    transport: Transport, method: str, path: str, body: bytes | None = None, *, content_type: str = "application/json"
 ) -> None:
     """Send a request and ignore its failure, so that the rest is removed, too."""
     try:

@@ -93,9 +93,7 @@ class Refusals:
     def __init__(self, nodes: Iterable[NodeSpec]) -> None:
         shapes: dict[tuple[tuple[tuple[str, int], ...], tuple[tuple[str, str], ...]], None] = {}
         for node in nodes:
-            labels = tuple(
-                sorted(item for item in node.labels.items() if item[0] != "kubernetes.io/hostname")
-            )
+            labels = tuple(sorted(item for item in node.labels.items() if item[0] != "kubernetes.io/hostname"))
             shapes[(tuple(sorted(node.allocatable().items())), labels)] = None
         self._shapes = [(dict(amounts), dict(labels)) for amounts, labels in shapes]
         self._known: dict[object, str | None] = {}

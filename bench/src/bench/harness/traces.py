@@ -52,9 +52,7 @@ class _Row:
 
     def error(self, column: str, expected: str) -> TraceError:
         found = self._cells.get(column, "")
-        return TraceError(
-            f"{self.file}, line {self.line}, column {column}: expected {expected}, found {found[:80]!r}"
-        )
+        return TraceError(f"{self.file}, line {self.line}, column {column}: expected {expected}, found {found[:80]!r}")
 
     def text(self, column: str) -> str:
         return self._cells[column].strip()
@@ -77,9 +75,7 @@ class _Row:
         return int(value)
 
     def number(self, column: str, *, least: float = 0, most: float | None = None) -> float:
-        expected = (
-            f"a number of at least {least:g}" if most is None else f"a number from {least:g} to {most:g}"
-        )
+        expected = f"a number of at least {least:g}" if most is None else f"a number from {least:g} to {most:g}"
         try:
             value = float(self.text(column))
         except ValueError:
@@ -119,8 +115,7 @@ def _rows(file: Path, columns: tuple[str, ...]) -> Iterator[_Row]:
                 if len(cells) != len(header):
                     at = header[len(cells)] if len(cells) < len(header) else f"number {len(header) + 1}"
                     raise TraceError(
-                        f"{file}, line {reader.line_num}, column {at}: expected {len(header)} cells, "
-                        f"found {len(cells)}"
+                        f"{file}, line {reader.line_num}, column {at}: expected {len(header)} cells, found {len(cells)}"
                     )
                 empty = False
                 yield _Row(file, reader.line_num, dict(zip(header, cells, strict=True)))

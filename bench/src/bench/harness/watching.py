@@ -73,9 +73,7 @@ class Track:
 
     def __init__(self, batch: Batch) -> None:
         self.batch = batch
-        self.due, self.sent, self.answered, self.bound = (
-            array("d", bytes(8 * batch.count)) for _ in range(4)
-        )
+        self.due, self.sent, self.answered, self.bound = (array("d", bytes(8 * batch.count)) for _ in range(4))
         self.created = 0
         self.bound_count = 0
         #: Pods that were bound and are gone.

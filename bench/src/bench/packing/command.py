@@ -37,17 +37,13 @@ _NAMES: Final = {policy.name: policy for policy in POLICIES}
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     what = parser.add_mutually_exclusive_group()
     what.add_argument(
-        "--lives",
-        action="store_true",
-        help=f"replay arrivals and departures, on {lives.GPUS} GPUs or more",
+        "--lives", action="store_true", help=f"replay arrivals and departures, on {lives.GPUS} GPUs or more"
     )
     what.add_argument(
         "--gangs", action="store_true", help="count the gangs that fit beside small pods; without a trace"
     )
     what.add_argument(
-        "--http",
-        action="store_true",
-        help="send the pods through a whole scheduler, on the embedded cluster over HTTP",
+        "--http", action="store_true", help="send the pods through a whole scheduler, on the embedded cluster over HTTP"
     )
     parser.add_argument(
         "--trace",
@@ -57,11 +53,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help=f"a trace with nodes (repeatable): {TRACE_FORMS}",
     )
     parser.add_argument(
-        "--policy",
-        action="append",
-        default=[],
-        choices=sorted(_NAMES),
-        help="a policy (repeatable; default: all)",
+        "--policy", action="append", default=[], choices=sorted(_NAMES), help="a policy (repeatable; default: all)"
     )
     parser.add_argument("--seeds", type=_seeds, default=_SEEDS, metavar="A-B", help="(default: %(default)s)")
     parser.add_argument(
@@ -72,11 +64,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="requested GPUs per existing GPU (default: %(default)s)",
     )
     parser.add_argument(
-        "--copies",
-        type=int,
-        default=1,
-        metavar="N",
-        help="copies of the trace's nodes (default: %(default)s)",
+        "--copies", type=int, default=1, metavar="N", help="copies of the trace's nodes (default: %(default)s)"
     )
     parser.add_argument(
         "--gpus",
@@ -156,31 +144,20 @@ def _copied(workload: Workload, copies: int) -> Workload:
     return replace(workload, nodes=(*workload.nodes, *more))
 
 
-def _outcomes(
-    args: argparse.Namespace, workloads: Sequence[Workload], policies: Sequence[Policy]
-) -> Iterable[Outcome]:
+def _outcomes(args: argparse.Namespace, workloads: Sequence[Workload], policies: Sequence[Policy]) -> Iterable[Outcome]:
     seeds: Sequence[int] = args.seeds
     if args.http:
         for workload in workloads:
             for policy in policies:
                 for seed in () if policy.is_random else seeds:
-                    yield asyncio.run(
-                        schedule(workload, policy, seed, demand=args.demand, workers=args.workers)
-                    )
+                    yield asyncio.run(schedule(workload, policy, seed, demand=args.demand, workers=args.workers))
         return
     runs: list[Callable[[], Outcome]]
     if args.gangs:
         runs = [partial(fit_gangs, policy, seed, share=args.share) for policy in policies for seed in seeds]
     else:
-        ask: Any = (
-            partial(live, gpus=args.gpus, load=args.load) if args.lives else partial(fill, demand=args.demand)
-        )
-        runs = [
-            partial(ask, workload, policy, seed)
-            for workload in workloads
-            for policy in policies
-            for seed in seeds
-        ]
+        ask: Any = partial(live, gpus=args.gpus, load=args.load) if args.lives else partial(fill, demand=args.demand)
+        runs = [partial(ask, workload, policy, seed) for workload in workloads for policy in policies for seed in seeds]
     with ProcessPoolExecutor(max_workers=max(1, args.jobs)) as pool:
         yield from pool.map(_call, runs)
 

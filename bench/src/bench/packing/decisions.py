@@ -130,10 +130,7 @@ class Decisions:
             return (
                 sum(
                     measure.gpus.unusable(
-                        gpus,
-                        offers[row][CPU] - taken[row][CPU],
-                        offers[row][MEMORY] - taken[row][MEMORY],
-                        reach[row],
+                        gpus, offers[row][CPU] - taken[row][CPU], offers[row][MEMORY] - taken[row][MEMORY], reach[row]
                     )
                     for row, gpus in columns.gpus.items()
                 )

@@ -43,9 +43,7 @@ def gpu_nodes(workload: Workload) -> tuple[NodeSpec, ...]:
     return tuple(node for node in workload.nodes if node.gpus)
 
 
-def drawn(
-    pods: Sequence[PodSpec], nodes: Sequence[NodeSpec], seed: int, demand: float = DEMAND
-) -> list[PodSpec]:
+def drawn(pods: Sequence[PodSpec], nodes: Sequence[NodeSpec], seed: int, demand: float = DEMAND) -> list[PodSpec]:
     """Return pods that request `demand` times the GPUs of the nodes. Raises ValueError if no pod requests any."""
     if not any(pod.requests.get(GPU_MILLI) for pod in pods):
         raise ValueError("no pod asks for a GPU; expected a trace with pods that do")

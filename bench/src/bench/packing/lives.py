@@ -79,8 +79,7 @@ def _overlaid(pods: Sequence[PodSpec], gpus: int, load: float, chance: random.Ra
     for _ in range(times):
         moved = chance.random() * length
         found += [
-            replace(pod, arrival=(pod.arrival + moved) % length, life=min(pod.life or length, length))
-            for pod in pods
+            replace(pod, arrival=(pod.arrival + moved) % length, life=min(pod.life or length, length)) for pod in pods
         ]
     return sorted(found, key=lambda pod: pod.arrival)
 

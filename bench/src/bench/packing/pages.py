@@ -59,8 +59,7 @@ def table_of(runs: Sequence[Outcome]) -> str:
         rows = [row[1:] for row in rows]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return "\n".join(
-        "   ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
-        for row in rows
+        "   ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
     )
 
 
@@ -89,20 +88,13 @@ def curves(runs: Sequence[Filled]) -> dict[str, str]:
     for trace in dict.fromkeys(run.trace for run in runs):
         ours = [run for run in runs if run.trace == trace]
         name = trace.split()[-1].rsplit("_", 1)[-1].removesuffix(".csv")
-        for place, what, title in (
-            (1, "allocated", "GPUs allocated"),
-            (2, "unusable", "Free but unusable"),
-        ):
+        for place, what, title in ((1, "allocated", "GPUs allocated"), (2, "unusable", "Free but unusable")):
 
-            def draw(
-                axes: Any, place: int = place, title: str = title, ours: Sequence[Filled] = ours
-            ) -> None:
+            def draw(axes: Any, place: int = place, title: str = title, ours: Sequence[Filled] = ours) -> None:
                 axes.set_title(title)
                 for number, policy in enumerate(dict.fromkeys(run.policy for run in ours)):
                     points = zip(*(run.curve for run in ours if run.policy == policy), strict=False)
-                    means = [
-                        [statistics.fmean(each) for each in zip(*point, strict=True)] for point in points
-                    ]
+                    means = [[statistics.fmean(each) for each in zip(*point, strict=True)] for point in points]
                     axes.plot(
                         [100 * point[0] for point in means],
                         [100 * point[place] for point in means],

@@ -46,8 +46,7 @@ class Policy:
 
     def profile(self, pods: Sequence[PodSpec]) -> Profile:
         args: dict[str, PluginArgs] = {
-            name: decode(each, REGISTRY[name].args, path=("args",))
-            for name, each in self.arguments(pods).items()
+            name: decode(each, REGISTRY[name].args, path=("args",)) for name, each in self.arguments(pods).items()
         }
         scores = PluginSet(tuple(Enabled(name, weight) for name, weight in self.scores.items()), (ALL,))
         return build_profile(ProfileSpec(scheduler_name=self.name, plugins={"score": scores}, args=args))
@@ -69,9 +68,7 @@ def target_workload(pods: Sequence[PodSpec]) -> list[dict[str, Any]]:
 
 def measured_by(pods: Sequence[PodSpec]) -> FragmentationArgs:
     """Return arguments whose measure is how fragmented a cluster is for these pods."""
-    return decode(
-        msgspec.to_builtins({"targetWorkload": target_workload(pods)}), FragmentationArgs, path=("args",)
-    )
+    return decode(msgspec.to_builtins({"targetWorkload": target_workload(pods)}), FragmentationArgs, path=("args",))
 
 
 _FRAGMENTATION: Final = {"Fragmentation": 100, "BestFit": 1}
@@ -79,16 +76,8 @@ _FRAGMENTATION: Final = {"Fragmentation": 100, "BestFit": 1}
 #: All of them, in the order of the tables.
 POLICIES: Final = (
     Policy(name="Random"),
-    Policy(
-        name="LeastAllocated",
-        scores={_FIT: 1},
-        args={_FIT: {"scoringStrategy": {"type": "LeastAllocated"}}},
-    ),
-    Policy(
-        name="MostAllocated",
-        scores={_FIT: 1},
-        args={_FIT: {"scoringStrategy": {"type": "MostAllocated"}}},
-    ),
+    Policy(name="LeastAllocated", scores={_FIT: 1}, args={_FIT: {"scoringStrategy": {"type": "LeastAllocated"}}}),
+    Policy(name="MostAllocated", scores={_FIT: 1}, args={_FIT: {"scoringStrategy": {"type": "MostAllocated"}}}),
     Policy(name="DotProduct", scores={"DotProduct": 1}, args={"DotProduct": _AS_PUBLISHED}),
     Policy(name="GPUPacking", scores={"GPUPacking": 1}),
     Policy(name="BestFit", scores={"BestFit": 1}, args={"BestFit": _AS_PUBLISHED}),

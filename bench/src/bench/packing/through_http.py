@@ -56,9 +56,7 @@ async def schedule(
                 "disabled": [{"name": "*"}],
             }
         },
-        "pluginConfig": [
-            {"name": name, "args": args} for name, args in policy.arguments(workload.pods).items()
-        ],
+        "pluginConfig": [{"name": name, "args": args} for name, args in policy.arguments(workload.pods).items()],
     }
     case = Case(
         name=policy.name,

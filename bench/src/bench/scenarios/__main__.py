@@ -36,16 +36,10 @@ from .tables import text_of
 
 
 def parser() -> argparse.ArgumentParser:
-    made = argparse.ArgumentParser(
-        prog="python -m bench.scenarios", description="Measures a scheduler under load."
-    )
+    made = argparse.ArgumentParser(prog="python -m bench.scenarios", description="Measures a scheduler under load.")
     made.add_argument("names", nargs="*", metavar="NAME", help="names of scenarios, see --list")
-    made.add_argument(
-        "--list", action="store_true", help="list the scenarios with their cases, and run nothing"
-    )
-    made.add_argument(
-        "--json", type=Path, metavar="FILE", help="write all runs to this file, one JSON object per line"
-    )
+    made.add_argument("--list", action="store_true", help="list the scenarios with their cases, and run nothing")
+    made.add_argument("--json", type=Path, metavar="FILE", help="write all runs to this file, one JSON object per line")
     made.add_argument(
         "--clean", action="store_true", help="remove what a killed run left on the cluster of --kubeconfig"
     )

@@ -31,11 +31,7 @@ def _waves(size: int) -> Case:
 def _churn(rate: float, seconds: float) -> Case:
     """Return a case in which as many pods end as arrive, after the first minute."""
     load = Batch(
-        name="agent",
-        count=int(rate * seconds),
-        templates=AGENTS,
-        arrival=Poisson(rate),
-        lives=Lives(1.0, 60.0),
+        name="agent", count=int(rate * seconds), templates=AGENTS, arrival=Poisson(rate), lives=Lives(1.0, 60.0)
     )
     return Case(name=f"{rate:g}/s for {seconds:g} s", nodes=NODES, load=load, at=rate)
 

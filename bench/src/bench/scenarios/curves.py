@@ -4,18 +4,7 @@ from __future__ import annotations
 
 from bench.harness.arrivals import Backlog
 from bench.harness.manifests import CLAIM_TEMPLATE
-from bench.harness.model import (
-    AS_ANSWERED,
-    Batch,
-    Case,
-    Fate,
-    Nodes,
-    Policy,
-    Scenario,
-    Strategy,
-    Template,
-    Tuning,
-)
+from bench.harness.model import AS_ANSWERED, Batch, Case, Fate, Nodes, Policy, Scenario, Strategy, Template, Tuning
 
 from .agents import TOO_LARGE
 
@@ -61,9 +50,7 @@ def _waiting(count: int) -> Case:
 
 
 def _classes(count: int) -> Case:
-    templates = tuple(
-        Template(requests={"cpu": "100m", "memory": f"{128 + number}Mi"}) for number in range(count)
-    )
+    templates = tuple(Template(requests={"cpu": "100m", "memory": f"{128 + number}Mi"}) for number in range(count))
     return Case(
         name=f"{count:,} classes" if count > 1 else "one class",
         nodes=Nodes(count=1_000),
@@ -113,10 +100,7 @@ def _claims(*, burst: bool, hints: bool) -> Case:
         name=f"{'burst' if burst else 'stream'}, {_GATE} {'on' if hints else 'off'}",
         nodes=Nodes(count=500, devices=10),
         load=Batch(
-            name="measured",
-            count=5_000,
-            templates=(Template(spec=spec),),
-            arrival=Backlog() if burst else AS_ANSWERED,
+            name="measured", count=5_000, templates=(Template(spec=spec),), arrival=Backlog() if burst else AS_ANSWERED
         ),
         template_last=burst,
         tuning=Tuning(gates={_GATE: hints}),
@@ -142,10 +126,7 @@ CURVES = (
         name="pods",
         group="scale",
         measures="growing numbers of plain pods, and the memory that they use",
-        cases=(
-            *(_pods(count, 5_000) for count in (1_000, 10_000, 50_000, 100_000, 200_000)),
-            _pods(200_000, 100_000),
-        ),
+        cases=(*(_pods(count, 5_000) for count in (1_000, 10_000, 50_000, 100_000, 200_000)), _pods(200_000, 100_000)),
         axis="pods",
     ),
     Scenario(

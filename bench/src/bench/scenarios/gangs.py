@@ -4,17 +4,7 @@ from __future__ import annotations
 
 from bench.harness.arrivals import Backlog, Even
 from bench.harness.manifests import HIGH, LOW
-from bench.harness.model import (
-    Batch,
-    Case,
-    Creating,
-    Fate,
-    Gang,
-    Nodes,
-    Scenario,
-    Template,
-    Tuning,
-)
+from bench.harness.model import Batch, Case, Creating, Fate, Gang, Nodes, Scenario, Template, Tuning
 
 NODES = Nodes(count=1_000)
 MEMBER = Template(requests={"cpu": "1", "memory": "2Gi"})
@@ -42,18 +32,14 @@ def _gangs(count: int, size: int) -> Case:
 
 def _backlog(count: int, size: int) -> Case:
     """Return a case in which all gangs wait when the scheduler starts."""
-    load = Batch(
-        name="gang", count=count * size, templates=(MEMBER,), gang=Gang(size=size), arrival=Backlog()
-    )
+    load = Batch(name="gang", count=count * size, templates=(MEMBER,), gang=Gang(size=size), arrival=Backlog())
     return Case(name=f"{count:,} of {size}, waiting", nodes=NODES, load=load, tuning=BATCH, at=float(count))
 
 
 def _beside(*, waiting: int, placed: float) -> Case:
     """Return a case of 200 agents per second, waiting gangs that fit nowhere, and gangs of two that are placed."""
     load = Batch(name="agent", count=6_000, arrival=Even(200.0))
-    stuck = Batch(
-        name="stuck", count=waiting * 10, templates=(TOO_LARGE,), gang=Gang(size=10), fate=Fate.WAITS
-    )
+    stuck = Batch(name="stuck", count=waiting * 10, templates=(TOO_LARGE,), gang=Gang(size=10), fate=Fate.WAITS)
     coming = Batch(
         name="coming",
         count=_ENDLESS,

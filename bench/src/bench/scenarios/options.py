@@ -48,9 +48,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the flags that `options_of` reads."""
     parser.add_argument("--runs", type=_at_least_1, metavar="N", help="runs of each case (default: 5)")
     parser.add_argument(
-        "--quick",
-        action="store_true",
-        help="few nodes and pods, one run each: shows whether it works, not how fast",
+        "--quick", action="store_true", help="few nodes and pods, one run each: shows whether it works, not how fast"
     )
     parser.add_argument(
         "--scale", type=_positive, default=1.0, metavar="X", help="X times the nodes and pods (default: 1)"
@@ -92,12 +90,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="use only nodes with these labels",
     )  # fmt: skip
     other.add_argument("--metrics-url", default="", metavar="URL", help="the scheduler's /metrics")
-    other.add_argument(
-        "--metrics-token-file", type=Path, metavar="FILE", help="a bearer token for --metrics-url"
-    )
-    other.add_argument(
-        "--metrics-insecure", action="store_true", help="do not verify the certificate of --metrics-url"
-    )
+    other.add_argument("--metrics-token-file", type=Path, metavar="FILE", help="a bearer token for --metrics-url")
+    other.add_argument("--metrics-insecure", action="store_true", help="do not verify the certificate of --metrics-url")
     other.add_argument(
         "--scheduler-pid", nargs="+", type=_at_least_1, default=[], metavar="PID",
         help="the scheduler's processes on this machine, for CPU and memory (default: from /metrics)",

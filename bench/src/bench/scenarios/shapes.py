@@ -183,9 +183,7 @@ def claim_templates(count: int) -> Case:
     """Return a case in which every pod has its own claim, created from a template, for one device."""
     spec = {"resourceClaims": [{"name": "device", "resourceClaimTemplateName": CLAIM_TEMPLATE}]}
     return Case(
-        name="",
-        nodes=nodes(count, devices=4),
-        load=measured(1_000 if count < 5_000 else 5_000, plain({}, spec)),
+        name="", nodes=nodes(count, devices=4), load=measured(1_000 if count < 5_000 else 5_000, plain({}, spec))
     )
 
 
@@ -201,27 +199,19 @@ def _scenario(name: str, measures: str, shape: Callable[[int], Case], *, both: b
 
 SHAPES = (
     _scenario("basic", "SchedulingBasic: plain pods", basic, both=True),
-    _scenario(
-        "unschedulable", "Unschedulable: beside pods that fit nowhere, five more per second", unschedulable
-    ),
+    _scenario("unschedulable", "Unschedulable: beside pods that fit nowhere, five more per second", unschedulable),
     _scenario("mixed-churn", "SchedulingWithMixedChurn: nodes, services and pods come and go", mixed_churn),
     _scenario("node-affinity", "SchedulingNodeAffinity: pods for two zones", node_affinity),
     _scenario("topology-spreading", "TopologySpreading: zones, with a skew of 5", topology_spreading),
     _scenario("pod-affinity", "SchedulingPodAffinity: all pods in one zone", pod_affinity),
     _scenario("pod-anti-affinity", "SchedulingPodAntiAffinity: one pod per node", pod_anti_affinity),
     _scenario("preemption", "PreemptionBasic: each pod preempts three", preemption),
-    _scenario(
-        "preemption-aside", "PreemptionAsync: plain pods, and five preemptors per second", preemption_aside
-    ),
+    _scenario("preemption-aside", "PreemptionAsync: plain pods, and five preemptors per second", preemption_aside),
     _scenario("gated", "SchedulingWhileGated: others gated, others deleted", gated),
     _scenario(
-        "deleted-finalizers",
-        "SchedulingDeletedPodsWithFinalizers: others are being deleted",
-        deleted_with_finalizers,
+        "deleted-finalizers", "SchedulingDeletedPodsWithFinalizers: others are being deleted", deleted_with_finalizers
     ),
     _scenario(
-        "claim-templates",
-        "SchedulingWithResourceClaimTemplate: a claim and a device for each pod",
-        claim_templates,
+        "claim-templates", "SchedulingWithResourceClaimTemplate: a claim and a device for each pod", claim_templates
     ),
 )

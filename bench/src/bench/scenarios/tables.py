@@ -72,9 +72,7 @@ def text_of(scenario: Scenario, runs: Sequence[Run]) -> str:
     parts = [markdown(runs, main)]
     if any(figures_of(runs)):
         parts.append(f"<details><summary>More figures</summary>\n\n{markdown(runs, more)}\n\n</details>")
-    refusals = [
-        f"- **Refused**: {run.case}, run {run.number}: {reason}" for run in runs for reason in run.refused
-    ]
+    refusals = [f"- **Refused**: {run.case}, run {run.number}: {reason}" for run in runs for reason in run.refused]
     return "\n\n".join([*parts, *(["\n".join(refusals)] if refusals else [])])
 
 

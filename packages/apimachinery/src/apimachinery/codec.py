@@ -91,12 +91,7 @@ def settings(cls: type[msgspec.Struct], at: tuple[str, ...] = ()) -> Iterator[Se
 
 
 def decode(
-    value: object,
-    cls: type[StructT],
-    *,
-    path: Path = (),
-    reading: Reading = _PLAIN,
-    onto: StructT | None = None,
+    value: object, cls: type[StructT], *, path: Path = (), reading: Reading = _PLAIN, onto: StructT | None = None
 ) -> StructT:
     """Decode plain data. Raises `Invalid` for the first invalid value.
 
@@ -178,16 +173,13 @@ def _decode(value: object, kind: schema.Type, path: Path, reading: Reading) -> A
         case schema.VarTupleType() | schema.ListType():
             if not isinstance(value, list):
                 raise Invalid(path, f"found {found(value)}; allowed: a list")
-            items = [
-                _decode(item, bare.item_type, (*path, index), reading) for index, item in enumerate(value)
-            ]
+            items = [_decode(item, bare.item_type, (*path, index), reading) for index, item in enumerate(value)]
             return items if isinstance(bare, schema.ListType) else tuple(items)
         case schema.DictType():
             if not isinstance(value, dict):
                 raise Invalid(path, f"found {found(value)}; allowed: an object")
             return {
-                _key(key, path): _decode(item, bare.value_type, (*path, key), reading)
-                for key, item in value.items()
+                _key(key, path): _decode(item, bare.value_type, (*path, key), reading) for key, item in value.items()
             }
         case schema.LiteralType():
             if value not in bare.values or isinstance(value, bool):
@@ -204,9 +196,7 @@ def _decode(value: object, kind: schema.Type, path: Path, reading: Reading) -> A
         case schema.AnyType():
             return value
     # Arguments of an external plugin, which defines its own types.
-    raise Invalid(
-        path, f"has the type {type(bare).__name__.removesuffix('Type')}, which cannot be configured"
-    )
+    raise Invalid(path, f"has the type {type(bare).__name__.removesuffix('Type')}, which cannot be configured")
 
 
 def _key(key: object, path: Path) -> str:

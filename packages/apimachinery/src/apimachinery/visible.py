@@ -36,9 +36,7 @@ def _escaped(found: re.Match[str]) -> str:
 
 
 def _escaped_in_json(found: re.Match[str]) -> str:
-    return "".join(
-        letter if letter.isprintable() or letter == "\n" else _utf16(letter) for letter in found[0]
-    )
+    return "".join(letter if letter.isprintable() or letter == "\n" else _utf16(letter) for letter in found[0])
 
 
 def _utf16(letter: str) -> str:

@@ -54,12 +54,7 @@ class _Manager(NamedTuple):
     subresource: str
 
     def identity(self) -> tuple[str, ...]:
-        return (
-            self.name,
-            self.operation,
-            "" if self.operation == "Apply" else self.api_version,
-            self.subresource,
-        )
+        return (self.name, self.operation, "" if self.operation == "Apply" else self.api_version, self.subresource)
 
     def __str__(self) -> str:
         text = f'"{self.name}"'
@@ -132,13 +127,7 @@ def apply(
 
 
 def track(
-    old: Object | None,
-    new: Object,
-    *,
-    manager: str,
-    resource: Resource,
-    now: str,
-    subresource: str = "",
+    old: Object | None, new: Object, *, manager: str, resource: Resource, now: str, subresource: str = ""
 ) -> None:
     """Record in `new`, in place, that `manager` changed `old` to `new`; `old` is None for a create.
 
@@ -191,9 +180,7 @@ def overlaid(live: Object, config: Object, kind: tuple[str, str, str], resource:
     whole = list(typed.atomics(config, root))
     if whole:
         shown = ", ".join(whole)
-        raise ValueError(
-            f"invalid ApplyConfiguration: may not mutate atomic arrays, maps or structs: {shown}"
-        )
+        raise ValueError(f"invalid ApplyConfiguration: may not mutate atomic arrays, maps or structs: {shown}")
     merged: Object = typed.merge(live, config, root)
     return merged
 
@@ -261,9 +248,7 @@ def _compare(old: Object, new: Object, root: source.Type) -> tuple[FieldSet, Fie
     before, after = typed.leaves(old, root, maps=True), typed.leaves(new, root, maps=True)
     ignored = ("f:metadata", "f:managedFields")
     changed = frozenset(
-        path
-        for path, value in after.items()
-        if (path not in before or before[path] != value) and path[:2] != ignored
+        path for path, value in after.items() if (path not in before or before[path] != value) and path[:2] != ignored
     )
     return changed, frozenset(path for path in before.keys() - after.keys() if path[:2] != ignored)
 
@@ -341,8 +326,7 @@ def _read(obj: Object | None) -> Managed:
 def _cap(managed: Managed) -> None:
     """Merge the oldest updaters into one, to bound the size of managedFields."""
     updaters = sorted(
-        (entry for entry in managed.values() if entry.manager.operation == "Update"),
-        key=lambda entry: entry.time,
+        (entry for entry in managed.values() if entry.manager.operation == "Update"), key=lambda entry: entry.time
     )
     for entry in updaters[: max(len(updaters) - _MAX_UPDATERS, 0)]:
         ancient = _Manager(_ANCIENT, "Update", entry.manager.api_version, "")
@@ -353,10 +337,7 @@ def _cap(managed: Managed) -> None:
 
 def _written(obj: Object, managed: Managed) -> Object:
     """Return the object with its managers in kube-apiserver's order: appliers first, then by time and name."""
-    entries = sorted(
-        managed.values(),
-        key=lambda entry: (entry.manager.operation, entry.time, entry.manager),
-    )
+    entries = sorted(managed.values(), key=lambda entry: (entry.manager.operation, entry.time, entry.manager))
     metadata = {key: value for key, value in (obj.get("metadata") or {}).items() if key != "managedFields"}
     if entries:
         metadata["managedFields"] = [_entry(entry) for entry in entries]

@@ -132,11 +132,7 @@ def _keys(file: File | None) -> Keys:
 
 @asynccontextmanager
 async def running(
-    settings: Settings,
-    *,
-    observer: Observer | None = None,
-    disturb: Disturb | None = None,
-    grace: float = 2.0,
+    settings: Settings, *, observer: Observer | None = None, disturb: Disturb | None = None, grace: float = 2.0
 ) -> AsyncIterator[Running]:
     """Run the cluster of these settings until the block exits; write its kubeconfig if that is set.
 
@@ -198,9 +194,7 @@ def _controllers(api: Api, settings: Settings, scaler_token: str) -> list[Contro
     if groups := settings.node_groups():
         if settings.rbac:
             autoscaler.install_role(api)
-        started.append(
-            Autoscaler(api, groups, authorization=f"Bearer {scaler_token}", kubelets=settings.kubelets)
-        )
+        started.append(Autoscaler(api, groups, authorization=f"Bearer {scaler_token}", kubelets=settings.kubelets))
     return started
 
 

@@ -90,12 +90,7 @@ class Autoscaler(Controller):
     """The autoscaler of one server. It owns the upcoming nodes."""
 
     def __init__(
-        self,
-        api: Api,
-        groups: Sequence[NodeGroup],
-        *,
-        authorization: str | None = None,
-        kubelets: bool = True,
+        self, api: Api, groups: Sequence[NodeGroup], *, authorization: str | None = None, kubelets: bool = True
     ) -> None:
         """Create the autoscaler, which opens its watches at the first `advance`.
 
@@ -122,9 +117,7 @@ class Autoscaler(Controller):
 
     # -- the API
 
-    def _ask(
-        self, method: str, path: str, body: Object | None = None, *, kind: str = "json"
-    ) -> Answer | Stream:
+    def _ask(self, method: str, path: str, body: Object | None = None, *, kind: str = "json") -> Answer | Stream:
         path, _, query = path.partition("?")
         request = Request(
             method,

@@ -55,9 +55,7 @@ def _label(registry: Registry, binding: Object) -> None:
             labels.update(topology)
 
 
-async def _bind_reviewed(
-    registry: Registry, served: Served, name: str, dry: bool, review: Review
-) -> Response:
+async def _bind_reviewed(registry: Registry, served: Served, name: str, dry: bool, review: Review) -> Response:
     obj = await review.mutate()
     name, node = _bound_to(obj, name)
     await review.validate(obj)

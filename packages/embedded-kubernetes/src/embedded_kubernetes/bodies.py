@@ -85,8 +85,7 @@ def check_names(obj: Any, resource: Resource) -> Object:
         )
     if version and version != resource.api_version:
         raise bad_request(
-            f"the API version in the data ({version}) does not match the expected API version "
-            f"({resource.api_version})"
+            f"the API version in the data ({version}) does not match the expected API version ({resource.api_version})"
         )
     obj["kind"], obj["apiVersion"] = resource.kind, resource.api_version
     return obj

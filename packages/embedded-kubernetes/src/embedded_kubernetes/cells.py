@@ -12,10 +12,7 @@ from typing import Any, NamedTuple
 from .printing import NONE, UNKNOWN, age, joined, label_selector, labels
 from .resource import Object, is_true
 
-_FINISHED = {
-    "Succeeded": ("Succeeded", "The pod has completed successfully."),
-    "Failed": ("Failed", "The pod failed."),
-}
+_FINISHED = {"Succeeded": ("Succeeded", "The pod has completed successfully."), "Failed": ("Failed", "The pod failed.")}
 
 
 class _Restarts(NamedTuple):
@@ -187,9 +184,7 @@ def _quota(quota: Object, *, limits: bool) -> str:
     status = _parts(quota)[1]
     hard, used = status.get("hard") or {}, status.get("used") or {}
     return ", ".join(
-        f"{name}: {used.get(name, '0')}/{hard[name]}"
-        for name in sorted(hard)
-        if name.startswith("limits.") is limits
+        f"{name}: {used.get(name, '0')}/{hard[name]}" for name in sorted(hard) if name.startswith("limits.") is limits
     )
 
 
@@ -206,9 +201,7 @@ def _service_addresses(service: Object, now: str) -> str:
 
 def _service_ports(service: Object, now: str) -> str:
     return joined(
-        f"{port.get('port')}"
-        + (f":{port['nodePort']}" if port.get("nodePort") else "")
-        + f"/{port.get('protocol')}"
+        f"{port.get('port')}" + (f":{port['nodePort']}" if port.get("nodePort") else "") + f"/{port.get('protocol')}"
         for port in _parts(service)[0].get("ports") or ()
     )
 
@@ -224,9 +217,7 @@ def _endpoints_addresses(obj: Object, now: str) -> str:
 
 
 def _slice_ports(obj: Object, now: str) -> str:
-    return _few(
-        [str(port["port"]) if port.get("port") else "*" for port in obj.get("ports") or ()], "<unset>"
-    )
+    return _few([str(port["port"]) if port.get("port") else "*" for port in obj.get("ports") or ()], "<unset>")
 
 
 def _storage_phase(obj: Object, now: str) -> str:

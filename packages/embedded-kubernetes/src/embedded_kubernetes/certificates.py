@@ -65,9 +65,7 @@ def make_certificates(hosts: Iterable[str], *, now: float) -> Certificates:
             .not_valid_before(start)
             .not_valid_after(end)
             .add_extension(x509.BasicConstraints(ca=ca, path_length=0 if ca else None), critical=True)
-            .add_extension(
-                x509.KeyUsage(**usage, digital_signature=True, key_cert_sign=ca, crl_sign=ca), critical=True
-            )
+            .add_extension(x509.KeyUsage(**usage, digital_signature=True, key_cert_sign=ca, crl_sign=ca), critical=True)
         )
 
     authority = (
@@ -81,9 +79,7 @@ def make_certificates(hosts: Iterable[str], *, now: float) -> Certificates:
         .add_extension(
             x509.SubjectAlternativeName([_alternative(host) for host in dict.fromkeys(hosts)]), critical=False
         )
-        .add_extension(
-            x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(identifier), critical=False
-        )
+        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(identifier), critical=False)
         .sign(authority_key, hashes.SHA256())
     )
     pem = serialization.Encoding.PEM

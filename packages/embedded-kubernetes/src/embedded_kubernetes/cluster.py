@@ -22,15 +22,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's flags. Errors are reported under the name of `parser`."""
     parser.set_defaults(program=parser.prog)
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default: %(default)s)")
-    parser.add_argument(
-        "--port",
-        type=int,
-        default=8001,
-        help="0 selects a free port (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--nodes", type=int, default=10, metavar="N", help="number of nodes (default: %(default)s)"
-    )
+    parser.add_argument("--port", type=int, default=8001, help="0 selects a free port (default: %(default)s)")
+    parser.add_argument("--nodes", type=int, default=10, metavar="N", help="number of nodes (default: %(default)s)")
     parser.add_argument("--node-cpu", default="32", metavar="QUANTITY", help="(default: %(default)s)")
     parser.add_argument("--node-memory", default="128Gi", metavar="QUANTITY", help="(default: %(default)s)")
     parser.add_argument("--node-pods", default="110", metavar="N", help="(default: %(default)s)")
@@ -102,10 +95,7 @@ def _add_access(parser: argparse.ArgumentParser) -> None:
         "every request needs it",
     )  # fmt: skip
     parser.add_argument(
-        "--authorization-mode",
-        default="AlwaysAllow",
-        metavar="MODE",
-        help="AlwaysAllow or RBAC (default: %(default)s)",
+        "--authorization-mode", default="AlwaysAllow", metavar="MODE", help="AlwaysAllow or RBAC (default: %(default)s)"
     )
     parser.add_argument(
         "--token-auth-file", type=Path, metavar="FILE",

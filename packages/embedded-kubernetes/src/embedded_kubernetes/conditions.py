@@ -15,13 +15,7 @@ def find(conditions: Iterable[Condition], kind: str) -> Condition | None:
 
 
 def with_condition(
-    conditions: Iterable[Condition],
-    kind: str,
-    status: str,
-    reason: str,
-    message: str,
-    now: float,
-    **more: str,
+    conditions: Iterable[Condition], kind: str, status: str, reason: str, message: str, now: float, **more: str
 ) -> list[Condition]:
     """Return the conditions with this one set; its `lastTransitionTime` changes only with its status.
 
@@ -29,9 +23,7 @@ def with_condition(
     """
     known = [*conditions]
     before = find(known, kind)
-    since = (
-        before["lastTransitionTime"] if before is not None and before["status"] == status else clock_text(now)
-    )
+    since = before["lastTransitionTime"] if before is not None and before["status"] == status else clock_text(now)
     made = {"type": kind, "status": status, "lastTransitionTime": since, **more}
     made |= {key: text for key, text in (("reason", reason), ("message", message)) if text}
     if before is None:

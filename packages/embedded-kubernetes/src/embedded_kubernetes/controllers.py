@@ -98,10 +98,7 @@ def reference_to(owner: Record, api_version: str, kind: str) -> Object:
 
 
 async def run(
-    controller: Controller,
-    *,
-    clock: Callable[[], float],
-    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    controller: Controller, *, clock: Callable[[], float], sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
 ) -> None:
     """Run a controller until cancelled. `clock` is the store's.
 

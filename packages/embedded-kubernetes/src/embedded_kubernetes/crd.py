@@ -96,13 +96,9 @@ def _check_structural(node: Any, path: str) -> Iterator[Cause]:
     if node.get("type") == "array" and not isinstance(node.get("items"), dict):
         yield required(f"{path}.items", "must be specified")
     if node.get("properties") and isinstance(node.get("additionalProperties"), dict):
-        yield forbidden(
-            f"{path}.additionalProperties", "additionalProperties and properties are mutual exclusive"
-        )
+        yield forbidden(f"{path}.additionalProperties", "additionalProperties and properties are mutual exclusive")
     if node.get("x-kubernetes-list-type") == "map" and not node.get("x-kubernetes-list-map-keys"):
-        yield required(
-            f"{path}.x-kubernetes-list-map-keys", "must not be empty if x-kubernetes-list-type is map"
-        )
+        yield required(f"{path}.x-kubernetes-list-map-keys", "must not be empty if x-kubernetes-list-type is map")
     for name, inner in (node.get("properties") or {}).items():
         yield from _check_structural(inner, f"{path}.properties[{name}]")
     if isinstance(node.get("items"), dict):
@@ -121,9 +117,7 @@ def established(crd: Object, now: str) -> Object:
     accepted = {key: value for key, value in spec["names"].items() if value}
     conditions = [
         _condition("NamesAccepted", "NoConflicts", "no conflicts found", before, now),
-        _condition(
-            "Established", "InitialNamesAccepted", "the initial names have been accepted", before, now
-        ),
+        _condition("Established", "InitialNamesAccepted", "the initial names have been accepted", before, now),
     ]
     return {"conditions": conditions, "acceptedNames": accepted, "storedVersions": stored}
 
@@ -198,11 +192,7 @@ class _CustomStrategy(NamedTuple):
     @staticmethod
     def _keep_all_but_status(obj: Object, old: Object) -> None:
         """Restore everything but the status and the metadata that records the write."""
-        kept = {
-            key: obj["metadata"][key]
-            for key in ("resourceVersion", "managedFields")
-            if key in obj["metadata"]
-        }
+        kept = {key: obj["metadata"][key] for key in ("resourceVersion", "managedFields") if key in obj["metadata"]}
         status = obj.get("status")
         head = {key: value for key, value in obj.items() if key in ("apiVersion", "kind")}
         obj.clear()

@@ -108,9 +108,7 @@ def _default(value: Any, node: Mapping[str, Any]) -> None:
     if isinstance(value, dict):
         properties = node.get("properties") or {}
         for name, inner in properties.items():
-            if "default" in inner and (
-                name not in value or (value[name] is None and not inner.get("nullable"))
-            ):
+            if "default" in inner and (name not in value or (value[name] is None and not inner.get("nullable"))):
                 value[name] = deepcopy(inner["default"])
             if name in value:
                 _default(value[name], inner)
@@ -133,9 +131,7 @@ def _type(node: Mapping[str, Any]) -> schema_source.Type:
     if kind == "object":
         atomic = node.get("x-kubernetes-map-type") == "atomic"
         if "properties" in node:
-            fields = {
-                name: schema_source.Field(name, _type(inner)) for name, inner in node["properties"].items()
-            }
+            fields = {name: schema_source.Field(name, _type(inner)) for name, inner in node["properties"].items()}
             if node.get("x-kubernetes-embedded-resource"):
                 fields |= {name: schema_source.Field(name, _STRING) for name in ("apiVersion", "kind")}
                 fields["metadata"] = schema_source.Field("metadata", METADATA)

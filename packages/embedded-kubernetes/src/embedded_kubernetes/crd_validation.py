@@ -205,9 +205,7 @@ def _check_list(value: list[Any], node: Node, at: Steps) -> Iterator[InvalidValu
     elif kind == "map":
         keys = node.get("x-kubernetes-list-map-keys") or ()
         yield from _duplicates(
-            value,
-            lambda item: {key: item[key] for key in keys if key in item} if isinstance(item, dict) else item,
-            at,
+            value, lambda item: {key: item[key] for key in keys if key in item} if isinstance(item, dict) else item, at
         )
 
 

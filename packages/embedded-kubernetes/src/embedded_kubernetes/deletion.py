@@ -112,15 +112,11 @@ def delete_collection(registry: Registry, served: Served, namespace: str, reques
         and not (served.name == NAMESPACES and record.name in _IMMORTAL)
     ]
     version = registry.store.rv
-    answer = Response(
-        200, served.view.list([record.data for record in found], {"resourceVersion": str(version)})
-    )
+    answer = Response(200, served.view.list([record.data for record in found], {"resourceVersion": str(version)}))
     shown = [_review(registry, served, old, options, request, name="") for old in found]
     first = next(filter(None, shown), None)
     if first is not None:
-        return first.run(
-            _delete_all_shown(registry, served, list(zip(found, shown, strict=True)), options, answer)
-        )
+        return first.run(_delete_all_shown(registry, served, list(zip(found, shown, strict=True)), options, answer))
     for record in found:
         if served.table.records.get(record.key) is record:
             delete_record(registry, served, record, dict(options))
@@ -128,11 +124,7 @@ def delete_collection(registry: Registry, served: Served, namespace: str, reques
 
 
 async def _delete_all_shown(
-    registry: Registry,
-    served: Served,
-    found: list[tuple[Record, Review | None]],
-    options: Object,
-    answer: Response,
+    registry: Registry, served: Served, found: list[tuple[Record, Review | None]], options: Object, answer: Response
 ) -> Response:
     """Delete the objects one after another; the first rejection ends it. Objects changed meanwhile are skipped."""
     for old, review in found:
@@ -287,9 +279,7 @@ def _terminate_definition(registry: Registry, definition: Object, finalizers: li
     return finalizers
 
 
-def _delete_namespace(
-    registry: Registry, served: Served, old: Record, obj: Object, *, dry: bool
-) -> tuple[bytes, bool]:
+def _delete_namespace(registry: Registry, served: Served, old: Record, obj: Object, *, dry: bool) -> tuple[bytes, bool]:
     """Mark a namespace; remove it on a later call if it is empty and without finalizers."""
     metadata, spec = obj["metadata"], obj.setdefault("spec", {})
     if "deletionTimestamp" in metadata:

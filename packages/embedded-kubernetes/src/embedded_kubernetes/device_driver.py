@@ -151,11 +151,7 @@ class DevicesShape:
 def devices(count: int, *, attached: bool = False) -> list[dict[str, Any]]:
     """Return the devices of one node. With `attached`, they have to be attached after allocation."""
     made = []
-    conditions = {
-        "bindsToNode": True,
-        "bindingConditions": [ATTACHED],
-        "bindingFailureConditions": [ATTACH_FAILED],
-    }
+    conditions = {"bindsToNode": True, "bindingConditions": [ATTACHED], "bindingFailureConditions": [ATTACH_FAILED]}
     for index in range(count):
         numa = 2 * index // count
         model, memory = ("large", "80Gi") if index % 2 == 0 else ("small", "40Gi")

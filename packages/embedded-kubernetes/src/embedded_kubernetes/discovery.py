@@ -183,11 +183,7 @@ _NAMESPACE_BINDING: Document = {
 
 
 def _below(resource: Resource, below: Subresource) -> Document:
-    entry: Document = {
-        "name": f"{resource.plural}/{below.name}",
-        "singularName": "",
-        "namespaced": resource.namespaced,
-    }
+    entry: Document = {"name": f"{resource.plural}/{below.name}", "singularName": "", "namespaced": resource.namespaced}
     if below.version:
         entry |= {"group": below.group, "version": below.version}
     return {**entry, "kind": below.kind, "verbs": list(below.verbs)}
@@ -202,12 +198,7 @@ def _aggregated(groups: dict[str, dict[str, list[Resource]]], version: str) -> D
             entries.sort(key=lambda entry: str(entry["resource"]))
             listed.append({"version": found, "resources": entries, "freshness": "Current"})
         items.append({"metadata": {"name": name} if name else {}, "versions": listed})
-    return {
-        "kind": _AGGREGATED,
-        "apiVersion": f"apidiscovery.k8s.io/{version}",
-        "metadata": {},
-        "items": items,
-    }
+    return {"kind": _AGGREGATED, "apiVersion": f"apidiscovery.k8s.io/{version}", "metadata": {}, "items": items}
 
 
 def _response_kind(kind: str, group: str, version: str) -> Document:
@@ -229,9 +220,7 @@ def _aggregated_entries(resource: Resource) -> list[Document]:
         entry["subresources"] = [
             {
                 "subresource": found.name,
-                "responseKind": _response_kind(
-                    found.kind, *((found.group, found.version) if found.version else own)
-                ),
+                "responseKind": _response_kind(found.kind, *((found.group, found.version) if found.version else own)),
                 "verbs": list(found.verbs),
             }
             for found in below

@@ -181,18 +181,12 @@ class EmbeddedCluster(Settings):
 
     def service_account_token(self, name: str = "default", namespace: str = "default") -> str:
         """Return a token of this service account, which is created if it is missing. It is valid for an hour."""
-        account = {
-            "apiVersion": "v1",
-            "kind": "ServiceAccount",
-            "metadata": {"name": name, "namespace": namespace},
-        }
+        account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": name, "namespace": namespace}}
         path = f"/api/v1/namespaces/{namespace}/serviceaccounts/{name}/token"
 
         def work(api: Api) -> str:
             apply(api, account)
-            answer = api.carry_out(
-                Request("POST", path, body=b"{}", content_type="application/json", user=SELF)
-            )
+            answer = api.carry_out(Request("POST", path, body=b"{}", content_type="application/json", user=SELF))
             assert isinstance(answer, Response)
             body = orjson.loads(answer.body)
             if answer.status != 201:

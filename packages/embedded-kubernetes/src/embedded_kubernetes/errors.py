@@ -82,9 +82,7 @@ def bad_request(message: str) -> ApiError:
 
 
 def other_namespace() -> ApiError:
-    return bad_request(
-        "the namespace of the provided object does not match the namespace sent on the request"
-    )
+    return bad_request("the namespace of the provided object does not match the namespace sent on the request")
 
 
 def other_name(given: str, name: str) -> ApiError:
@@ -149,9 +147,7 @@ def not_found_path() -> ApiError:
 
 
 def method_not_allowed() -> ApiError:
-    return ApiError(
-        405, "MethodNotAllowed", "the server does not allow this method on the requested resource", {}
-    )
+    return ApiError(405, "MethodNotAllowed", "the server does not allow this method on the requested resource", {})
 
 
 def unsupported_media_type() -> ApiError:

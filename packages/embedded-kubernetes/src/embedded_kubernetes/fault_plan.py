@@ -305,9 +305,7 @@ def plan_of(text: str, *, source: str = "faults") -> Plan:
     except Invalid as error:
         at = show(error.path)
         where = document.where(error.path)
-        raise ConfigurationError(
-            f"{where}: {at}: {error.message}" if at else f"{where}: {error.message}"
-        ) from None
+        raise ConfigurationError(f"{where}: {at}: {error.message}" if at else f"{where}: {error.message}") from None
     return plan
 
 

@@ -209,10 +209,7 @@ class DisturbedWatcher:
     """
 
     def __init__(
-        self,
-        inner: Watcher,
-        distortion: Distortion,
-        call_later: Callable[[float, Callable[[], None]], Cancellable],
+        self, inner: Watcher, distortion: Distortion, call_later: Callable[[float, Callable[[], None]], Cancellable]
     ) -> None:
         self._inner = inner
         self._distortion = distortion

@@ -141,11 +141,7 @@ class Injector:
         for turns in self._turns:
             fault = turns.rule.fault
             kind = fault.kind
-            if (
-                _strikes_verb(kind, target.verb)
-                and _matches(turns.rule.match, request, target)
-                and turns.strikes()
-            ):
+            if _strikes_verb(kind, target.verb) and _matches(turns.rule.match, request, target) and turns.strikes():
                 if kind in fault_plan.WATCH_KINDS:
                     return Disturbance(distortion=self._distortion(fault, request, turns))
                 self._count(kind)
@@ -220,9 +216,7 @@ def _matches(match: Match, request: Request, target: Target) -> bool:
         return False
     if match.query is not None and not fnmatchcase(request.query, match.query):
         return False
-    if match.resource is not None and not any(
-        fnmatchcase(name, match.resource) for name in target.resources()
-    ):
+    if match.resource is not None and not any(fnmatchcase(name, match.resource) for name in target.resources()):
         return False
     if match.namespace is not None and not fnmatchcase(target.namespace, match.namespace):
         return False

@@ -105,9 +105,7 @@ class ClaimMaker:
         store.put(CLAIMS, record, None)
         return name
 
-    def _make_first(
-        self, pod: Record, use: Use, base: str, template: Record, namespace: Record | None
-    ) -> str:
+    def _make_first(self, pod: Record, use: Use, base: str, template: Record, namespace: Record | None) -> str:
         """Create a claim through the API. Later copies differ only in parts that do not affect admission."""
         given = nesting.loads(template.data)["spec"]
         wanted: Object = given.get("metadata") or {}

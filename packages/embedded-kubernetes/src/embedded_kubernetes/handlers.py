@@ -246,11 +246,7 @@ class Api:
             request, rest, path = _watching(request), rest[1:], ""
         namespace = ""
         in_namespace = False
-        if (
-            rest[0] == "namespaces"
-            and len(rest) > 2
-            and not (len(rest) == 3 and rest[2] in _NAMESPACE_SUBRESOURCES)
-        ):
+        if rest[0] == "namespaces" and len(rest) > 2 and not (len(rest) == 3 and rest[2] in _NAMESPACE_SUBRESOURCES):
             namespace, in_namespace = rest[1], True
             rest = rest[2:]
         served = kinds.get(rest[0])
@@ -307,9 +303,7 @@ class Api:
             raise method_not_allowed()
         return binding.bind(self.registry, pods, namespace, "", request)
 
-    def _collection(
-        self, request: Request, served: Served, namespace: str, *, in_namespace: bool
-    ) -> Answer | Stream:
+    def _collection(self, request: Request, served: Served, namespace: str, *, in_namespace: bool) -> Answer | Stream:
         method, registry, verbs = request.method, self.registry, served.resource.verbs
         if method in ("GET", "HEAD"):
             if request.query and request.flag("watch"):
@@ -359,9 +353,7 @@ class Api:
             return deletion.delete(registry, served, namespace, name, request)
         raise method_not_allowed()
 
-    def _subresource(
-        self, request: Request, served: Served, namespace: str, name: str, *, subresource: str
-    ) -> Answer:
+    def _subresource(self, request: Request, served: Served, namespace: str, name: str, *, subresource: str) -> Answer:
         method, registry = request.method, self.registry
         post = _POSTED.get((served.name, subresource))
         if post is not None:
@@ -386,9 +378,7 @@ class Api:
         if method == "PUT":
             return writing.update(registry, served, namespace, name, subresource=subresource, request=request)
         if method == "PATCH":
-            return patching.patched(
-                registry, served, namespace, name, subresource=subresource, request=request
-            )
+            return patching.patched(registry, served, namespace, name, subresource=subresource, request=request)
         raise method_not_allowed()
 
     def _establish(self, response: Response) -> Response:

@@ -266,18 +266,11 @@ class Connection(asyncio.Protocol):
             self._answer_disturbed(request, result, fault, keep=keep, chunked=chunked)
         else:
             self._wait(
-                result,
-                lambda answer: self._answer_disturbed(request, answer, fault, keep=keep, chunked=chunked),
+                result, lambda answer: self._answer_disturbed(request, answer, fault, keep=keep, chunked=chunked)
             )
 
     def _answer_disturbed(
-        self,
-        request: Request,
-        result: Response | Stream | None,
-        fault: Disturbance,
-        *,
-        keep: bool,
-        chunked: bool,
+        self, request: Request, result: Response | Stream | None, fault: Disturbance, *, keep: bool, chunked: bool
     ) -> None:
         instead = fault.instead()
         if isinstance(result, Stream):
@@ -389,11 +382,7 @@ class Connection(asyncio.Protocol):
         self._resume_reading()
 
     def _resume_reading(self) -> None:
-        if (
-            not self._write_paused
-            and len(self._waiting) < _PIPELINE_LIMIT
-            and not self._transport.is_closing()
-        ):
+        if not self._write_paused and len(self._waiting) < _PIPELINE_LIMIT and not self._transport.is_closing():
             self._transport.resume_reading()
 
     # -- watches

@@ -132,12 +132,7 @@ class Door:
         return result if instead is None else instead
 
     async def request(
-        self,
-        method: str,
-        path: str,
-        *,
-        body: bytes | None = None,
-        headers: Headers | None = None,
+        self, method: str, path: str, *, body: bytes | None = None, headers: Headers | None = None
     ) -> tuple[int, dict[str, str], bytes]:
         """Send a request; return status, headers (names in lower case) and body. Raises `Lost`.
 

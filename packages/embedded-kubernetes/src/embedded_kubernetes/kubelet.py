@@ -73,12 +73,7 @@ class Kubelets(Controller):
     """
 
     def __init__(
-        self,
-        store: Store,
-        *,
-        start_seconds: float = 0.0,
-        stop_seconds: float = 0.2,
-        resize_seconds: float = 0.1,
+        self, store: Store, *, start_seconds: float = 0.0, stop_seconds: float = 0.2, resize_seconds: float = 0.1
     ) -> None:
         """Create the kubelets for a store with tables of pods, nodes and leases.
 
@@ -327,9 +322,7 @@ class Kubelets(Controller):
     def _start_again(self, run: int, uid: str) -> None:
         if (obj := self._living(uid, run)) is not None:
             pod = self._pods[uid]
-            self._write(
-                uid, obj, kubelet_status.started_again(obj, now=self._now(), ready=pod.play.ready_after == 0)
-            )
+            self._write(uid, obj, kubelet_status.started_again(obj, now=self._now(), ready=pod.play.ready_after == 0))
             self._started(uid, pod)
 
     def _stop(self, uid: str, pod: _Pod, obj: Object) -> None:
@@ -349,9 +342,7 @@ class Kubelets(Controller):
         was_over = pod.over
         self._over(uid, pod)
         obj["metadata"]["deletionGracePeriodSeconds"] = 0
-        self._write(
-            uid, obj, obj.get("status", {}) if was_over else kubelet_status.ended(obj, now=self._now())
-        )
+        self._write(uid, obj, obj.get("status", {}) if was_over else kubelet_status.ended(obj, now=self._now()))
 
     def _current(self, uid: str) -> Record | None:
         pod = self._pods.get(uid)

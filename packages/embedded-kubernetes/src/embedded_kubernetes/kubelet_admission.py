@@ -70,11 +70,7 @@ def _host_ports(spec: Object) -> Iterable[HostPort]:
 
 
 def _clash(wanted: HostPort, held: HostPort) -> bool:
-    return (
-        wanted[0] == held[0]
-        and wanted[2] == held[2]
-        and (wanted[1] == held[1] or _EVERY_IP in (wanted[1], held[1]))
-    )
+    return wanted[0] == held[0] and wanted[2] == held[2] and (wanted[1] == held[1] or _EVERY_IP in (wanted[1], held[1]))
 
 
 @dataclass(slots=True)
@@ -117,11 +113,7 @@ class NodeBook:
         """Return the first resource that is short, with the message. `own` are the amounts that the pod has already."""
         has = self.allocatable
         used = {name: self.used.get(name, 0) - own.get(name, 0) for name in demand.amounts}
-        short = [
-            name
-            for name, wanted in demand.amounts.items()
-            if wanted and used[name] + wanted > has.get(name, 0)
-        ]
+        short = [name for name, wanted in demand.amounts.items() if wanted and used[name] + wanted > has.get(name, 0)]
         if not short:
             return None
         name = min(short, key=lambda name: (_FIRST.index(name) if name in _FIRST else len(_FIRST), name))

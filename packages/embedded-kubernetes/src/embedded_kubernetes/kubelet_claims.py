@@ -135,9 +135,7 @@ class PodClaims:
             uid, user = self._used.get(device, ("", ""))
             other = taken.get(device) or (user if uid != claim.uid else "")
             if other:
-                raise _Unready(
-                    f"device {device.name} of pool {device.pool} is in use by ResourceClaim {other}"
-                )
+                raise _Unready(f"device {device.name} of pool {device.pool} is in use by ResourceClaim {other}")
             taken[device] = name
 
 
@@ -151,9 +149,7 @@ def _results(allocation: Object) -> Iterable[Object]:
 
 def _is_for(allocation: Object, node: Record) -> bool:
     selector = allocation.get("nodeSelector")
-    return selector is None or any(
-        selects(term, node.labels, node.name) for term in selector["nodeSelectorTerms"]
-    )
+    return selector is None or any(selects(term, node.labels, node.name) for term in selector["nodeSelectorTerms"])
 
 
 def _not_ready(status: Object, allocation: Object) -> Iterator[Device]:
@@ -173,9 +169,7 @@ def _not_ready(status: Object, allocation: Object) -> Iterator[Device]:
 def _own_devices(allocation: Object) -> list[Device]:
     """Return the devices that the claim uses exclusively: without admin access or shared capacity."""
     return [
-        _device(each)
-        for each in _results(allocation)
-        if not each.get("adminAccess") and each.get("shareID") is None
+        _device(each) for each in _results(allocation) if not each.get("adminAccess") and each.get("shareID") is None
     ]
 
 

@@ -171,9 +171,7 @@ class Resizes:
 def _containers(pod: Object) -> Iterator[Object]:
     """Yield the containers that can be resized."""
     yield from pod["spec"]["containers"]
-    yield from (
-        each for each in pod["spec"].get("initContainers") or () if each.get("restartPolicy") == "Always"
-    )
+    yield from (each for each in pod["spec"].get("initContainers") or () if each.get("restartPolicy") == "Always")
 
 
 def _asked(pod: Object) -> Allocation:
@@ -211,8 +209,7 @@ def _with(pod: Object, given: Allocation) -> Object:
     for group in ("containers", "initContainers"):
         if group in spec:
             spec[group] = [
-                {**each, "resources": given.containers.get(each["name"], each.get("resources"))}
-                for each in spec[group]
+                {**each, "resources": given.containers.get(each["name"], each.get("resources"))} for each in spec[group]
             ]
     if given.pod is not None:
         spec["resources"] = given.pod
@@ -226,8 +223,7 @@ def _reported(status: Object, pod: Object, given: Allocation, *, starting: bool 
     for group in ("containerStatuses", "initContainerStatuses"):
         if group in found:
             found[group] = [
-                _of_amounts(each, given.containers.get(each["name"]), starting=starting)
-                for each in found[group]
+                _of_amounts(each, given.containers.get(each["name"]), starting=starting) for each in found[group]
             ]
     return _of_amounts(found, given.pod, starting=starting)
 
@@ -245,9 +241,7 @@ def _of_amounts(report: Report, amounts: _Amounts | None, *, starting: bool) -> 
 
 def _is_started_anew(container: Object, report: Report, given: Allocation) -> bool:
     """Return whether a running container must be restarted for its resize."""
-    policies = {
-        each["resourceName"]: each.get("restartPolicy") for each in container.get("resizePolicy") or ()
-    }
+    policies = {each["resourceName"]: each.get("restartPolicy") for each in container.get("resizePolicy") or ()}
     has, gets = report.get("resources") or {}, given.containers[container["name"]]
     changed = {
         name

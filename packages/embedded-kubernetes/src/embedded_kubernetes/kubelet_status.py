@@ -191,12 +191,7 @@ def evicted(pod: Object, *, now: str) -> Object:
     message = "The node was low on resource: memory. "
     status = ended(pod, now=now, code=137)
     target = _condition("DisruptionTarget", "True", now, "TerminationByKubelet") | {"message": message}
-    return {
-        **status,
-        "reason": "Evicted",
-        "message": message,
-        "conditions": [*status["conditions"], target],
-    }
+    return {**status, "reason": "Evicted", "message": message, "conditions": [*status["conditions"], target]}
 
 
 def refused(pod: Object, *, reason: str, message: str, now: str) -> Object:
@@ -234,10 +229,7 @@ def ready_node(node: Object, *, host_ip: str, now: str) -> Object:
     status["conditions"] = kept + conditions
     status.setdefault(
         "addresses",
-        [
-            {"type": "InternalIP", "address": host_ip},
-            {"type": "Hostname", "address": node["metadata"]["name"]},
-        ],
+        [{"type": "InternalIP", "address": host_ip}, {"type": "Hostname", "address": node["metadata"]["name"]}],
     )
     info = dict(status.get("nodeInfo") or {})
     for key, value in (

@@ -77,9 +77,7 @@ def _documents(text: str, where: str) -> Iterator[_Manifest]:
 def _flat(where: str, document: Any) -> Iterator[_Manifest]:
     """Yield the document, or the items of a list."""
     if not isinstance(document, dict):
-        raise LoadError(
-            f"{where}: expected an object with apiVersion and kind, found {type(document).__name__}"
-        )
+        raise LoadError(f"{where}: expected an object with apiVersion and kind, found {type(document).__name__}")
     kind = document.get("kind")
     if isinstance(kind, str) and kind.endswith("List") and isinstance(document.get("items"), list):
         for index, item in enumerate(document["items"]):
@@ -139,9 +137,7 @@ def apply(api: Api, given: Manifests) -> list[Object]:
     """
     found = []
     for manifest in _in_order(given):
-        status, answer = (
-            _patch(api, manifest) if manifest.obj["metadata"].get("name") else _post(api, manifest)
-        )
+        status, answer = _patch(api, manifest) if manifest.obj["metadata"].get("name") else _post(api, manifest)
         if status not in (200, 201):
             raise _refused(manifest, answer)
         found.append(answer)

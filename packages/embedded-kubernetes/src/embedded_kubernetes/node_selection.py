@@ -33,23 +33,17 @@ def _holds(requirement: dict[str, Any], found: str | None) -> bool:
     return have > bound if operator == "Gt" else have < bound
 
 
-def may_go_to(
-    spec: Object, labels: Mapping[str, str], *, name: str, taints: Iterable[Mapping[str, str]]
-) -> bool:
+def may_go_to(spec: Object, labels: Mapping[str, str], *, name: str, taints: Iterable[Mapping[str, str]]) -> bool:
     """Return whether a pod with this spec selects the node and tolerates its taints. Capacity is not checked."""
     selector = spec.get("nodeSelector") or {}
     if any(labels.get(key) != value for key, value in selector.items()):
         return False
     affinity = ((spec.get("affinity") or {}).get("nodeAffinity") or {}).get(_REQUIRED)
-    if affinity is not None and not any(
-        selects(term, labels, name) for term in affinity["nodeSelectorTerms"]
-    ):
+    if affinity is not None and not any(selects(term, labels, name) for term in affinity["nodeSelectorTerms"]):
         return False
     tolerations = spec.get("tolerations") or ()
     return all(
-        any(_tolerates(each, taint) for each in tolerations)
-        for taint in taints
-        if taint.get("effect") in _KEEPS_AWAY
+        any(_tolerates(each, taint) for each in tolerations) for taint in taints if taint.get("effect") in _KEEPS_AWAY
     )
 
 

@@ -167,10 +167,7 @@ _ROOT = "core.v1.Pod"
 #: Types that OpenAPI v3 describes differently from v2.
 _NAMED: dict[str, Object] = {
     "api.resource.Quantity": {"oneOf": [{"type": "string"}, {"type": "number"}]},
-    "util.intstr.IntOrString": {
-        "format": "int-or-string",
-        "oneOf": [{"type": "integer"}, {"type": "string"}],
-    },
+    "util.intstr.IntOrString": {"format": "int-or-string", "oneOf": [{"type": "integer"}, {"type": "string"}]},
 }
 
 
@@ -189,9 +186,7 @@ def schemas(resources: Iterable[Resource]) -> Object:
 def _custom(resource: Resource, found: dict[str, Object]) -> Object:
     _add(source.OBJECT_META, found)
     described = source.descriptions(_ROOT)
-    head: Object = {
-        name: {"type": "string", "description": described[name]} for name in ("apiVersion", "kind")
-    }
+    head: Object = {name: {"type": "string", "description": described[name]} for name in ("apiVersion", "kind")}
     head["metadata"] = {
         "allOf": [{"$ref": _REF + source.full_names()[source.OBJECT_META]}],
         "description": "Standard object's metadata.",

@@ -60,9 +60,7 @@ class Pages:
             return Response(200, body, content_type, (("ETag", f'"{etag}"'), ("Vary", "Accept")))
         if path in ("/metrics", "/metrics/slis"):
             return Response(200, _metrics(self._registry).encode(), _METRICS_TYPE)
-        answer = self._issuer(path) or discovery.respond(
-            path, accept, self._registry.resources(), address=self.address
-        )
+        answer = self._issuer(path) or discovery.respond(path, accept, self._registry.resources(), address=self.address)
         if answer is None:
             if first in ("api", "apis") and len(segments) > 1:
                 return self.no_version("" if first == "api" else segments[1])
@@ -108,10 +106,7 @@ def _health(name: str, checks: list[str], request: Request) -> Response:
 
 def _metrics(registry: Registry) -> str:
     """Return the number of stored objects of each kind in the Prometheus text format."""
-    lines = [
-        f"# HELP {_METRIC} Number of stored objects, by group and resource.",
-        f"# TYPE {_METRIC} gauge",
-    ]
+    lines = [f"# HELP {_METRIC} Number of stored objects, by group and resource.", f"# TYPE {_METRIC} gauge"]
     for served in sorted(registry.tables(), key=lambda served: served.name):
         if not served.resource.asks:
             group, resource = served.name

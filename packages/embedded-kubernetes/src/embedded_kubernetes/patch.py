@@ -229,9 +229,7 @@ def _replace(doc: Object, operation: Object) -> None:
 
 
 def _move(doc: Object, operation: Object) -> None:
-    container, token = _find(
-        doc, operation.get("from"), "move operation does not apply: doc is missing from path: {}"
-    )
+    container, token = _find(doc, operation.get("from"), "move operation does not apply: doc is missing from path: {}")
     value = _at(f"error in move for path: '{token}'", _get, container, token)
     _take(container, token)
     path = operation.get("path")

@@ -46,9 +46,7 @@ def patched(
     old = served.table.get(namespace, name)
     if applies:
         config = _configuration(request, served, namespace, name, exists=old is not None)
-        new, warnings, before = _applied(
-            registry, served, old, config, subresource=subresource, request=request
-        )
+        new, warnings, before = _applied(registry, served, old, config, subresource=subresource, request=request)
     elif old is None:
         raise not_found(resource.plural, served.name[0], name)
     else:
@@ -154,13 +152,7 @@ def _configuration(request: Request, served: Served, namespace: str, name: str, 
 
 
 def _applied(
-    registry: Registry,
-    served: Served,
-    old: Record | None,
-    config: Object,
-    *,
-    subresource: str,
-    request: Request,
+    registry: Registry, served: Served, old: Record | None, config: Object, *, subresource: str, request: Request
 ) -> _Patched:
     resource, metadata = served.resource, config["metadata"]
     group, name = served.name[0], metadata["name"]

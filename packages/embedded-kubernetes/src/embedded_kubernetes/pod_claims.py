@@ -46,9 +46,7 @@ def uses_of(pod: Record) -> tuple[Use, ...]:
         return ()
     read: Object = nesting.loads(pod.data)
     status = read.get("status") or {}
-    named = {
-        each["name"]: each.get("resourceClaimName", "") for each in status.get("resourceClaimStatuses") or ()
-    }
+    named = {each["name"]: each.get("resourceClaimName", "") for each in status.get("resourceClaimStatuses") or ()}
     uses = [
         Use(
             each["name"],

@@ -43,10 +43,7 @@ class Protection(Controller):
         self._noted_claims = WorkQueue[str]()
         self._noted_pods = WorkQueue[str]()
         self._noted_volumes = WorkQueue[str]()
-        for table, noted in (
-            (self._claims.table, self._noted_claims),
-            (self._volumes.table, self._noted_volumes),
-        ):
+        for table, noted in ((self._claims.table, self._noted_claims), (self._volumes.table, self._noted_volumes)):
             noted.extend(record.key for record in table.scan("") if record.deleting)
         self._pods.table.subscribers.append(self._pod_changed)
         self._claims.table.subscribers.append(self._claim_changed)

@@ -24,9 +24,7 @@ _MAGIC = b"k8s\x00"
 def decode(body: bytes) -> Object:
     """Return the object in an envelope. Raises 400 for malformed bytes, 415 for unknown messages or fields."""
     if not body.startswith(_MAGIC):
-        raise bad_request(
-            "the body is not in Kubernetes' protobuf envelope: it does not begin with its magic"
-        )
+        raise bad_request("the body is not in Kubernetes' protobuf envelope: it does not begin with its magic")
     try:
         envelope = dict(wire_fields(memoryview(body)[len(_MAGIC) :]))
         names = {number: _text(text) for number, text in wire_fields(envelope.get(1, b""))}

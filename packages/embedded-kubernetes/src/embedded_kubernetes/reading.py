@@ -185,9 +185,7 @@ def _candidates(
             held = table.having(field, selector.pinned(field) or "")
             if held is not None:
                 return [
-                    record
-                    for record in held
-                    if record.key > after and (not namespace or record.namespace == namespace)
+                    record for record in held if record.key > after and (not namespace or record.namespace == namespace)
                 ]
     return table.scan(namespace, after=after, at=at)
 
@@ -272,9 +270,7 @@ def watch(registry: Registry, served: Served, namespace: str, request: Request, 
             text = f"too old resource version: {version} ({compacted.oldest})"
             error = b'{"type":"ERROR","object":' + nesting.dumps(gone(text).status()) + b"}\n"
             backlog = (error,)
-    watcher = Watcher(
-        view, namespace=namespace, selector=selector, floor=floor, backlog=backlog, bookmarks=bookmarks
-    )
+    watcher = Watcher(view, namespace=namespace, selector=selector, floor=floor, backlog=backlog, bookmarks=bookmarks)
     if error is None:
         served.hub.open(watcher)
     else:

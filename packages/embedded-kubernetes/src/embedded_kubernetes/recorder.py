@@ -30,9 +30,7 @@ class Recorder:
         """Record a Warning about a pod."""
         self.tell(pod, ("v1", "Pod"), reason, message, warning=True)
 
-    def tell(
-        self, about: Record, kind: tuple[str, str], reason: str, message: str, *, warning: bool = False
-    ) -> None:
+    def tell(self, about: Record, kind: tuple[str, str], reason: str, message: str, *, warning: bool = False) -> None:
         """Record an event about an object. `kind` is its apiVersion and kind."""
         subject = (about.uid, reason, message)
         known = self._store.tables[EVENTS].records.get(self._told.get(subject, ""))

@@ -42,8 +42,7 @@ def _metadata_fields(obj: Object) -> dict[str, str]:
 def is_true(status: Object, condition: str) -> bool:
     """Return whether a status has this condition with status True."""
     return any(
-        found.get("type") == condition and found.get("status") == "True"
-        for found in status.get("conditions") or ()
+        found.get("type") == condition and found.get("status") == "True" for found in status.get("conditions") or ()
     )
 
 
@@ -123,9 +122,7 @@ class Resource:
     prepare_create: Callable[[Object], None] = _prepare_create
     prepare_update: Callable[[Object, Object, str], None] = _prepare_update
     validate: Callable[[Object, Object | None], Iterable[Cause]] = _nothing
-    validate_below: Mapping[str, Callable[[Object, Object], Iterable[Cause]]] = field(
-        default_factory=dict, hash=False
-    )
+    validate_below: Mapping[str, Callable[[Object, Object], Iterable[Cause]]] = field(default_factory=dict, hash=False)
     field_names: tuple[str, ...] = ("metadata.name", "metadata.namespace")
     fields: Callable[[Object], dict[str, str]] = _metadata_fields
     subresources: tuple[Subresource, ...] = ()

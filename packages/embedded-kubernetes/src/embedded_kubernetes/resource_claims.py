@@ -180,11 +180,7 @@ class ResourceClaims(Controller):
         """
         made: dict[str, str] = {}
         for use in uses:
-            if (
-                not use.template
-                or use.claim == ""
-                or (use.claim and self._maker.own(pod, use.claim) is not None)
-            ):
+            if not use.template or use.claim == "" or (use.claim and self._maker.own(pod, use.claim) is not None):
                 continue
             try:
                 made[use.entry] = self._maker.name_for(pod, use)

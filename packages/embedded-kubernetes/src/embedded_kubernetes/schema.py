@@ -76,9 +76,7 @@ def check_kind(
         try:
             decode(obj, None, unknown, known)
         except Refused as refused:
-            raise bad_request(
-                f'{kind} in version "{version}" cannot be handled as a {kind}: {refused}'
-            ) from None
+            raise bad_request(f'{kind} in version "{version}" cannot be handled as a {kind}: {refused}') from None
     return unknown
 
 

@@ -163,9 +163,7 @@ def _field(
     if named:
         type_ = replace(type_, go=f"v1.{named}")
     fill = among("values", "nullTimes", "zeros") or (
-        required
-        and type_.kind in ("string", "integer", "boolean", "struct")
-        and not among("requiredPointers")
+        required and type_.kind in ("string", "integer", "boolean", "struct") and not among("requiredPointers")
     )
     return Field(
         name,
@@ -176,11 +174,7 @@ def _field(
     )
 
 
-_SCALARS = {
-    "string": Type("string", "string"),
-    "boolean": Type("boolean", "bool"),
-    "number": Type("number", "float64"),
-}
+_SCALARS = {"string": Type("string", "string"), "boolean": Type("boolean", "bool"), "number": Type("number", "float64")}
 _RAW = Type(RAW, "interface {}")
 _SCHEMA = Type("schema", "v1.JSONSchemaProps", struct=JSON_SCHEMA)
 #: Types that are not structs, regardless of their definitions.

@@ -9,12 +9,7 @@ from .resource import Object
 GPU = "nvidia.com/gpu"
 _ZONES = ("a", "b", "c")
 #: The condition of a node without simulated kubelet.
-READY = {
-    "type": "Ready",
-    "status": "True",
-    "reason": "KubeletReady",
-    "message": "no kubelet is simulated",
-}
+READY = {"type": "Ready", "status": "True", "reason": "KubeletReady", "message": "no kubelet is simulated"}
 
 
 def node_name(number: int) -> str:

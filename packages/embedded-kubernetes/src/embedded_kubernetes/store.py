@@ -266,11 +266,7 @@ class Store:
         table = self.tables.get(name)
         if table is None:
             table = self.tables[name] = Table(
-                namespaced=namespaced,
-                field_names=field_names,
-                extract=extract,
-                indexed=indexed,
-                limit=self.history,
+                namespaced=namespaced, field_names=field_names, extract=extract, indexed=indexed, limit=self.history
             )
         return table
 
@@ -382,9 +378,7 @@ class Store:
         for subscriber in table.subscribers:
             subscriber(event)
 
-    def _own(
-        self, name: tuple[str, str], key: str, *, owned: tuple[str, ...], owners: tuple[str, ...]
-    ) -> None:
+    def _own(self, name: tuple[str, str], key: str, *, owned: tuple[str, ...], owners: tuple[str, ...]) -> None:
         for uid in owned:
             if uid not in owners:
                 held = self.dependents.get(uid)

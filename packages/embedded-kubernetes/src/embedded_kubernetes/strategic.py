@@ -144,9 +144,7 @@ def _ordered(merged: list[Any], order: list[Any], server: list[Any], identity: I
     """Return items of `order` in its order and the others in the server's, interleaved as strategicpatch does."""
     wanted = {identity(item): index for index, item in reversed(list(enumerate(order)))}
     known = {identity(item): index for index, item in reversed(list(enumerate(server)))}
-    patched = sorted(
-        (item for item in merged if identity(item) in wanted), key=lambda item: wanted[identity(item)]
-    )
+    patched = sorted((item for item in merged if identity(item) in wanted), key=lambda item: wanted[identity(item)])
     others = [item for item in merged if identity(item) not in wanted]
     woven: list[Any] = []
     left = right = 0
@@ -224,9 +222,7 @@ def _without_directives(value: Any) -> Any:
         return {
             key: _without_directives(inner)
             for key, inner in value.items()
-            if inner is not None
-            and key not in (_PATCH, _RETAIN_KEYS)
-            and not key.startswith((_DELETE, _ORDER))
+            if inner is not None and key not in (_PATCH, _RETAIN_KEYS) and not key.startswith((_DELETE, _ORDER))
         }
     if isinstance(value, list):
         return [

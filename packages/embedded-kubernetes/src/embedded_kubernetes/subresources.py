@@ -8,14 +8,7 @@ from .admission.connecting import CONNECTS, connect_options
 from .bodies import decode, of_kind, parse
 from .builtin.eviction import decide
 from .deletion import check_preconditions, delete_record, store_released
-from .errors import (
-    ApiError,
-    bad_request,
-    method_not_allowed,
-    not_found,
-    other_name,
-    stale,
-)
+from .errors import ApiError, bad_request, method_not_allowed, not_found, other_name, stale
 from .registry import Registry, Served
 from .requests import Answer, Request, Response, check_delete_options, success
 from .resource import Object
@@ -27,12 +20,7 @@ NODES = ("", "nodes")
 BUDGETS = ("policy", "poddisruptionbudgets")
 
 #: Subresources that kube-apiserver forwards to the kubelet, with their methods.
-STREAMS = {
-    "log": ("GET", "HEAD"),
-    "exec": ("GET", "POST"),
-    "attach": ("GET", "POST"),
-    "portforward": ("GET", "POST"),
-}
+STREAMS = {"log": ("GET", "HEAD"), "exec": ("GET", "POST"), "attach": ("GET", "POST"), "portforward": ("GET", "POST")}
 EVICTION = Below(subresource="eviction", kind=GroupVersionKind("policy", "v1", "Eviction"))
 Warnings = tuple[tuple[str, str], ...]
 DONE = success(201)
@@ -110,9 +98,7 @@ def evict(registry: Registry, served: Served, namespace: str, name: str, request
     return _evict(registry, served, obj, _evicted(served, obj, namespace, name), dry=dry)
 
 
-async def _evict_reviewed(
-    registry: Registry, served: Served, name: str, dry: bool, review: Review
-) -> Response:
+async def _evict_reviewed(registry: Registry, served: Served, name: str, dry: bool, review: Review) -> Response:
     obj = await review.mutate()
     namespace = review.admission.namespace
     _evicted(served, obj, namespace, name)
@@ -150,9 +136,7 @@ def _evict(registry: Registry, served: Served, eviction: Object, old: Record, *,
     return DONE
 
 
-def stream(
-    registry: Registry, served: Served, namespace: str, name: str, subresource: str, request: Request
-) -> Answer:
+def stream(registry: Registry, served: Served, namespace: str, name: str, subresource: str, request: Request) -> Answer:
     """Handle log, exec, attach and portforward, which kube-apiserver forwards to the kubelet.
 
     Follows LogLocation and streamLocation of pkg/registry. There is no kubelet endpoint, so the error for a bound pod
@@ -236,8 +220,6 @@ def _with_finalizers(served: Served, old: Record, obj: Object) -> Object:
     return namespace
 
 
-def _finalized(
-    registry: Registry, served: Served, old: Record, namespace: Object, warnings: Warnings
-) -> Response:
+def _finalized(registry: Registry, served: Served, old: Record, namespace: Object, warnings: Warnings) -> Response:
     record = store_released(registry, served, old, namespace)
     return Response(200, served.view.object(record.data), headers=warnings)

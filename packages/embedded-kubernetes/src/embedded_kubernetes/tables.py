@@ -73,10 +73,7 @@ def _carried(obj: Object, include: str) -> Object | None:
 def columns_of(resource: Resource) -> tuple[Column, ...]:
     """Return the columns of a kind."""
     if resource.custom:
-        return (
-            _COMMON["name"],
-            *(one for one in resource.columns or (_CUSTOM_AGE,) if isinstance(one, Column)),
-        )
+        return (_COMMON["name"], *(one for one in resource.columns or (_CUSTOM_AGE,) if isinstance(one, Column)))
     if resource.columns is None:
         return (_COMMON["name"], _DATE)
     return tuple(_COMMON[one] if isinstance(one, str) else one for one in resource.columns)

@@ -86,20 +86,12 @@ class Template:
         self._shown = Form(served.view.object(marked)) if served.resource.shape is not None else None
         names = served.table.field_names
         self._fields = record.fields
-        self._varying = [
-            (names.index(field), number) for number, hole in enumerate(holes) for field in hole.fields
-        ]
+        self._varying = [(names.index(field), number) for number, hole in enumerate(holes) for field in hole.fields]
         self._labels = record.labels
         self._owners = record.owners
 
     def fill(
-        self,
-        rv: int,
-        namespace: str,
-        uid: str,
-        texts: Sequence[str],
-        *,
-        owners: tuple[str, ...] | None = None,
+        self, rv: int, namespace: str, uid: str, texts: Sequence[str], *, owners: tuple[str, ...] | None = None
     ) -> Record:
         """Return the object with these texts as version `rv`. `owners` is set if UIDs of owners are among the texts."""
         fields = list(self._fields)

@@ -15,9 +15,7 @@ from apimachinery.times import micro_time_text, time_text
 SECONDS = r"\d{4}-(?:0[1-9]|1[0-2])-(?:0[1-9]|[12]\d|3[01])T(?:[01]\d|2[0-3]):[0-5]\d:[0-5]\dZ"
 MICROS = SECONDS[:-1] + r"\.\d{6}Z"
 _SECONDS, _MICROS = re.compile(SECONDS), re.compile(MICROS)
-_ANY = re.compile(
-    r"(\d{4})-(\d\d)-(\d\d)T(\d\d):(\d\d):(\d\d)(?:[.,](\d+))?(?:(Z)|([+-])(\d\d):(\d\d))", re.ASCII
-)
+_ANY = re.compile(r"(\d{4})-(\d\d)-(\d\d)T(\d\d):(\d\d):(\d\d)(?:[.,](\d+))?(?:(Z)|([+-])(\d\d):(\d\d))", re.ASCII)
 
 
 class TimeFormatError(ValueError):

@@ -96,13 +96,7 @@ def _complete(registry: Registry, served: Served, asked: Object, namespace: str,
     _check_lifetime(spec["expirationSeconds"])
     spec.setdefault("boundObjectRef", None)
     uid, now = registry.store.uid(), registry.now()
-    asked["metadata"] = {
-        **metadata,
-        "name": name,
-        "namespace": namespace,
-        "uid": uid,
-        "creationTimestamp": now,
-    }
+    asked["metadata"] = {**metadata, "name": name, "namespace": namespace, "uid": uid, "creationTimestamp": now}
     return account
 
 

@@ -70,9 +70,7 @@ def with_parents(paths: Iterable[Path]) -> FieldSet:
 def below(paths: FieldSet, prefixes: Iterable[Path]) -> FieldSet:
     """Return the members that equal or extend one of `prefixes`."""
     wanted = frozenset(prefixes)
-    return frozenset(
-        path for path in paths if any(path[:length] in wanted for length in range(1, len(path) + 1))
-    )
+    return frozenset(path for path in paths if any(path[:length] in wanted for length in range(1, len(path) + 1)))
 
 
 def key_element(item: Object, keys: tuple[str, ...], defaults: dict[str, object]) -> str | None:
@@ -233,12 +231,7 @@ def misfits(value: Any, type_: source.Type, at: str = "") -> Iterator[str]:
         yield f"{at}: expected numeric (int or float), got {_GO_KINDS[type(value)]}"
 
 
-_GO_KINDS: dict[type, str] = {
-    bool: "bool",
-    str: "string",
-    list: "[]interface {}",
-    dict: "map[string]interface {}",
-}
+_GO_KINDS: dict[type, str] = {bool: "bool", str: "string", list: "[]interface {}", dict: "map[string]interface {}"}
 
 
 def _go(value: Any, *, exact: bool = False) -> str:
@@ -248,9 +241,7 @@ def _go(value: Any, *, exact: bool = False) -> str:
     if isinstance(value, str):
         return _compact(value) if exact else value
     if isinstance(value, dict):
-        inside = (
-            f"{_go(name, exact=exact)}:{_go(held, exact=exact)}" for name, held in sorted(value.items())
-        )
+        inside = (f"{_go(name, exact=exact)}:{_go(held, exact=exact)}" for name, held in sorted(value.items()))
         return f"map[string]interface {{}}{{{', '.join(inside)}}}" if exact else f"map[{' '.join(inside)}]"
     if isinstance(value, list):
         items = [_go(item, exact=exact) for item in value]

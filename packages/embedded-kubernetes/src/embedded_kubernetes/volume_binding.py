@@ -289,9 +289,7 @@ class VolumeBinding(Controller):
             made["hostPath"] = {"path": f"/var/simulated/{name}"}
         else:
             made["csi"] = {"driver": storage_class["provisioner"], "volumeHandle": name}
-        labels = (
-            (self._registry.object(NODES, node) or {}).get("metadata", {}).get("labels", {}) if node else {}
-        )
+        labels = (self._registry.object(NODES, node) or {}).get("metadata", {}).get("labels", {}) if node else {}
         key = next((key for key in _TOPOLOGY if key in labels), None)
         if key is not None:
             term = {"matchExpressions": [{"key": key, "operator": "In", "values": [labels[key]]}]}

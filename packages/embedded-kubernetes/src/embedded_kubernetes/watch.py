@@ -231,9 +231,7 @@ def initial(view: View, records: Iterable[Record], *, end: bytes | None) -> Iter
         yield end
 
 
-def replay(
-    view: View, events: Iterable[Event], *, namespace: str, selector: Selector | None
-) -> Iterator[bytes]:
+def replay(view: View, events: Iterable[Event], *, namespace: str, selector: Selector | None) -> Iterator[bytes]:
     """Yield past events as one watcher would have received them."""
     for event in events:
         if namespace and event.record.namespace != namespace:

@@ -95,9 +95,7 @@ def _checked_question(write: Write, obj: Object) -> Object:
 
 
 def _told(write: Write, question: Object) -> Response:
-    answer = reviews.answer(
-        write.served.resource.kind, question, write.request.user, Access.of(write.registry)
-    )
+    answer = reviews.answer(write.served.resource.kind, question, write.request.user, Access.of(write.registry))
     return Response(201, nesting.dumps(answer), headers=write.warnings)
 
 
@@ -197,9 +195,7 @@ def free_name(registry: Registry, served: Served, metadata: Object) -> str:
 def match_name(metadata: Object, name: str) -> None:
     given = metadata.get("name") or ""
     if not given:
-        raise bad_request(
-            f"the name of the object ({name} based on URL) was undeterminable: name must be provided"
-        )
+        raise bad_request(f"the name of the object ({name} based on URL) was undeterminable: name must be provided")
     if given != name:
         raise other_name(given, name)
 

@@ -45,9 +45,7 @@ class Timers:
 
     def advance(self, seconds: float) -> None:
         end = self.now + seconds
-        while due := min(
-            (each for each in self.waiting if each.at <= end), key=lambda each: each.at, default=None
-        ):
+        while due := min((each for each in self.waiting if each.at <= end), key=lambda each: each.at, default=None):
             self.waiting.remove(due)
             self.now = due.at
             due.action()
@@ -173,9 +171,7 @@ class Served:
 
 
 @asynccontextmanager
-async def serving(
-    world: World | None = None, *, real_time: bool = False, **options: Any
-) -> AsyncIterator[Served]:
+async def serving(world: World | None = None, *, real_time: bool = False, **options: Any) -> AsyncIterator[Served]:
     world = world or World(auth=options.pop("auth", None))
     async with Server(world.api, **options) as server:
         timers = Timers(asyncio.get_running_loop())

@@ -33,15 +33,11 @@ Hook = Callable[[Object], Any]
 NAMESPACES, NODES, VOLUMES = (f"/api/v1/{plural}" for plural in ("namespaces", "nodes", "persistentvolumes"))
 DEFAULT = f"{NAMESPACES}/default"
 PODS, MAPS, ACCOUNTS = (f"{DEFAULT}/{plural}" for plural in ("pods", "configmaps", "serviceaccounts"))
-PVCS, SERVICES, EVENTS = (
-    f"{DEFAULT}/{plural}" for plural in ("persistentvolumeclaims", "services", "events")
-)
+PVCS, SERVICES, EVENTS = (f"{DEFAULT}/{plural}" for plural in ("persistentvolumeclaims", "services", "events"))
 BUDGETS = "/apis/policy/v1/namespaces/default/poddisruptionbudgets"
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/default/leases"
 DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
-SETS, DEPLOYMENTS = (
-    f"/apis/apps/v1/namespaces/default/{plural}" for plural in ("replicasets", "deployments")
-)
+SETS, DEPLOYMENTS = (f"/apis/apps/v1/namespaces/default/{plural}" for plural in ("replicasets", "deployments"))
 JOBS = "/apis/batch/v1/namespaces/default/jobs"
 PRIORITIES = "/apis/scheduling.k8s.io/v1/priorityclasses"
 RESOURCE = "/apis/resource.k8s.io/v1"
@@ -54,9 +50,7 @@ MERGE = "application/merge-patch+json"
 JSON_PATCH = "application/json-patch+json"
 STRATEGIC = "application/strategic-merge-patch+json"
 APPLY = "application/apply-patch+yaml"
-TABLE, METADATA = (
-    f"application/json;as={form};v=v1;g=meta.k8s.io" for form in ("Table", "PartialObjectMetadata")
-)
+TABLE, METADATA = (f"application/json;as={form};v=v1;g=meta.k8s.io" for form in ("Table", "PartialObjectMetadata"))
 NOW, LATER = "2026-01-01T00:00:00Z", "2026-01-02T00:00:00Z"
 
 _NAMES = """namespace uid labels annotations finalizers ownerReferences generateName resourceVersion creationTimestamp
@@ -86,9 +80,7 @@ def container(
     found: Object = {"name": name, "image": "i", **more}
     if kept := {field: value for field, value in resources.items() if value is not None}:
         found["resources"] = kept
-    entries = [
-        {"containerPort": port, "hostPort": port} if isinstance(port, int) else dict(port) for port in ports
-    ]
+    entries = [{"containerPort": port, "hostPort": port} if isinstance(port, int) else dict(port) for port in ports]
     return {**found, "ports": entries} if entries else found
 
 
@@ -137,12 +129,7 @@ def definition(plural: str = "widgets", schema: Object | None = None, **version:
     singular = {"boxes": "box"}.get(plural, plural[:-1])
     kind = singular.capitalize()
     names = {"plural": plural, "singular": singular, "kind": kind, "listKind": f"{kind}List"}
-    one = {
-        "name": "v1",
-        "served": True,
-        "storage": True,
-        "schema": {"openAPIV3Schema": schema or {"type": "object"}},
-    }
+    one = {"name": "v1", "served": True, "storage": True, "schema": {"openAPIV3Schema": schema or {"type": "object"}}}
     spec = {"group": "example.com", "scope": "Namespaced", "names": names, "conversion": {"strategy": "None"}}
     about = {"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition"}
     return orjson.loads(
@@ -193,10 +180,7 @@ def cases(table: str) -> pytest.MarkDecorator:
     A line that is indented further continues the row before it.
     """
     names, *rows = (
-        [
-            yaml.load(cell, Loader=yaml.CSafeLoader)
-            for cell in re.split(r" \| | \|$", " ".join(row.split("\n    ")))
-        ]
+        [yaml.load(cell, Loader=yaml.CSafeLoader) for cell in re.split(r" \| | \|$", " ".join(row.split("\n    ")))]
         for row in re.split(r"\n(?! )", textwrap.dedent(table).strip())
     )
     return pytest.mark.parametrize(names, rows)
@@ -215,9 +199,7 @@ class World:
         self.now = 1_800_000_000.0
         numbers = itertools.count(1)
         self.store = Store(
-            clock=lambda: self.now,
-            uid=lambda: f"00000000-0000-4000-8000-{next(numbers):012x}",
-            history=history,
+            clock=lambda: self.now, uid=lambda: f"00000000-0000-4000-8000-{next(numbers):012x}", history=history
         )
         self.hooks = dict(hooks or {})
         self.asked: list[tuple[str, Object]] = []
@@ -242,9 +224,7 @@ class World:
         response = self.send(method, path, body, **more)
         return response.status, nesting.loads(response.body)
 
-    async def ask(
-        self, method: str, path: str, body: Any = None, *, kind: str = "application/json"
-    ) -> tuple[int, Any]:
+    async def ask(self, method: str, path: str, body: Any = None, *, kind: str = "application/json") -> tuple[int, Any]:
         """Send a request like `call`, one that may have to wait for webhooks."""
         data = None if body is None else orjson.dumps(body)
         status, _, raw = await self.door.request(method, path, body=data, headers={"Content-Type": kind})
@@ -306,9 +286,7 @@ class World:
     def node(self, name: str = "n1", *, labels: Mapping[str, str] | None = None, **amounts: str) -> None:
         """Create a node with room for 110 pods, 4 CPUs and 8Gi, or with other `amounts`."""
         room = {"cpu": "4", "memory": "8Gi", "pods": "110", **amounts}
-        self.post(
-            NODES, named(name, labels=dict(labels or {}), status={"allocatable": room, "capacity": room})
-        )
+        self.post(NODES, named(name, labels=dict(labels or {}), status={"allocatable": room, "capacity": room}))
 
     def pod(self, name: str, *, namespace: str = "default", **more: Any) -> Any:
         return self.post(f"{NAMESPACES}/{namespace}/pods", pod(name, **more))
@@ -417,9 +395,7 @@ class ClaimsWorld(World):
         """Create a pod and return its UID. `claims`: entry -> `template/NAME` or `claim/NAME`."""
         fields = {"template": "resourceClaimTemplateName", "claim": "resourceClaimName"}
         sources = ((entry, *source.split("/")) for entry, source in claims.items())
-        spec: Object = {
-            "resourceClaims": [{"name": entry, fields[kind]: which} for entry, kind, which in sources]
-        }
+        spec: Object = {"resourceClaims": [{"name": entry, fields[kind]: which} for entry, kind, which in sources]}
         return self.pod(name, spec={**spec, "nodeName": node} if node else spec)["metadata"]["uid"]
 
     def claims(self) -> dict[str, Any]:
@@ -437,9 +413,7 @@ class ClaimsWorld(World):
         result = {"request": "r", "driver": "d.example.com", "pool": node, "device": device}
         term = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]}
         allocation = {"devices": {"results": [result]}, "nodeSelector": {"nodeSelectorTerms": [term]}}
-        self.change(
-            f"{claim}/status", {"status": {"allocation": allocation, "reservedFor": self.consumers(*pods)}}
-        )
+        self.change(f"{claim}/status", {"status": {"allocation": allocation, "reservedFor": self.consumers(*pods)}})
 
     def reserve(self, claim: str, *pods: str) -> None:
         """Reserve a claim for exactly these pods."""

@@ -12,9 +12,7 @@ from . import __doc__ as page
 
 def test_every_module_is_tested_in_one_folder_that_the_docstring_describes() -> None:
     (source,) = map(Path, shipped)
-    names = {
-        place.stem for place in source.iterdir() if place.suffix == ".py" or (place / "__init__.py").exists()
-    }
+    names = {place.stem for place in source.iterdir() if place.suffix == ".py" or (place / "__init__.py").exists()}
     assert sorted(name for found in FOLDERS.values() for name in found) == sorted(names - {"__init__"})
     folders = {place.parent.name for place in Path(__file__).parent.glob("*/test_*.py")}
     assert folders == {*FOLDERS, "clients", "contract"}

@@ -171,9 +171,7 @@ def _from_kubeconfig(files: list[Path], context: str | None, environ: Mapping[st
         refused=_both(source, tls),
         unverified=tls.refused if tls is not None else nothing_to_renew,
         server_hostname=cluster.text("tls-server-name") or None,
-        proxy=_checked_proxy(proxy, f"{cluster.where}.proxy-url")
-        if proxy
-        else _proxy_of_environment(server, environ),
+        proxy=_checked_proxy(proxy, f"{cluster.where}.proxy-url") if proxy else _proxy_of_environment(server, environ),
         namespace=ctx.text("namespace") or "default",
         source=f"context {name} of {origin}",
     )
@@ -223,9 +221,7 @@ def _present_certificate(user: Section, tls: Tls | None) -> None:
     try:
         tls.identify(certificate, key)
     except OSError as error:
-        raise KubeConfigError(
-            f"{user.where}.client-certificate and client-key cannot be loaded: {error}"
-        ) from error
+        raise KubeConfigError(f"{user.where}.client-certificate and client-key cannot be loaded: {error}") from error
 
 
 def _source(
@@ -243,13 +239,7 @@ def _source(
         # Imported here because few users have a plugin, and it loads the modules that run programs.
         from kube_client.exec_plugin import ExecPlugin
 
-        return ExecPlugin(
-            spec,
-            where=f"{user.where}.exec",
-            folder=user.folder,
-            tls=tls,
-            cluster=_cluster_info(cluster),
-        )
+        return ExecPlugin(spec, where=f"{user.where}.exec", folder=user.folder, tls=tls, cluster=_cluster_info(cluster))
     if user.values.get("auth-provider"):
         return _AuthProvider(user.where, files, context)
     # client-go prefers the file if both are set, because the file is rotated.
@@ -321,19 +311,14 @@ class _AuthProvider:
             if self._merger is None:
                 self._merger = KubeConfigMerger(os.pathsep.join(map(str, self._files)))
             loader = KubeConfigLoader(
-                self._merger.config,
-                active_context=self._context,
-                config_base_path=None,
-                config_persister=persist,
+                self._merger.config, active_context=self._context, config_base_path=None, config_persister=persist
             )
             configuration = Configuration()
             await loader.load_and_set(configuration)
             self._headers = {"Authorization": configuration.api_key["BearerToken"]}
         except Exception as error:
             # The library does not wrap errors of its HTTP client and parsers.
-            self._failure = CredentialsUnavailable(
-                f"{self._where}.auth-provider: {type(error).__name__}: {error}"
-            )
+            self._failure = CredentialsUnavailable(f"{self._where}.auth-provider: {type(error).__name__}: {error}")
             self._failure.__cause__ = error
 
     def refused(self) -> None:

@@ -22,14 +22,7 @@ from kube_client.budget import UNLIMITED, Budget
 from kube_client.driver import AlreadySent, Driver, Operation, Send, ask, pause, send_once
 from kube_client.errors import UNREADABLE, Failure, FailureClass, ResponseOrigin, from_middlebox
 from kube_client.retry import REAL, Backoff, Clock, Timing
-from kube_client.transport import (
-    PodIdentifier,
-    Response,
-    Transport,
-    TransportError,
-    pod_path,
-    start_of,
-)
+from kube_client.transport import PodIdentifier, Response, Transport, TransportError, pod_path, start_of
 
 
 class BindOutcome(Enum):
@@ -118,9 +111,7 @@ _decode_pod = msgspec.json.Decoder(_BindPod).decode
 _encode = msgspec.json.Encoder().encode
 
 
-def binding(
-    namespace: str, name: str, uid: str, node: str, annotations: Mapping[str, str] | None = None
-) -> bytes:
+def binding(namespace: str, name: str, uid: str, node: str, annotations: Mapping[str, str] | None = None) -> bytes:
     """Return the `v1.Binding`. Its UID is a precondition: the server rejects it (409) if the name has another pod.
 
     The server writes the annotations to the pod together with its node (`assignPod` in kube-apiserver).
@@ -172,9 +163,7 @@ class Binds:
             deadline=policy.deadline,
         )
 
-    def send_bind(
-        self, pod: PodIdentifier, node: str, ended: Callable[[BindResult | AlreadySent], None]
-    ) -> bool:
+    def send_bind(self, pod: PodIdentifier, node: str, ended: Callable[[BindResult | AlreadySent], None]) -> bool:
         """Send the bind immediately and without a task, if possible and allowed; otherwise return false.
 
         If false is returned, nothing was sent, and `bind` has to be used. `ended` is called once, with the result of
@@ -190,11 +179,7 @@ class Binds:
             ended(BindResult(BindOutcome.BOUND, node) if failure is None else AlreadySent(began, failure))
 
         return self._start(
-            post.method,
-            post.path,
-            body=post.body,
-            timeout=self._policy.request_timeout,
-            answered=answered,
+            post.method, post.path, body=post.body, timeout=self._policy.request_timeout, answered=answered
         )
 
     async def bind(
@@ -214,9 +199,7 @@ class Binds:
         """
         post = _post(pod, node, self._annotations.get(pod.uid))
         clock = self._timing.clock
-        attempt = _BindCall(
-            post, _get(pod), uid=pod.uid, node=node, unknown=unknown, policy=self._policy, clock=clock
-        )
+        attempt = _BindCall(post, _get(pod), uid=pod.uid, node=node, unknown=unknown, policy=self._policy, clock=clock)
 
         def refuse(send: Send) -> Failure | None:
             if send is post and self._allowed is not None and not self._allowed(node):
@@ -269,9 +252,7 @@ def _may_go_on(failure: Failure) -> bool:
     After a response of its own it may not: the request has ended, and a later GET, a quorum read of etcd, shows the
     result. A 504 is different: the server stopped waiting for an operation that continues.
     """
-    unanswered = (
-        failure.source is not ResponseOrigin.API_SERVER or not failure.reason or failure.status == 504
-    )
+    unanswered = failure.source is not ResponseOrigin.API_SERVER or not failure.reason or failure.status == 504
     return failure.kind is FailureClass.UNKNOWN and unanswered
 
 
@@ -366,7 +347,5 @@ class _BindCall:
         unknown = UnknownOutcome(self.settles, then)
         return BindResult(BindOutcome.UNKNOWN, None, self.posts, self.failure, unknown=unknown)
 
-    def _result(
-        self, outcome: BindOutcome, *, node: str | None = None, confirmed: bool = False
-    ) -> BindResult:
+    def _result(self, outcome: BindOutcome, *, node: str | None = None, confirmed: bool = False) -> BindResult:
         return BindResult(outcome, node, self.posts, self.failure, confirmed)

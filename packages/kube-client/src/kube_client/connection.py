@@ -110,11 +110,7 @@ class Connection(asyncio.Protocol):
     )  # fmt: skip
 
     def __init__(
-        self,
-        limits: ResponseLimits,
-        *,
-        opened: Callable[[Connection], None],
-        lost: Callable[[Connection], None],
+        self, limits: ResponseLimits, *, opened: Callable[[Connection], None], lost: Callable[[Connection], None]
     ) -> None:
         self._limits = limits
         self._opened = opened

@@ -54,15 +54,7 @@ class ConnectionPool:
     Times are in seconds, deadlines in loop time. Every connection that is taken or acquired must be released.
     """
 
-    def __init__(
-        self,
-        address: Address,
-        *,
-        size: int,
-        times: ConnectionTimes,
-        dial: Dial,
-        rng: random.Random,
-    ) -> None:
+    def __init__(self, address: Address, *, size: int, times: ConnectionTimes, dial: Dial, rng: random.Random) -> None:
         self._address = address
         self._dial = dial
         self._max_age = times.max_age

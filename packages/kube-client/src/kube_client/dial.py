@@ -62,24 +62,16 @@ class Dialer:
         except socket.gaierror:
             found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
         found.sort(key=lambda info: info[4] == self._avoided)
-        return await start_connection(
-            found, happy_eyeballs_delay=ATTEMPT_DELAY_SECONDS, interleave=1, loop=loop
-        )
+        return await start_connection(found, happy_eyeballs_delay=ATTEMPT_DELAY_SECONDS, interleave=1, loop=loop)
 
 
 async def _through(
-    loop: asyncio.AbstractEventLoop,
-    sock: socket.socket,
-    proxy: Proxy,
-    address: Address,
-    protocol: asyncio.Protocol,
+    loop: asyncio.AbstractEventLoop, sock: socket.socket, proxy: Proxy, address: Address, protocol: asyncio.Protocol
 ) -> None:
     """Open a tunnel by the proxy, and TLS to the server inside it. Raises OSError."""
     asking = _Connect(loop)
     name = proxy.host if proxy.tls is not None else None
-    transport, _ = await loop.create_connection(
-        lambda: asking, sock=sock, ssl=proxy.tls, server_hostname=name
-    )
+    transport, _ = await loop.create_connection(lambda: asking, sock=sock, ssl=proxy.tls, server_hostname=name)
     try:
         where = named(address.host, address.port)
         head = f"CONNECT {where} HTTP/1.1\r\nHost: {where}\r\n"
@@ -92,9 +84,7 @@ async def _through(
             said = answer[:200].decode("latin-1")
             raise ConnectionError(f"the proxy {named(proxy.host, proxy.port)} refused a tunnel: {said!r}")
         assert address.tls is not None
-        inner = await loop.start_tls(
-            transport, protocol, address.tls, server_hostname=address.server_hostname
-        )
+        inner = await loop.start_tls(transport, protocol, address.tls, server_hostname=address.server_hostname)
         if inner is None or inner.is_closing():
             raise ConnectionError("the connection was closed during the handshake")
     except BaseException:

@@ -59,20 +59,12 @@ def serves(path: str) -> Operation[bool | None]:
         listed = _decode_resources(response.body)
     except UNREADABLE:
         return None
-    return (
-        any(each.name == resource for each in listed.resources)
-        if listed.group_version == group_version
-        else None
-    )
+    return any(each.name == resource for each in listed.resources) if listed.group_version == group_version else None
 
 
 def explained(failure: Failure, path: str) -> Operation[Failure]:
     """Return `failure`, or NOT_SERVED for a 404 that means that the kind at `path` is not served."""
-    if (
-        failure.status != 404
-        or failure.kind is FailureClass.NOT_FOUND
-        or (yield from serves(path)) is not False
-    ):
+    if failure.status != 404 or failure.kind is FailureClass.NOT_FOUND or (yield from serves(path)) is not False:
         return failure
     _, resource = collection_at(path)
     message = f"the API server does not serve {resource} ({path})"

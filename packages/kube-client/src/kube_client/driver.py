@@ -73,9 +73,7 @@ def pause(failure: Failure | None) -> Operation[bool]:
     return again
 
 
-def repeat(
-    send: Send, *, also: Callable[[Failure], bool] = lambda _failure: False
-) -> Operation[Failure | None]:
+def repeat(send: Send, *, also: Callable[[Failure], bool] = lambda _failure: False) -> Operation[Failure | None]:
     """Send repeatedly as `repeated` does; return the failure only."""
     return (yield from repeated(send, also=also)).failure
 
@@ -141,11 +139,7 @@ class Driver:
     deadline: float | None = None
 
     async def run(
-        self,
-        operation: Operation[T],
-        *,
-        refuse: Refuse | None = None,
-        already_sent: AlreadySent | None = None,
+        self, operation: Operation[T], *, refuse: Refuse | None = None, already_sent: AlreadySent | None = None
     ) -> T:
         """Run the operation; return its result.
 
@@ -167,9 +161,7 @@ class Driver:
                 else:
                     async with self.budget.request():
                         began = self.timing.clock() if began is None else began
-                        reply = await send_once(
-                            self.transport, step, timeout=self.request_timeout, refuse=refuse
-                        )
+                        reply = await send_once(self.transport, step, timeout=self.request_timeout, refuse=refuse)
                     step = operation.send(reply)
         except StopIteration as end:
             result: T = end.value

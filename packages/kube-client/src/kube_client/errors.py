@@ -191,9 +191,7 @@ def classify_status(status: Status, *, code: int, retry_after: float | None = No
     if retry_after is None and details.retry_after_seconds:
         retry_after = min(details.retry_after_seconds, MAX_RETRY_AFTER)
     fields = tuple(cause.field for cause in details.causes or ())
-    return Failure(
-        kind, code, status.reason, status.message, retry_after, fields, ResponseOrigin.API_SERVER, missing
-    )
+    return Failure(kind, code, status.reason, status.message, retry_after, fields, ResponseOrigin.API_SERVER, missing)
 
 
 def classify_error(error: TransportError) -> Failure:

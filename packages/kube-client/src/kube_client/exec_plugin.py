@@ -20,13 +20,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from kube_client.credentials import (
-    REFUSED_SECONDS,
-    CredentialsUnavailable,
-    KubeConfigError,
-    Renewal,
-    bearer,
-)
+from kube_client.credentials import REFUSED_SECONDS, CredentialsUnavailable, KubeConfigError, Renewal, bearer
 from kube_client.logs import get_logger
 from kube_client.retry import REAL, Timing
 from kube_client.tls import Tls
@@ -126,9 +120,7 @@ class ExecPlugin:
             )
         except (OSError, ValueError) as error:
             hint = f" ({self._hint.strip()})" if self._hint else ""
-            raise CredentialsUnavailable(
-                f"{self._where}: cannot run {self._argv[0]}: {error}{hint}"
-            ) from error
+            raise CredentialsUnavailable(f"{self._where}: cannot run {self._argv[0]}: {error}{hint}") from error
         ended = False
         try:
             async with asyncio.timeout(self._timeout):
@@ -148,9 +140,7 @@ class ExecPlugin:
                 await process.wait()
         if process.returncode:
             text = err.decode("utf-8", "replace").strip()[:500]
-            raise CredentialsUnavailable(
-                f"{self._where}: {self._argv[0]} ended with {process.returncode}: {text}"
-            )
+            raise CredentialsUnavailable(f"{self._where}: {self._argv[0]} ended with {process.returncode}: {text}")
         return out
 
     def _accept(self, output: bytes) -> None:
@@ -162,9 +152,7 @@ class ExecPlugin:
             status = answer["status"]
             if answer["kind"] != "ExecCredential" or answer["apiVersion"] != self._version:
                 raise bad(f"{answer['kind']} {answer['apiVersion']}, not ExecCredential {self._version}")
-            token, certificate, key = (
-                status.get(name) for name in ("token", "clientCertificateData", "clientKeyData")
-            )
+            token, certificate, key = (status.get(name) for name in ("token", "clientCertificateData", "clientKeyData"))
             expiry = status.get("expirationTimestamp")
         except (ValueError, KeyError, TypeError, AttributeError):
             raise bad("no ExecCredential with a status") from None

@@ -129,11 +129,7 @@ class Http1Transport:
             self._keeps = self._given_until = math.inf
         self._lines = self._render(self._given)
         self._pool = ConnectionPool(
-            target.address,
-            size=pool_size,
-            times=times,
-            dial=dial or Dialer(),
-            rng=rng or random.Random(),
+            target.address, size=pool_size, times=times, dial=dial or Dialer(), rng=rng or random.Random()
         )
 
     def _render(self, given: Mapping[str, str]) -> bytes:
@@ -216,9 +212,7 @@ class Http1Transport:
         timeout: float,  # noqa: ASYNC109
     ) -> Response:
         """Send a request as `Transport.request` does. Raises ValueError for an invalid method or path."""
-        return await self.request_if(
-            None, method, path, body=body, content_type=content_type, timeout=timeout
-        )
+        return await self.request_if(None, method, path, body=body, content_type=content_type, timeout=timeout)
 
     async def request_if(
         self,
@@ -344,13 +338,7 @@ class _Started:
     __slots__ = ("_answered", "_client", "_connection", "_method", "_path", "_timeout")
 
     def __init__(
-        self,
-        client: Http1Transport,
-        connection: Connection,
-        method: str,
-        path: str,
-        timeout: float,
-        answered: Answered,
+        self, client: Http1Transport, connection: Connection, method: str, path: str, timeout: float, answered: Answered
     ) -> None:
         self._client = client
         self._connection = connection

@@ -159,23 +159,14 @@ class Informers:
                     async with asyncio.timeout(_REFUSED_LOOK):
                         await reflector.synced.wait()
                 refused = {name: self._reflectors[name].refused for name in self.missing}
-                if any(
-                    each is not None and each.last >= each.since + REFUSED_PATIENCE
-                    for each in refused.values()
-                ):
-                    problems = (
-                        _refusal(self._kinds[name], each)
-                        for name, each in refused.items()
-                        if each is not None
-                    )
+                if any(each is not None and each.last >= each.since + REFUSED_PATIENCE for each in refused.values()):
+                    problems = (_refusal(self._kinds[name], each) for name, each in refused.items() if each is not None)
                     raise InputsRefused("; ".join(problems))
 
     @property
     def absent(self) -> list[Kind]:
         """Kinds that the server does not serve although a plugin needs them."""
-        return [
-            kind for name, kind in self._kinds.items() if kind.readers and self._reflectors[name].is_absent
-        ]
+        return [kind for name, kind in self._kinds.items() if kind.readers and self._reflectors[name].is_absent]
 
     @property
     def is_synced(self) -> bool:
@@ -194,9 +185,7 @@ class Informers:
     def stale(self) -> list[str]:
         """Kinds without news from the server for too long."""
         return [
-            name
-            for name, reflector in self._reflectors.items()
-            if reflector.synced.is_set() and reflector.is_stale
+            name for name, reflector in self._reflectors.items() if reflector.synced.is_set() and reflector.is_stale
         ]
 
     @property
@@ -226,9 +215,7 @@ class Informers:
         kinds = [kind for kind, _ in self.watched]
         problems = await asyncio.gather(*(self._renewed(kind) for kind in kinds))
         failed = {kind.name: why for kind, why in zip(kinds, problems, strict=True) if why is not None}
-        if missing := [
-            f"{kind.name}: {failed[kind.name]}" for kind in kinds if kind.vital and kind.name in failed
-        ]:
+        if missing := [f"{kind.name}: {failed[kind.name]}" for kind in kinds if kind.vital and kind.name in failed]:
             raise NotListed("; ".join(missing))
         self._behind = failed
         assert self._tasks is not None, "renewed while it runs"

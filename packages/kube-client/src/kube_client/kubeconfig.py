@@ -68,9 +68,7 @@ class Kubeconfig:
             for key, inner in _LISTS.items():
                 for entry in content.get(key) or []:
                     name = entry["name"]
-                    section = Section(
-                        f"{file}: {key}[{name}].{inner}", file.absolute().parent, entry.get(inner) or {}
-                    )
+                    section = Section(f"{file}: {key}[{name}].{inner}", file.absolute().parent, entry.get(inner) or {})
                     self._entries[key].setdefault(name, section)
 
     def entry(self, key: str, name: str, *, used_by: str) -> Section:

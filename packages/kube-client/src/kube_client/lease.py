@@ -102,12 +102,7 @@ class LeaderElector:
     """
 
     def __init__(
-        self,
-        transport: Transport,
-        config: LeaseConfig,
-        *,
-        timing: Timing,
-        on_new_leader: Callable[[str], None],
+        self, transport: Transport, config: LeaseConfig, *, timing: Timing, on_new_leader: Callable[[str], None]
     ) -> None:
         """Create a candidate; the clock of `timing` continues during suspension, as `boottime`."""
         self._transport = transport
@@ -140,11 +135,7 @@ class LeaderElector:
     @property
     def expired_for(self) -> float:
         """Seconds since the end of our lease; negative while it is valid or not ours."""
-        return (
-            self._timing.clock() - self._renewed_at - self._config.lease_duration
-            if self._held
-            else float("-inf")
-        )
+        return self._timing.clock() - self._renewed_at - self._config.lease_duration if self._held else float("-inf")
 
     @property
     def reference(self) -> ObjectReference:
@@ -331,9 +322,7 @@ class LeaderElector:
         self._held = True
         return None
 
-    async def _request(
-        self, method: str, path: str, body: dict[str, Any] | None = None
-    ) -> dict[str, Any] | Failure:
+    async def _request(self, method: str, path: str, body: dict[str, Any] | None = None) -> dict[str, Any] | Failure:
         limit = self._config.request_timeout
         if self._held:
             # A response after the deadline would be useless, and waiting for it would delay the stop.

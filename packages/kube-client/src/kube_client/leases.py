@@ -52,9 +52,7 @@ class Leases:
         """Run `lead()` while all leases are held, as `LeaderElector.run` does. Raises LeaseLost."""
         await self._run(tuple(self._electors.items()), lead)
 
-    async def _run(
-        self, electors: Sequence[tuple[str, LeaderElector]], lead: Callable[[], Awaitable[None]]
-    ) -> None:
+    async def _run(self, electors: Sequence[tuple[str, LeaderElector]], lead: Callable[[], Awaitable[None]]) -> None:
         if not electors:
             await lead()
             return

@@ -72,9 +72,7 @@ class LimitedLog:
     Each contains the number of suppressed lines before it as `held_back`.
     """
 
-    def __init__(
-        self, log: FilteringBoundLogger, *, clock: Callable[[], float], seconds: float = _INTERVAL
-    ) -> None:
+    def __init__(self, log: FilteringBoundLogger, *, clock: Callable[[], float], seconds: float = _INTERVAL) -> None:
         self._log = log
         self._once = OncePer(seconds, clock=clock)
 

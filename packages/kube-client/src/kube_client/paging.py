@@ -15,14 +15,7 @@ from msgspec import Raw
 from apimachinery.nesting import brackets, shallow
 from kube_client.discovery import explained
 from kube_client.driver import Driver
-from kube_client.errors import (
-    FailureClass,
-    RequestFailed,
-    classify,
-    classify_error,
-    from_middlebox,
-    has_json,
-)
+from kube_client.errors import FailureClass, RequestFailed, classify, classify_error, from_middlebox, has_json
 from kube_client.transport import Response, Transport, TransportError
 from kube_client.watch_events import SLICE, Decode, Object
 

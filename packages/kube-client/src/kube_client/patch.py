@@ -99,12 +99,7 @@ def start_patch(
         ended(None if failure is None else AlreadySent(began, failure))
 
     return start_of(transport)(
-        send.method,
-        path,
-        body=body,
-        content_type=send.content_type,
-        timeout=REQUEST_TIMEOUT,
-        answered=answered,
+        send.method, path, body=body, content_type=send.content_type, timeout=REQUEST_TIMEOUT, answered=answered
     )
 
 
@@ -133,15 +128,10 @@ def _patching(path: str, body: bytes, *, strategic: bool, repeats: bool) -> Oper
             if patch.asked.uid and _uid_in(response.body) not in ("", patch.asked.uid):
                 # For a subresource the API server may apply it to another object of the same name, each time that it
                 # is sent.
-                return Patched(
-                    "", Failure(FailureClass.NOT_FOUND, message=f"{path} is another object by now")
-                )
+                return Patched("", Failure(FailureClass.NOT_FOUND, message=f"{path} is another object by now"))
             # Not yet carried out. If it still is, the next one is rejected because of it.
             unknown = None
-        elif (
-            failure is not None
-            and (failure := (yield from explained(failure, path))).kind is FailureClass.NOT_SERVED
-        ):
+        elif failure is not None and (failure := (yield from explained(failure, path))).kind is FailureClass.NOT_SERVED:
             return Patched("", failure, is_open)
         elif failure is not None and unknown is None:
             if failure.kind is FailureClass.CONFLICT:
@@ -175,9 +165,7 @@ def is_about_another_pod(failure: Failure) -> bool:
     The pod is missing, or its name belongs to another one, which kube-apiserver 1.36 reports by a 422 for
     metadata.uid.
     """
-    return failure.kind is FailureClass.NOT_FOUND or (
-        failure.status == 422 and "metadata.uid" in failure.fields
-    )
+    return failure.kind is FailureClass.NOT_FOUND or (failure.status == 422 and "metadata.uid" in failure.fields)
 
 
 def object_of(response: Response) -> dict[str, Any]:

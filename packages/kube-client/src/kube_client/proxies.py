@@ -41,9 +41,7 @@ def _is_proxied(host: str, port: int, excluded: str) -> bool:
     return not any(_matches(entry.strip().lower(), host, ip, port) for entry in excluded.split(","))
 
 
-def _matches(
-    entry: str, host: str, ip: ipaddress.IPv4Address | ipaddress.IPv6Address | None, port: int
-) -> bool:
+def _matches(entry: str, host: str, ip: ipaddress.IPv4Address | ipaddress.IPv6Address | None, port: int) -> bool:
     if not entry:
         return False
     if entry == "*":

@@ -247,9 +247,7 @@ class EventRecorder:
             reason=key.reason,
             action=key.action,
             note=key.note,
-            regarding=_Regarding(
-                about.api_version, about.kind, about.name, about.uid, about.namespace or UNSET
-            ),
+            regarding=_Regarding(about.api_version, about.kind, about.name, about.uid, about.namespace or UNSET),
         )
 
     async def run(self) -> None:
@@ -293,17 +291,11 @@ class EventRecorder:
 
         return self._driver.budget.at_once(
             lambda: self._start(
-                post.method,
-                post.path,
-                body=post.body,
-                timeout=self._driver.request_timeout,
-                answered=answered,
+                post.method, post.path, body=post.body, timeout=self._driver.request_timeout, answered=answered
             )
         )
 
-    async def _tell(
-        self, _name: str, event: _Series | _Event, already_sent: AlreadySent | None = None
-    ) -> None:
+    async def _tell(self, _name: str, event: _Series | _Event, already_sent: AlreadySent | None = None) -> None:
         failure = await self._driver.run(self._telling(event), already_sent=already_sent)
         if failure is None:
             return
@@ -359,9 +351,7 @@ def _of_series(series: _Series) -> Send:
     if series.recorded:
         name = event.metadata.name
         path = f"{_path(event.metadata.namespace)}/{segment(name)}"
-        return Send(
-            "PATCH", path, RequestInfo(Verb.PATCH, "events", name), _encode({"series": update}), MERGE
-        )
+        return Send("PATCH", path, RequestInfo(Verb.PATCH, "events", name), _encode({"series": update}), MERGE)
     return _post(msgspec.structs.replace(event, series=update) if series.times > 1 else event)
 
 

@@ -24,14 +24,7 @@ from itertools import islice
 from typing import Generic, NamedTuple, TypeVar
 from urllib.parse import urlencode
 
-from kube_client.errors import (
-    Failure,
-    FailureClass,
-    RequestFailed,
-    StoreWentBack,
-    classify,
-    classify_error,
-)
+from kube_client.errors import Failure, FailureClass, RequestFailed, StoreWentBack, classify, classify_error
 from kube_client.logs import get_logger
 from kube_client.paging import PAGE, collect, version_of
 from kube_client.retry import Backoff, Timing
@@ -293,9 +286,7 @@ class Reflector(Generic[T]):
             if why != "list_expired" or fruitless > 1:
                 await self._pause(fruitless, retry_after)
 
-    def _list_failed(
-        self, error: RequestFailed | _StaleList, asked: list[RelistRequest], requested_at: float
-    ) -> bool:
+    def _list_failed(self, error: RequestFailed | _StaleList, asked: list[RelistRequest], requested_at: float) -> bool:
         """Handle a failed list that `asked` waited for. Return false if the server does not serve the collection.
 
         Such a collection counts as empty.
@@ -311,9 +302,7 @@ class Reflector(Generic[T]):
         if not isinstance(error, RequestFailed) or not self._refuses(error.failure):
             self.refused = None
         else:
-            self.refused = Refused(
-                error.failure, requested_at if before is None else before.since, requested_at
-            )
+            self.refused = Refused(error.failure, requested_at if before is None else before.since, requested_at)
             if before is None:
                 self._count("refused")
         self._waiting.failed(asked, error)
@@ -428,9 +417,7 @@ class Reflector(Generic[T]):
         self._count("watch")
         ends = self._timing.clock() + lasting
         try:
-            async with self._transport.stream(
-                f"{self._path}?{urlencode(query)}", read_timeout=stall
-            ) as batches:
+            async with self._transport.stream(f"{self._path}?{urlencode(query)}", read_timeout=stall) as batches:
                 self.last_contact = self._timing.clock()
                 async for lines in batches:
                     self.last_contact = self._timing.clock()

@@ -144,12 +144,7 @@ class StatusWriter:
         return len(self._dispatcher)
 
     def report(
-        self,
-        pod: PodKey,
-        condition: PodCondition,
-        *,
-        known: PodCondition | None = None,
-        nominated: str | None = None,
+        self, pod: PodKey, condition: PodCondition, *, known: PodCondition | None = None, nominated: str | None = None
     ) -> None:
         """Queue a pod's condition and return immediately.
 
@@ -284,8 +279,7 @@ class StatusWriter:
 
         # A patch names no version, so a conflict means that the server itself lost too many races for the pod.
         reply = await self._driver.run(
-            repeated(Send("PATCH", path, asked, self._patch(pod, report), STRATEGIC), also=is_conflict),
-            refuse=refuse,
+            repeated(Send("PATCH", path, asked, self._patch(pod, report), STRATEGIC), also=is_conflict), refuse=refuse
         )
         failure = reply.failure
         if failure is None:
@@ -299,9 +293,7 @@ class StatusWriter:
         elif is_about_another_pod(failure):
             self._give_up("dropped", pod, report)
         elif not failure.retryable and not is_conflict(failure):
-            self._limited_log.warning(
-                "status not written", pod=f"{pod.namespace}/{pod.name}", error=str(failure)
-            )
+            self._limited_log.warning("status not written", pod=f"{pod.namespace}/{pod.name}", error=str(failure))
             self._give_up("failed", pod, report)
         elif pod.uid not in self._last:
             # Forgotten during the request: there is nothing to retry.

@@ -33,9 +33,7 @@ class Tls:
     Without an `authority`, the system's authorities are trusted. With `insecure`, the server is not verified.
     """
 
-    def __init__(
-        self, *, authority: Pem | None = None, insecure: bool = False, clock: Clock = REAL.clock
-    ) -> None:
+    def __init__(self, *, authority: Pem | None = None, insecure: bool = False, clock: Clock = REAL.clock) -> None:
         self._insecure = insecure
         self._clock = clock
         self._sources: tuple[Pem | None, Pem | None, Pem | None] = (authority, None, None)
@@ -82,9 +80,7 @@ class Tls:
         except OSError as error:  # SSLError is one
             if not self._failed:
                 files = [str(source) for source in self._sources if isinstance(source, Path)]
-                _log.warning(
-                    "certificates unusable", files=files, error=str(error), in_use="the previous ones"
-                )
+                _log.warning("certificates unusable", files=files, error=str(error), in_use="the previous ones")
             self._failed = True
         else:
             _log.info("certificates replaced")

@@ -213,9 +213,7 @@ class Transport(Protocol):
         """
         ...
 
-    def stream(
-        self, path: str, *, read_timeout: float
-    ) -> AbstractAsyncContextManager[AsyncIterator[list[bytes]]]:
+    def stream(self, path: str, *, read_timeout: float) -> AbstractAsyncContextManager[AsyncIterator[list[bytes]]]:
         """Open a watch: iterate over batches of whole lines, one batch for each piece that arrived.
 
         If a stream ends cleanly, the text after its last newline is the last line. Raises StreamRefused if the status
@@ -259,9 +257,7 @@ class FencedTransport:
         content_type: str = "application/json",
         timeout: float,  # noqa: ASYNC109 - a deadline of the exchange, not of the caller's waiting
     ) -> Response:
-        return await self.request_if(
-            _always, method, path, body=body, content_type=content_type, timeout=timeout
-        )
+        return await self.request_if(_always, method, path, body=body, content_type=content_type, timeout=timeout)
 
     async def request_if(
         self,
@@ -280,9 +276,7 @@ class FencedTransport:
         if self._request_if is None:
             if not allowed():
                 raise NotSent(f"{method} {path}: this is no longer allowed")
-            return await self._transport.request(
-                method, path, body=body, content_type=content_type, timeout=timeout
-            )
+            return await self._transport.request(method, path, body=body, content_type=content_type, timeout=timeout)
         return await self._request_if(
             allowed if is_read else lambda: self._allowed() and allowed(),
             *(method, path),
@@ -303,13 +297,9 @@ class FencedTransport:
     ) -> bool:
         if method not in _READS and not self._allowed():
             return False
-        return self._start(
-            method, path, body=body, content_type=content_type, timeout=timeout, answered=answered
-        )
+        return self._start(method, path, body=body, content_type=content_type, timeout=timeout, answered=answered)
 
-    def stream(
-        self, path: str, *, read_timeout: float
-    ) -> AbstractAsyncContextManager[AsyncIterator[list[bytes]]]:
+    def stream(self, path: str, *, read_timeout: float) -> AbstractAsyncContextManager[AsyncIterator[list[bytes]]]:
         return self._transport.stream(path, read_timeout=read_timeout)
 
     async def close(self) -> None:

@@ -233,12 +233,7 @@ class CollectionView(Generic[T]):
     """
 
     def __init__(
-        self,
-        path: str,
-        decode: Decode[T],
-        read_event: ReadEvent[T] | None,
-        *,
-        count: Callable[[str], None],
+        self, path: str, decode: Decode[T], read_event: ReadEvent[T] | None, *, count: Callable[[str], None]
     ) -> None:
         self._path = path
         self._decode = decode
@@ -298,11 +293,7 @@ class CollectionView(Generic[T]):
 
     def missing(self, fresh: Container[str], revision: str) -> list[str]:
         """Return the UIDs of objects that are missing in a list of this revision."""
-        late = (
-            uid
-            for uid, item in self.learned.items()
-            if not is_older(revision, item.metadata.resource_version)
-        )
+        late = (uid for uid, item in self.learned.items() if not is_older(revision, item.metadata.resource_version))
         return [uid for uid in (*self.known, *late) if uid not in fresh]
 
     def differences(self, fresh: dict[str, T], *, unchanged: bool) -> Iterable[Change[T]]:

@@ -21,9 +21,7 @@ class Item(msgspec.Struct, frozen=True):
     spec: dict[str, Any] | None = None
 
 
-def pod(
-    *, uid: str = "u", node: str = "", gates: list[str] | None = None, deleted: str = ""
-) -> dict[str, Any]:
+def pod(*, uid: str = "u", node: str = "", gates: list[str] | None = None, deleted: str = "") -> dict[str, Any]:
     """Return the pod `t/p` as the API server has it."""
     metadata = {"name": "p", "namespace": "t", "uid": uid, "resourceVersion": "5"}
     spec: dict[str, Any] = {"containers": [{"name": "c", "image": "i"}]}

@@ -99,9 +99,7 @@ def test_a_server_that_has_become_slower_is_believed_after_a_while() -> None:
     most=st.integers(1, 300),
     steps=st.lists(st.tuples(st.floats(0, 10), st.integers(0, 400), st.booleans()), max_size=300),
 )
-def test_the_limit_stays_within_its_bounds_whatever_happens(
-    most: int, steps: list[tuple[float, int, bool]]
-) -> None:
+def test_the_limit_stays_within_its_bounds_whatever_happens(most: int, steps: list[tuple[float, int, bool]]) -> None:
     limit = AdaptiveConcurrency(most)
     for seconds, under_way, refused in steps:
         act: Callable[[], None] = (

@@ -26,9 +26,7 @@ def b64(content: bytes | Path) -> str:
     return base64.b64encode(content if isinstance(content, bytes) else content.read_bytes()).decode()
 
 
-def write(
-    folder: Path, *, cluster: Any = None, user: Any = None, name: str = "config", **changes: Any
-) -> Path:
+def write(folder: Path, *, cluster: Any = None, user: Any = None, name: str = "config", **changes: Any) -> Path:
     """A kubeconfig with one context; `changes` replace top-level keys, None removes one."""
     content: dict[str, Any] = {
         "apiVersion": "v1",
@@ -75,9 +73,7 @@ def test_an_explicit_file_has_to_exist(tmp_path: Path) -> None:
 
 def test_files_of_kubeconfig_are_merged_and_the_first_current_context_counts(tmp_path: Path) -> None:
     first = write(tmp_path, name="first", clusters=None, users=None)
-    second = write(
-        tmp_path, cluster={"server": "https://second"}, name="second", **{"current-context": "other"}
-    )
+    second = write(tmp_path, cluster={"server": "https://second"}, name="second", **{"current-context": "other"})
     environ = {"KUBECONFIG": f"{tmp_path / 'missing'}:{first}:{second}"}
     assert load_endpoint(environ=environ).base_url == "https://second"
 
@@ -167,12 +163,7 @@ def test_a_pod_without_a_port_says_so(tmp_path: Path) -> None:
 
 
 async def reached(
-    authority: Authority,
-    cluster: Any,
-    *,
-    user: Any = None,
-    names: tuple[str, ...] = (),
-    clients: bool = False,
+    authority: Authority, cluster: Any, *, user: Any = None, names: tuple[str, ...] = (), clients: bool = False
 ) -> int:
     """The status that a server with TLS answers; `names`: of its certificate, `clients`: it asks for theirs."""
     tls = server_tls(authority, *names, clients=clients)
@@ -185,9 +176,7 @@ async def reached(
             raise
 
 
-async def test_the_authority_of_the_cluster_is_trusted_and_no_other(
-    tmp_path: Path, authority: Authority
-) -> None:
+async def test_the_authority_of_the_cluster_is_trusted_and_no_other(tmp_path: Path, authority: Authority) -> None:
     assert await reached(authority, {"certificate-authority": "ca.crt"}) == 200
     assert await reached(authority, {"certificate-authority-data": b64(authority.pem)}) == 200
     assert await reached(authority, {"insecure-skip-tls-verify": True}, names=("elsewhere",)) == 200
@@ -243,10 +232,7 @@ def _unsigned() -> str:
         ({"token": "old", "tokenFile": "tok"}, "Bearer rotated"),
         ({"username": "me", "password": "pass"}, "Basic bWU6cGFzcw=="),
         # Through the library.
-        (
-            {"auth-provider": {"name": "oidc", "config": {"id-token": _unsigned()}}},
-            f"Bearer {_unsigned()}",
-        ),
+        ({"auth-provider": {"name": "oidc", "config": {"id-token": _unsigned()}}}, f"Bearer {_unsigned()}"),
     ],
     ids=["none", "token", "token file", "password", "legacy provider"],
 )

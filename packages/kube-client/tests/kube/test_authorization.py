@@ -80,9 +80,7 @@ async def test_an_answer_that_does_not_say_yes_is_a_no(body: bytes, code: int) -
     assert await world.access() is Access.UNAUTHENTICATED
 
 
-@pytest.mark.parametrize(
-    "broken", [Hang(), Answer(500, b"{}"), Answer(403, b"{}"), Answer(201, b"<html>")], ids=str
-)
+@pytest.mark.parametrize("broken", [Hang(), Answer(500, b"{}"), Answer(403, b"{}"), Answer(201, b"<html>")], ids=str)
 async def test_what_cannot_be_asked_is_refused_and_not_remembered(broken: Action) -> None:
     world = World()
     world.reviews.broken = broken

@@ -122,9 +122,7 @@ async def test_what_answers_come_to(
 ) -> None:
     result, requests, time = await bound([*posts], [*gets])
     assert result.outcome is outcome
-    assert result.node == (
-        gets[-1].body["spec"]["nodeName"] if gets[-1] in (BOUND, ELSEWHERE) else result.node
-    )
+    assert result.node == (gets[-1].body["spec"]["nodeName"] if gets[-1] in (BOUND, ELSEWHERE) else result.node)
     assert result.confirmed is (requests[-1].method == "GET")
     assert result.attempts == sent.count("POST")
     assert (methods(requests), time.slept) == (sent, slept)
@@ -168,9 +166,7 @@ async def test_the_binding_has_the_annotations_that_its_pod_is_bound_with_at_eac
         (GONE, BindOutcome.GONE, None),
     ],
 )
-async def test_a_conflict_means_what_the_pod_says(
-    state: Answer, outcome: BindOutcome, node: str | None
-) -> None:
+async def test_a_conflict_means_what_the_pod_says(state: Answer, outcome: BindOutcome, node: str | None) -> None:
     result, requests, time = await bound([CONFLICT], [state])
     assert (result.outcome, result.node, result.confirmed) == (outcome, node, True)
     assert methods(requests) == ["POST", "GET"]
@@ -254,14 +250,10 @@ async def test_a_bind_that_is_throttled_until_the_deadline_was_surely_not_carrie
 
 #: An earlier call could not even ask.
 UNASKED = UnknownOutcome(settles=0.0)
-REFUSED = BindResult(
-    BindOutcome.REFUSED, failure=Failure(FailureClass.PERMANENT, 403, "Forbidden", "not you")
-)
+REFUSED = BindResult(BindOutcome.REFUSED, failure=Failure(FailureClass.PERMANENT, 403, "Forbidden", "not you"))
 
 
-@pytest.mark.parametrize(
-    ("gets", "sent"), [([BOUND], ["GET"]), ([status(500), pod()], ["GET", "GET", "POST"])]
-)
+@pytest.mark.parametrize(("gets", "sent"), [([BOUND], ["GET"]), ([status(500), pod()], ["GET", "GET", "POST"])])
 async def test_a_bind_in_doubt_is_asked_about_and_sent_again_once_the_pod_is_seen_to_wait(
     gets: list[Action], sent: list[str]
 ) -> None:
@@ -270,9 +262,7 @@ async def test_a_bind_in_doubt_is_asked_about_and_sent_again_once_the_pod_is_see
 
 
 @pytest.mark.parametrize("refusal", [status(429), status(403, "Forbidden")])
-async def test_what_refuses_a_bind_in_doubt_frees_no_capacity_unless_the_pod_is_seen_to_wait(
-    refusal: Answer,
-) -> None:
+async def test_what_refuses_a_bind_in_doubt_frees_no_capacity_unless_the_pod_is_seen_to_wait(refusal: Answer) -> None:
     result, requests, _ = await bound([refusal], [status(503)], unknown=UNASKED)
     assert result.outcome is BindOutcome.UNKNOWN
     assert set(methods(requests)) == {"GET"}
@@ -280,9 +270,7 @@ async def test_what_refuses_a_bind_in_doubt_frees_no_capacity_unless_the_pod_is_
     assert result.outcome in (BindOutcome.REFUSED, BindOutcome.UNAVAILABLE)
 
 
-@pytest.mark.parametrize(
-    "lost", [Reset(), Hang(), status(504, "Timeout"), Answer(502, b"<html>"), status(408)]
-)
+@pytest.mark.parametrize("lost", [Reset(), Hang(), status(504, "Timeout"), Answer(502, b"<html>"), status(408)])
 @pytest.mark.parametrize("refusal", [status(429), status(500, "InternalError"), status(403, "Forbidden")])
 @pytest.mark.promise("S1")
 async def test_no_capacity_is_freed_while_a_bind_that_got_no_answer_may_still_be_carried_out(
@@ -418,9 +406,7 @@ async def test_a_bind_that_may_no_longer_be_sent_after_it_waited_for_the_budget_
     async with budget.request():
         pass
     before = time.now
-    result, requests, _ = await bound(
-        [CREATED], time=time, budget=budget, allowed=lambda _node: time.now < before + 50
-    )
+    result, requests, _ = await bound([CREATED], time=time, budget=budget, allowed=lambda _node: time.now < before + 50)
     assert time.now > before + 50
     assert (result.outcome, result.attempts, requests) == (BindOutcome.UNAVAILABLE, 0, [])
 

@@ -95,8 +95,7 @@ async def test_a_request_that_fails_gives_its_place_back() -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "words"),
-    [({"qps": -1}, "qps"), ({"qps": 1, "burst": 0}, "burst"), ({"concurrency": 0}, "concurrency")],
+    ("options", "words"), [({"qps": -1}, "qps"), ({"qps": 1, "burst": 0}, "burst"), ({"concurrency": 0}, "concurrency")]
 )
 def test_impossible_budgets_are_refused(options: dict[str, int], words: str) -> None:
     with pytest.raises(ValueError, match=words):

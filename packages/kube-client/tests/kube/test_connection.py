@@ -27,11 +27,7 @@ def sent(connection: Connection, message: bytes, *, head_only: bool = False) -> 
 
 
 async def exchanged(
-    pieces: Iterable[bytes],
-    *,
-    limits: ResponseLimits | None = None,
-    head_only: bool = False,
-    ends: bool = False,
+    pieces: Iterable[bytes], *, limits: ResponseLimits | None = None, head_only: bool = False, ends: bool = False
 ) -> tuple[Response | ConnectionBroken, Connection]:
     """What one request on a connection leads to if these pieces arrive; `ends`: and then the peer closes."""
     connection, wire = opened(limits)
@@ -174,9 +170,7 @@ def _chunks(size: int) -> bytes:
         (_chunks(101) + b"0\r\n\r\n", "body"),
     ],
 )
-async def test_an_answer_beyond_its_limits_is_refused_however_it_is_cut(
-    data: bytes, what: str, step: int
-) -> None:
+async def test_an_answer_beyond_its_limits_is_refused_however_it_is_cut(data: bytes, what: str, step: int) -> None:
     outcome, connection = await exchanged(cut(data, step), limits=ResponseLimits(head=200, body=100))
     assert isinstance(outcome, ConnectionBroken)
     assert f"the answer's {what} is larger than" in str(outcome)

@@ -30,9 +30,7 @@ THEIRS: dict[str, Any] = THING | {"metadata": {"name": "c", "uid": "v"}}
 TAKEN = status(409, "AlreadyExists")
 
 
-async def created(
-    *actions: Action, wanted: Callable[[], bool] = always
-) -> tuple[CreateResult, list[Request]]:
+async def created(*actions: Action, wanted: Callable[[], bool] = always) -> tuple[CreateResult, list[Request]]:
     server, transport = answering(in_order(*actions))
     path, timing = "/apis/g/v1/things", FakeTime().timing
     return await create_once(transport, path, "c", BODY, wanted=wanted, timing=timing), server.requests
@@ -82,9 +80,7 @@ async def test_nothing_is_sent_for_what_is_no_longer_wanted() -> None:
     assert made == CreateResult({}, CALLED_OFF) and len(requests) == 1
 
 
-async def deleted(
-    *actions: Action, wanted: Callable[[], bool] = always
-) -> tuple[Failure | None, list[Request]]:
+async def deleted(*actions: Action, wanted: Callable[[], bool] = always) -> tuple[Failure | None, list[Request]]:
     server, transport = answering(in_order(*actions))
     path, timing = "/apis/g/v1/things/c", FakeTime().timing
     return await delete_once(transport, path, "u", wanted=wanted, timing=timing), server.requests

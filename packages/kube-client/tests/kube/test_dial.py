@@ -90,9 +90,7 @@ async def test_the_name_is_looked_up_for_each_connection(resolve: Resolve) -> No
         assert (len(one.requests), len(two.requests)) == (1, 1)
 
 
-async def test_an_address_whose_handshake_fails_is_tried_last_from_then_on(
-    resolve: Resolve, tmp_path: Path
-) -> None:
+async def test_an_address_whose_handshake_fails_is_tried_last_from_then_on(resolve: Resolve, tmp_path: Path) -> None:
     authority = Authority(tmp_path)
     trusting = ssl.create_default_context(cafile=str(authority.file))
     resolve("127.0.0.2", "127.0.0.1")
@@ -157,10 +155,7 @@ def test_a_request_that_is_given_up_does_not_arrive_later(
 async def failing_beside_good_ones(authority: Authority) -> None:
     """Handshakes that fail in every way, and requests on other connections all the while."""
     trusting = ssl.create_default_context(cafile=str(authority.file))
-    async with (
-        saying([[OK]] * 500) as plain,
-        saying([[OK]], tls=server_tls(authority, "other.example")) as other,
-    ):
+    async with saying([[OK]] * 500) as plain, saying([[OK]], tls=server_tls(authority, "other.example")) as other:
         with socket.create_server(("127.0.0.1", 0)) as mute:
             mute_url = f"https://127.0.0.1:{mute.getsockname()[1]}"
             good = Http1Transport(Endpoint(plain.url), pool_size=4)

@@ -46,9 +46,7 @@ class Worker:
 class Queue(Dispatcher[str, None]):
     """Puts each key after `settle` seconds."""
 
-    def __init__(
-        self, work: Any, *, settle: float = 0.0, workers: int = 1, backoff: Backoff = NO_JITTER
-    ) -> None:
+    def __init__(self, work: Any, *, settle: float = 0.0, workers: int = 1, backoff: Backoff = NO_JITTER) -> None:
         super().__init__(work, concurrency=workers, backoff=backoff)
         self.settle = settle
 

@@ -4,12 +4,7 @@ import json
 
 import pytest
 
-from kube_client.errors import (
-    MAX_RETRY_AFTER,
-    Failure,
-    FailureClass,
-    classify,
-)
+from kube_client.errors import MAX_RETRY_AFTER, Failure, FailureClass, classify
 from kube_client.transport import Headers, Response
 
 from .recordings import recorded

@@ -29,9 +29,7 @@ from .raw_server import client, wired
 POD = PodKey("t", "p", "u")
 
 
-async def evicted(
-    *actions: Action, wanted: Callable[[], bool] = always
-) -> tuple[Evicted, list[Request], Any]:
+async def evicted(*actions: Action, wanted: Callable[[], bool] = always) -> tuple[Evicted, list[Request], Any]:
     server, transport = answering(in_order(*actions))
     timing = FakeTime().timing
     outcome, failure = await evict(transport, POD, message="why", wanted=wanted, timing=timing)

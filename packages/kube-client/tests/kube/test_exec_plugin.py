@@ -68,9 +68,7 @@ class Plugin:
     def times(self) -> int:
         return len(self.runs.read_text())
 
-    def source(
-        self, time: FakeTime | None = None, spec: dict[str, Any] | None = None, **options: Any
-    ) -> ExecPlugin:
+    def source(self, time: FakeTime | None = None, spec: dict[str, Any] | None = None, **options: Any) -> ExecPlugin:
         time = time or FakeTime()
         return ExecPlugin(
             {"apiVersion": V1, "command": "./plugin", **(spec or {})},
@@ -245,9 +243,7 @@ async def test_what_is_wrong_with_a_plugin_is_said(
         ({"env": [{"name": "A", "value": 1}]}, "env must be a list of name and value"),
     ],
 )
-def test_an_exec_section_that_cannot_work_is_refused(
-    plugin: Plugin, spec: dict[str, Any], words: str
-) -> None:
+def test_an_exec_section_that_cannot_work_is_refused(plugin: Plugin, spec: dict[str, Any], words: str) -> None:
     with pytest.raises(KubeConfigError, match=words):
         plugin.source(spec=spec)
 

@@ -38,9 +38,7 @@ async def test_a_request_is_written_as_http_has_it() -> None:
         )
 
 
-@pytest.mark.parametrize(
-    ("method", "says"), [("POST", True), ("PUT", True), ("GET", False), ("DELETE", False)]
-)
+@pytest.mark.parametrize(("method", "says"), [("POST", True), ("PUT", True), ("GET", False), ("DELETE", False)])
 async def test_a_request_without_a_body_says_so_where_one_is_expected(method: str, says: bool) -> None:
     async with wired([[OK]]) as server, client(server) as transport:
         await transport.request(method, "/", timeout=5)
@@ -48,9 +46,7 @@ async def test_a_request_without_a_body_says_so_where_one_is_expected(method: st
         assert b"Content-Type" not in server.requests[0][1]
 
 
-async def test_credentials_are_sent_as_they_are_at_the_time_even_if_their_mapping_is_changed_in_place() -> (
-    None
-):
+async def test_credentials_are_sent_as_they_are_at_the_time_even_if_their_mapping_is_changed_in_place() -> None:
     given = {"Authorization": "Bearer one"}
 
     async def headers() -> Mapping[str, str]:
@@ -64,9 +60,7 @@ async def test_credentials_are_sent_as_they_are_at_the_time_even_if_their_mappin
         assert [b"Bearer one" in text for _, text in server.requests] == [True, False, False]
         assert [b"Bearer two" in text for _, text in server.requests] == [False, True, False]
         last = server.requests[-1][1].lower()
-        assert b"user-agent: given\r\n" in last and last.count(b"user-agent") == 1, (
-            "it replaces the common one"
-        )
+        assert b"user-agent: given\r\n" in last and last.count(b"user-agent") == 1, "it replaces the common one"
 
 
 @pytest.mark.parametrize(
@@ -103,16 +97,7 @@ async def test_a_credential_that_would_break_the_head_is_refused(header: tuple[s
 
 
 @pytest.mark.parametrize(
-    "url",
-    [
-        "ftp://host",
-        "host:80",
-        "http://",
-        "http://u:p@host",
-        "http://host:99999",
-        "http://h/?q",
-        "http://h/a b",
-    ],
+    "url", ["ftp://host", "host:80", "http://", "http://u:p@host", "http://host:99999", "http://h/?q", "http://h/a b"]
 )
 async def test_a_url_that_names_no_server_is_refused(url: str) -> None:
     with pytest.raises(ValueError, match="base_url"):
@@ -333,9 +318,7 @@ async def mixed(authority: Authority, tls: bool) -> None:
     """A bit of everything, closed with one request under way, one waiting and one connecting."""
     context = server_tls(authority) if tls else None
     async with saying([[OK]] * 500 + [[b"HTTP/1.1 200"]], tls=context) as server:
-        endpoint = Endpoint(
-            server.url, ssl_context=ssl.create_default_context(cafile=authority.file) if tls else None
-        )
+        endpoint = Endpoint(server.url, ssl_context=ssl.create_default_context(cafile=authority.file) if tls else None)
         transport = Http1Transport(endpoint, pool_size=4)
         assert set(await asyncio.gather(*(post(transport) for _ in range(100)))) == {200}
         assert set(await asyncio.gather(*(get(transport) for _ in range(100)))) == {b"ok"}

@@ -40,9 +40,7 @@ def answer(path: bytes, form: str) -> bytes:
         case "unframed":
             return b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n" + path
         case _:
-            return b"HTTP/1.1 103 Early Hints\r\nLink: a\r\n\r\nHTTP/1.1 100 Continue\r\n\r\n" + answer(
-                path, PLAIN
-            )
+            return b"HTTP/1.1 103 Early Hints\r\nLink: a\r\n\r\nHTTP/1.1 100 Continue\r\n\r\n" + answer(path, PLAIN)
 
 
 @dataclass(frozen=True)
@@ -95,9 +93,7 @@ class Server(Network):
             wire.end()
 
 
-async def ask(
-    transport: Http1Transport, server: Server, method: str, path: str, *, spoiled: bool = False
-) -> str:
+async def ask(transport: Http1Transport, server: Server, method: str, path: str, *, spoiled: bool = False) -> str:
     """What came of one request; all that is promised of it has been checked."""
     try:
         body = b"{}" if method == "POST" else None
@@ -150,9 +146,7 @@ async def test_at_every_byte_of_an_answer(form: str, kind: str) -> None:
 
 
 FAULTS = st.lists(
-    st.one_of(
-        st.none(), st.builds(Fault, st.sampled_from(["close", "reset", "twice", "split"]), st.integers(0, 90))
-    ),
+    st.one_of(st.none(), st.builds(Fault, st.sampled_from(["close", "reset", "twice", "split"]), st.integers(0, 90))),
     max_size=12,
 )
 
@@ -189,9 +183,7 @@ class Watched(Server):
 
 
 @pytest.mark.parametrize("kind", ["close", "reset", "stall", "split", "garbage"])
-async def test_a_watch_that_is_spoiled_at_any_byte_gives_whole_lines_in_their_order_and_then_says_so(
-    kind: str,
-) -> None:
+async def test_a_watch_that_is_spoiled_at_any_byte_gives_whole_lines_in_their_order_and_then_says_so(kind: str) -> None:
     whole = streamed()
     for at in range(len(whole) + 1):
         got: list[bytes] = []

@@ -10,13 +10,7 @@ from typing import Any
 import pytest
 
 from kube_client.http1 import Http1Transport
-from kube_client.transport import (
-    FencedTransport,
-    OutcomeUnknown,
-    Response,
-    TransportError,
-    start_of,
-)
+from kube_client.transport import FencedTransport, OutcomeUnknown, Response, TransportError, start_of
 
 from .raw_server import OK, End, Raw, Step, client, get, wired
 
@@ -32,11 +26,7 @@ class Told:
         self.outcomes: asyncio.Queue[Outcome] = asyncio.Queue()
 
     def start(
-        self,
-        *,
-        method: str = "POST",
-        timeout: float = 5.0,
-        answered: Callable[[Outcome], None] = lambda _: None,
+        self, *, method: str = "POST", timeout: float = 5.0, answered: Callable[[Outcome], None] = lambda _: None
     ) -> bool:
         def told(outcome: Outcome) -> None:
             answered(outcome)

@@ -45,8 +45,7 @@ async def test_the_controller_creates_an_object_and_its_view_shows_it(tmp_path: 
         if "watch" in request.query:
             return asyncio.ensure_future(events())
         return Answer(
-            200,
-            {"kind": "ConfigMapList", "apiVersion": "v1", "metadata": {"resourceVersion": "7"}, "items": []},
+            200, {"kind": "ConfigMapList", "apiVersion": "v1", "metadata": {"resourceVersion": "7"}, "items": []}
         )
 
     async with serving(answer) as server:

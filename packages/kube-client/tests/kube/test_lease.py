@@ -88,9 +88,7 @@ class Work:
     Notes the clock when it was stopped.
     """
 
-    def __init__(
-        self, clock: Callable[[], float], stopping: Callable[[], Awaitable[None]] | None = None
-    ) -> None:
+    def __init__(self, clock: Callable[[], float], stopping: Callable[[], Awaitable[None]] | None = None) -> None:
         self.clock = clock
         self.stopping = stopping
         self.started = asyncio.Event()
@@ -138,9 +136,7 @@ async def leading(
     """Waits, unless told not to, until the elector leads, and ends it in the end."""
     time = time or FakeTime()
     timing = replace(time.timing, now=options.pop("now", time.timing.now))
-    elector = LeaderElector(
-        answering(leases)[1], config, timing=timing, **{"on_new_leader": _unheard, **options}
-    )
+    elector = LeaderElector(answering(leases)[1], config, timing=timing, **{"on_new_leader": _unheard, **options})
     work = Work(lambda: time.now, stopping)
     async with running(elector.run(work)) as task:
         if waits:
@@ -203,9 +199,7 @@ async def test_what_the_work_raises_is_raised_and_the_lease_released() -> None:
         raise RuntimeError("a bug of the leader")
 
     with pytest.raises(RuntimeError, match="a bug of the leader"):
-        await LeaderElector(
-            answering(leases)[1], CONFIG, timing=FakeTime().timing, on_new_leader=_unheard
-        ).run(lead)
+        await LeaderElector(answering(leases)[1], CONFIG, timing=FakeTime().timing, on_new_leader=_unheard).run(lead)
     assert leases.spec["holderIdentity"] == ""
 
 
@@ -314,9 +308,7 @@ async def test_a_leader_that_cannot_renew_stops_at_its_deadline_before_another_m
 @pytest.mark.parametrize(
     ("count", "commits", "leads"), [(1, False, True), (1, True, True), (3, False, True), (5, False, False)]
 )
-async def test_an_outage_costs_nothing_that_ends_before_the_deadline(
-    count: int, commits: bool, leads: bool
-) -> None:
+async def test_an_outage_costs_nothing_that_ends_before_the_deadline(count: int, commits: bool, leads: bool) -> None:
     """The first `count` requests are lost, and carried out all the same if it `commits`."""
     leases, lost = Leases(), list[Request]()
 

@@ -57,8 +57,7 @@ async def test_leases_are_taken_in_their_order_and_released_in_the_reverse_of_it
 
 
 @pytest.mark.parametrize(
-    ("holder", "why"),
-    [("me", "was not renewed in time"), ("other", "is held by other"), ("", "is held by nobody")],
+    ("holder", "why"), [("me", "was not renewed in time"), ("other", "is held by other"), ("", "is held by nobody")]
 )
 async def test_which_lease_was_lost_and_to_whom_is_an_error(holder: str, why: str) -> None:
     async def lead() -> None: ...

@@ -72,9 +72,7 @@ class Pages:
         (Reset(), ""),
     ],
 )
-async def test_a_list_is_an_api_servers_only_if_it_says_so_in_all_its_parts(
-    answer: Action, version: str
-) -> None:
+async def test_a_list_is_an_api_servers_only_if_it_says_so_in_all_its_parts(answer: Action, version: str) -> None:
     pages = Pages(answer)
     assert await version_of(pages.transport, PATH) == version
     assert pages.asked == [{"limit": "1"}]

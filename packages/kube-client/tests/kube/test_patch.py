@@ -27,17 +27,11 @@ BODY = b'{"metadata":{"uid":"u","resourceVersion":"5"},"status":{"done":true}}'
 
 def thing(version: str, *, done: bool, uid: str = "u") -> Answer:
     metadata = {"name": "a", "uid": uid, "resourceVersion": version}
-    return Answer(
-        body={"kind": "Thing", "apiVersion": "x/v1", "metadata": metadata, "status": {"done": done}}
-    )
+    return Answer(body={"kind": "Thing", "apiVersion": "x/v1", "metadata": metadata, "status": {"done": done}})
 
 
 async def patched(
-    patches: list[Action],
-    gets: list[Action] | None = None,
-    *,
-    body: bytes = BODY,
-    **options: Any,
+    patches: list[Action], gets: list[Action] | None = None, *, body: bytes = BODY, **options: Any
 ) -> tuple[Patched, list[str]]:
     """What the patch comes to, and the methods of the requests that it took."""
     server, transport = answering(by_method(PATCH=patches, GET=gets or [thing("5", done=False)]))
@@ -98,10 +92,7 @@ async def test_a_lost_patch_that_takes_an_item_out_is_sent_again_while_the_item_
         answer.body["status"] = {"reservedFor": [{"resource": "pods", "uid": uid} for uid in uids]}
         return answer
 
-    body = (
-        b'{"metadata":{"uid":"u","resourceVersion":"5"},'
-        b'"status":{"reservedFor":[{"$patch":"delete","uid":"p"}]}}'
-    )
+    body = b'{"metadata":{"uid":"u","resourceVersion":"5"},"status":{"reservedFor":[{"$patch":"delete","uid":"p"}]}}'
     found, sent = await patched([Reset(), holding("7", [])], [holding("6", left)], body=body, strategic=True)
     assert found.failure is None and found.resource_version == ("7" if again else "6")
     assert sent == (AGAIN if again else LOOKED)

@@ -98,16 +98,10 @@ def test_no_proxy_lists_what_is_reached_directly(url: str, no_proxy: str, direct
         assert (proxy_for(url, P | {name: no_proxy})[0] == "") == direct
 
 
-def test_a_kubeconfig_and_a_pod_take_the_environment_s_proxy_and_a_given_one_goes_before_it(
-    tmp_path: Path,
-) -> None:
+def test_a_kubeconfig_and_a_pod_take_the_environment_s_proxy_and_a_given_one_goes_before_it(tmp_path: Path) -> None:
     plain = write(tmp_path, cluster={"server": "https://api.example"}, name="plain")
-    given = write(
-        tmp_path, cluster={"server": "https://api.example", "proxy-url": "http://given"}, name="given"
-    )
-    local = write(
-        tmp_path, cluster={"server": "https://127.0.0.1:6443", "proxy-url": "http://given"}, name="local"
-    )
+    given = write(tmp_path, cluster={"server": "https://api.example", "proxy-url": "http://given"}, name="given")
+    local = write(tmp_path, cluster={"server": "https://127.0.0.1:6443", "proxy-url": "http://given"}, name="local")
     assert load_endpoint(kubeconfig=plain, environ=P).proxy == "http://proxy:3128"
     assert load_endpoint(kubeconfig=plain, environ=P | {"NO_PROXY": "api.example"}).proxy is None
     assert load_endpoint(kubeconfig=given, environ=P | {"NO_PROXY": "*"}).proxy == "http://given"
@@ -194,9 +188,7 @@ async def through(authority: Authority, proxys: Authority, *, secure: bool) -> N
         async with transport.stream("/watch", read_timeout=5) as batches:
             assert [batch async for batch in batches] == [[b"1"]]
         assert server.lines == ["POST /", "GET /", "GET /watch"]
-        assert [head.split("\r\n")[0] for head in proxy.heads] == [
-            f"CONNECT 127.0.0.1:{server.port} HTTP/1.1"
-        ] * 2
+        assert [head.split("\r\n")[0] for head in proxy.heads] == [f"CONNECT 127.0.0.1:{server.port} HTTP/1.1"] * 2
         assert all(b"Proxy-Authorization" not in text for _, text in server.requests)
         await transport.close()
         await eventually(lambda: server.open == 0)
@@ -257,10 +249,7 @@ async def test_a_proxy_that_opens_no_tunnel_means_not_sent_and_its_password_is_n
 async def test_the_server_behind_a_proxy_has_to_prove_who_it_is(tmp_path: Path) -> None:
     authority = Authority(tmp_path)
     trusting = ssl.create_default_context(cafile=str(authority.file))
-    async with (
-        tunnelling(None) as proxy,
-        saying([[OK]], tls=server_tls(authority, "elsewhere.example")) as server,
-    ):
+    async with tunnelling(None) as proxy, saying([[OK]], tls=server_tls(authority, "elsewhere.example")) as server:
         about = {"ssl_context": trusting, "proxy": proxy.url}
         async with client(server.url, **about) as transport:
             with pytest.raises(NotSent, match=r"through the proxy 127.0.0.1:.*certificate verify failed"):

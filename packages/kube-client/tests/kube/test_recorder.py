@@ -12,13 +12,7 @@ import msgspec
 import pytest
 
 from kube_client.budget import Budget
-from kube_client.recorder import (
-    MAX_NOTE_BYTES,
-    EventRecorder,
-    EventSettings,
-    ObjectReference,
-    Reporter,
-)
+from kube_client.recorder import MAX_NOTE_BYTES, EventRecorder, EventSettings, ObjectReference, Reporter
 from kube_client.retry import Backoff, Timing
 from kube_client.testing.scripted import (
     LOGIN_PAGE,
@@ -256,9 +250,7 @@ async def test_no_more_series_are_remembered_than_allowed() -> None:
 @SAID
 @pytest.mark.parametrize("warm", [False, True])
 @pytest.mark.parametrize("failure", [status(503), status(429), Reset(), LOGIN_PAGE])
-async def test_an_event_is_tried_again_a_few_times(
-    failure: Action, warm: bool, say: Callable[[Bench], None]
-) -> None:
+async def test_an_event_is_tried_again_a_few_times(failure: Action, warm: bool, say: Callable[[Bench], None]) -> None:
     async with recording(failure, failure, Answer(201)) as bench:
         bench.server.warm = warm
         say(bench)

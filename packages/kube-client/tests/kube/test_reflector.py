@@ -164,9 +164,7 @@ async def test_what_is_listed_is_added_and_what_is_watched_follows() -> None:
     events = event("ADDED", pod("b", 12)) + event("MODIFIED", pod("a", 13)) + event("DELETED", pod("b", 14))
     world = World([listing(11, pod("a", 10))], [Stream([events], end="hang")])
     async with world.run():
-        await world.after(
-            ("added", "a", "10"), ("added", "b", "12"), ("modified", "a", "13"), ("deleted", "b", "14")
-        )
+        await world.after(("added", "a", "10"), ("added", "b", "12"), ("modified", "a", "13"), ("deleted", "b", "14"))
         assert world.reflector.synced.is_set()
         assert world.watched_from() == ["11"]
         assert len(world.reflector.uids) == 1
@@ -273,10 +271,7 @@ async def test_where_and_when_a_watch_goes_on_after_others(what: str) -> None:
         assert world.watched_from() == [str(version) for version in watched_from]
         assert world.time.slept == slept
         listed = {f"list_{reason}": reasons.count(reason) for reason in reasons}
-        assert {each: n for each, n in world.counts.items() if each.startswith("list")} == {
-            "list_initial": 1,
-            **listed,
-        }
+        assert {each: n for each, n in world.counts.items() if each.startswith("list")} == {"list_initial": 1, **listed}
 
 
 @pytest.mark.parametrize(
@@ -311,9 +306,7 @@ async def test_the_server_may_say_when_to_list_again() -> None:
 async def test_what_was_made_and_went_before_a_list_is_told_to_be_gone() -> None:
     lists = [listing(11, pod("a", 8)), listing(30, pod("a", 8), pod("c", 21))]
     world = World([*lists], [status(410), SILENT])
-    made = {
-        name: msgspec.convert(pod(name, version), Item) for name, version in (("b", 20), ("c", 21), ("d", 31))
-    }
+    made = {name: msgspec.convert(pod(name, version), Item) for name, version in (("b", 20), ("c", 21), ("d", 31))}
     async with world.run():
         await world.reflector.synced.wait()
         for name in made:
@@ -399,9 +392,7 @@ async def test_a_backup_under_higher_revisions_ends_the_view_by_its_objects() ->
     ids=["reset", "clean", "half open"],
 )
 @pytest.mark.promise("L15")
-async def test_a_watch_that_was_broken_off_is_not_resumed_from_a_version_that_is_yet_to_come(
-    watch: Stream,
-) -> None:
+async def test_a_watch_that_was_broken_off_is_not_resumed_from_a_version_that_is_yet_to_come(watch: Stream) -> None:
     """A server whose store went back takes such a watch, and tells of nothing until it has come to that version."""
     lists = [listing(100, pod("a", 90)), listing(60, pod("a", 40))]
     world = World([*lists], [watch, SILENT], now=listing(60))
@@ -466,11 +457,7 @@ async def test_versions_that_are_no_numbers_are_never_compared() -> None:
         thing["metadata"]["resourceVersion"] = version
         return thing
 
-    events = [
-        event("MODIFIED", odd("a", "y")),
-        event("MODIFIED", odd("a", "b")),
-        event("MODIFIED", odd("a", "b")),
-    ]
+    events = [event("MODIFIED", odd("a", "y")), event("MODIFIED", odd("a", "b")), event("MODIFIED", odd("a", "b"))]
     world = World([listing(11, odd("a", "z"))], [Stream([b"".join(events)], end="clean"), SILENT])
     async with world.run():
         await world.watching(2)
@@ -537,14 +524,9 @@ class Strict(Item, frozen=True):
 #: Objects `b` that cannot be read, as the API server has them.
 UNREADABLE: dict[str, bytes] = {
     **{f"{levels} levels": deep("b", 12, levels) for levels in (1_500, 10_000)},
-    **{
-        f"an error of {what}": json.dumps(pod("b", 12, bad=what)).encode()
-        for what in ("key", "range", "type")
-    },
+    **{f"an error of {what}": json.dumps(pod("b", 12, bad=what)).encode() for what in ("key", "range", "type")},
     "a wrong type": json.dumps(pod("b", 12) | {"spec": 3}).encode(),
-    "a number out of range": json.dumps(pod("b", 12))
-    .encode()
-    .replace(b'"spec": {', b'"spec": {"n": 1e999, '),
+    "a number out of range": json.dumps(pod("b", 12)).encode().replace(b'"spec": {', b'"spec": {"n": 1e999, '),
 }
 
 
@@ -574,9 +556,7 @@ async def test_an_object_that_cannot_be_read_is_left_out_until_it_can_be(what: s
     world = World(list(lists), list(watches))
     with structlog.testing.capture_logs() as logs:
         async with world.run(decode=msgspec.json.Decoder(Strict).decode):
-            await world.after(
-                ("added", "a", "10"), ("added", "c", "13"), ("added", "b", "20"), ("modified", "a", "21")
-            )
+            await world.after(("added", "a", "10"), ("added", "c", "13"), ("added", "b", "20"), ("modified", "a", "21"))
     assert world.counts["malformed"] == 2
     told = [log for log in logs if log["event"] == "malformed object"]
     assert [(log["uid"], log["resource_version"], log["key"]) for log in told] in (
@@ -588,9 +568,7 @@ async def test_an_object_that_cannot_be_read_is_left_out_until_it_can_be(what: s
 async def test_a_list_with_an_object_without_a_readable_uid_deletes_nothing() -> None:
     odd = pod("a", 12)
     odd["metadata"]["uid"] = 7
-    world = World(
-        [listing(11, pod("a", 10)), listing(13, odd), listing(15)], [status(410), status(410), SILENT]
-    )
+    world = World([listing(11, pod("a", 10)), listing(13, odd), listing(15)], [status(410), status(410), SILENT])
     async with world.run():
         await world.after(("added", "a", "10"), ("deleted", "a", "10"))
         assert world.watched_from() == ["11", "13", "15"]

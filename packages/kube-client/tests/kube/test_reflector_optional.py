@@ -11,10 +11,7 @@ from kube_client.testing.scripted import LOGIN_PAGE, Action, Answer, eventually,
 from .test_reflector import SILENT, World, listing, pod, serving
 
 #: What kube-apiserver says where a path leads nowhere, and what a load balancer says that has lost its backend.
-NOWHERE = [
-    status(404, "", "the server could not find the requested resource"),
-    Answer(404, b"default backend"),
-]
+NOWHERE = [status(404, "", "the server could not find the requested resource"), Answer(404, b"default backend")]
 
 
 A = pod("a", 10)
@@ -47,11 +44,7 @@ NO_LISTS = [LOGIN_PAGE, Answer(302, b"<html>Found</html>", {"Location": "http://
     ],
 )
 async def test_what_is_no_list_means_absence_only_where_discovery_says_so(
-    lists: list[Action],
-    served: Action | None,
-    optional: bool,
-    log: list[tuple[str, str, str]],
-    counts: dict[str, int],
+    lists: list[Action], served: Action | None, optional: bool, log: list[tuple[str, str, str]], counts: dict[str, int]
 ) -> None:
     # What was listed first has to be listed again.
     watches = [status(410), SILENT] if isinstance(lists[0], Answer) and lists[0].status == 200 else [SILENT]

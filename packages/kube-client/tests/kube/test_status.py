@@ -228,11 +228,7 @@ async def test_a_report_that_keeps_failing_lets_others_pass_and_is_written_in_th
         bench.writer.report(POD, UNFIT)
         bench.writer.report(other, UNFIT)
         assert await bench.writer.drain(100) == 0
-        assert [each.path.split("/")[6] for each in bench.server.requests] == [
-            *[POD.name] * 3,
-            "other",
-            POD.name,
-        ]
+        assert [each.path.split("/")[6] for each in bench.server.requests] == [*[POD.name] * 3, "other", POD.name]
         assert bench.counts == {"postponed": 1, "written": 2}
 
 
@@ -332,9 +328,7 @@ def _answer(version: str) -> Answer:
     return Answer(body={"kind": "Pod", "apiVersion": "v1", "metadata": metadata})
 
 
-async def test_what_the_watch_shows_after_a_write_in_its_place_is_written_over_at_once_and_not_for_ever() -> (
-    None
-):
+async def test_what_the_watch_shows_after_a_write_in_its_place_is_written_over_at_once_and_not_for_ever() -> None:
     async with writing(_answer("7"), _answer("9"), _answer("20")) as bench:
         await bench.report()
         bench.writer.seen(POD, OTHER, "6")

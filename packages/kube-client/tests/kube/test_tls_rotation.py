@@ -46,9 +46,7 @@ def naming_it(gate: asyncio.Event | None = None) -> Script:
         if gate is not None:
             await gate.wait()
         watched = request.path == "/watch"
-        return (
-            Stream([b"1\n"], end="hang") if watched else Answer(200, (request.peer or "anonymous").encode())
-        )
+        return Stream([b"1\n"], end="hang") if watched else Answer(200, (request.peer or "anonymous").encode())
 
     return script
 
@@ -67,9 +65,7 @@ class Client:
 
     def __init__(self, url: str, tls: Tls, time: FakeTime) -> None:
         self.time = time
-        self.transport = Http1Transport(
-            Endpoint(url, tls.context, refused=tls.refused, unverified=tls.refused)
-        )
+        self.transport = Http1Transport(Endpoint(url, tls.context, refused=tls.refused, unverified=tls.refused))
 
     async def later(self, seconds: float, path: str = "/") -> str:
         self.time.now += seconds
@@ -141,9 +137,7 @@ async def test_a_watch_that_still_waits_for_its_answer_is_begun_anew_too(authori
         assert await fresh == "new"
 
 
-async def test_a_new_certificate_beside_the_old_key_is_not_used_and_told_of_once(
-    authority: Authority,
-) -> None:
+async def test_a_new_certificate_beside_the_old_key_is_not_used_and_told_of_once(authority: Authority) -> None:
     async with naming(authority) as server, client(server, authority) as made:
         assert await made.later(0) == "old"
         old_key = (authority.folder / "me.key").read_bytes()

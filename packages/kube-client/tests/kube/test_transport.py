@@ -11,16 +11,7 @@ import pytest
 from kube_client.http1 import Http1Transport
 from kube_client.streamed import split_lines
 from kube_client.testing.scripted import eventually, running
-from kube_client.transport import (
-    Endpoint,
-    NotSent,
-    OutcomeUnknown,
-    PodKey,
-    StreamRefused,
-    Transport,
-    pod_path,
-    segment,
-)
+from kube_client.transport import Endpoint, NotSent, OutcomeUnknown, PodKey, StreamRefused, Transport, pod_path, segment
 
 from .raw_server import OK, End, client, get, post, wired
 
@@ -76,9 +67,7 @@ async def test_a_stream_that_is_refused_carries_the_answer() -> None:
 
 
 @pytest.mark.parametrize("answer", [[], [b"HTTP/1.1 410 Gone\r\nContent-Length: 9\r\n\r\n{"]])
-async def test_a_stream_is_given_up_that_is_not_answered_however_long_it_may_be_silent(
-    answer: list[bytes],
-) -> None:
+async def test_a_stream_is_given_up_that_is_not_answered_however_long_it_may_be_silent(answer: list[bytes]) -> None:
     """Nothing has been promised of it yet; a middlebox may have swallowed it, or half of a refusal."""
     async with wired([answer]) as server, client(server, head_timeout=0.1) as transport:
         with pytest.raises(OutcomeUnknown, match=r"timeout 0\.1 s"):

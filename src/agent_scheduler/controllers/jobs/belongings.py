@@ -198,9 +198,7 @@ class Belongings:
             if found is None:
                 return None
             if not found.metadata.uid:
-                return (
-                    f"pvc {name} is not found, the job will be in the Pending state until the PVC is created"
-                )
+                return f"pvc {name} is not found, the job will be in the Pending state until the PVC is created"
         self._claimed[key_of(job)] = job.metadata.uid
         return ""
 

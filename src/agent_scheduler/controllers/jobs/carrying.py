@@ -22,33 +22,13 @@ from kube_client.retry import Timing
 
 from .belongings import Belongings
 from .cluster import NEWS, JobsCluster
-from .depends import (
-    REASON,
-    WaitingTask,
-    attainable_minimum,
-    pods_in_vain,
-    reserves,
-    waiting_roles,
-    waiting_tasks,
-)
+from .depends import REASON, WaitingTask, attainable_minimum, pods_in_vain, reserves, waiting_roles, waiting_tasks
 from .group import group_for, renewal
 from .identity import key_of
 from .plugins.registry import changed, unknown
 from .pods import correction, is_lost, partition_of, pod_for, stand_by, wanted_pods
 from .policies import JobEvent
-from .states import (
-    CLOSED,
-    ENDED,
-    FAILED,
-    FINISHED,
-    PENDING,
-    PHASES,
-    RESTARTING,
-    Kill,
-    Scope,
-    next_phase,
-    tasks_of,
-)
+from .states import CLOSED, ENDED, FAILED, FINISHED, PENDING, PHASES, RESTARTING, Kill, Scope, next_phase, tasks_of
 from .status import controlled_by, counted, explained, found_again, moved, without_others, without_plugins
 from .volumes import mounted
 from .writes import JobWriter, Wanted
@@ -109,9 +89,7 @@ class Carrying:
         if whole and group is not None and not await self._writes.mark_group(group, wanted):
             return False
         status = msgspec.structs.replace(
-            job.status,
-            version=job.status.version + whole,
-            retry_count=job.status.retry_count + kill.restarts,
+            job.status, version=job.status.version + whole, retry_count=job.status.retry_count + kill.restarts
         )
         status = counted(status, _after(pods, targets))
         if whole:
@@ -182,18 +160,14 @@ class Carrying:
         pods, wish = self._cluster.pods(job), wanted_pods(job)
         waiting = waiting_tasks(job, pods)
         missing = [each for name, each in wish.items() if name not in pods]
-        standing_by = [
-            pod for pod in pods.values() if pod.stands_by and pod.metadata.deletion_timestamp is None
-        ]
+        standing_by = [pod for pod in pods.values() if pod.stands_by and pod.metadata.deletion_timestamp is None]
         in_vain = {each.task for each in waiting.values() if each.in_vain}
         begin = [pod for pod in standing_by if pod.annotation(TASK_SPEC) not in waiting]
         held_back = in_vain if reserves(job) else waiting.keys()
         make = [each for each in missing if each[0].name not in held_back]
         made = await self._writes.begin_pods(begin, wanted)
         made = await self._make_pods(job, make, waiting, wanted) and made
-        surplus = [
-            pod for name, pod in pods.items() if name not in wish and pod.metadata.deletion_timestamp is None
-        ]
+        surplus = [pod for name, pod in pods.items() if name not in wish and pod.metadata.deletion_timestamp is None]
         # Pods whose turn never comes keep no room; their removal is no eviction for policies.
         leave = [pod for pod in standing_by if pod.annotation(TASK_SPEC) in in_vain]
         marked = await self._writes.mark_pods(leave, wanted)
@@ -209,11 +183,7 @@ class Carrying:
         return done and made and deleted
 
     async def _make_pods(
-        self,
-        job: Job,
-        missing: Collection[tuple[TaskSpec, int]],
-        waiting: Collection[str],
-        wanted: Wanted,
+        self, job: Job, missing: Collection[tuple[TaskSpec, int]], waiting: Collection[str], wanted: Wanted
     ) -> bool:
         """Create the missing pods; those of `waiting` tasks get the stage gate."""
         problems: list[str] = []
@@ -234,14 +204,10 @@ class Carrying:
 
         done = all(await self._writes.each(missing, make))
         if problems:
-            self.say(
-                job, "FailedCreate", f"Error creating pods: [{', '.join(sorted(problems))}]", warning=True
-            )
+            self.say(job, "FailedCreate", f"Error creating pods: [{', '.join(sorted(problems))}]", warning=True)
         return done
 
-    async def _take_back(
-        self, job: Job, task: TaskSpec, index: int, found: Mapping[str, Any], wanted: Wanted
-    ) -> bool:
+    async def _take_back(self, job: Job, task: TaskSpec, index: int, found: Mapping[str, Any], wanted: Wanted) -> bool:
         """Restore the assignment of an existing pod. Returns whether it was created for the Job."""
         pod = msgspec.convert(found, JobPod)
         if not is_lost(job, task, pod):
@@ -277,9 +243,7 @@ class Carrying:
             if pod.metadata.deletion_timestamp is None and pod.status.phase not in ENDED
         ]
         group = self._cluster.group(job)
-        if not await self._writes.mark_pods(alive, wanted) or not await self._writes.delete_pods(
-            alive, wanted
-        ):
+        if not await self._writes.mark_pods(alive, wanted) or not await self._writes.delete_pods(alive, wanted):
             return False
         if group is not None and not await self._writes.delete_group(group, wanted):
             return False

@@ -23,16 +23,7 @@ from kube_client.watch_events import is_older
 
 from .identity import is_known, job_key, key_of, owner_key, owner_of
 from .pods import group_name_of, wanted_pods
-from .policies import (
-    OF_THE_WHOLE,
-    POD_EVICTED,
-    POD_FAILED,
-    TASK_COMPLETED,
-    TASK_FAILED,
-    UNKNOWN,
-    JobEvent,
-    answer,
-)
+from .policies import OF_THE_WHOLE, POD_EVICTED, POD_FAILED, TASK_COMPLETED, TASK_FAILED, UNKNOWN, JobEvent, answer
 from .states import ACTIVE, ENDED, tasks_of
 
 #: The name of the watch of these pods.
@@ -249,9 +240,7 @@ class JobsCluster:
     def _is_failed(self, job: Job, task: TaskSpec) -> bool:
         """Return whether its containers reached the restart limit; -1 means unlimited."""
         most = task.max_retry or _MAX_RESTARTS
-        restarts = sum(
-            _restarts(pod) for pod in self._of_task(job, task) if pod.status.phase in ("Pending", "Running")
-        )
+        restarts = sum(_restarts(pod) for pod in self._of_task(job, task) if pod.status.phase in ("Pending", "Running"))
         return 0 < most <= restarts
 
     def _of_task(self, job: Job, task: TaskSpec) -> list[JobPod]:

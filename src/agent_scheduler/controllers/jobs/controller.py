@@ -16,14 +16,7 @@ import msgspec
 
 from agent_scheduler.cluster.groups import pod_groups, queues
 from agent_scheduler.controllers.reconciling import PATIENCE, CreationReceiver, KeyQueue
-from agent_scheduler.objects.batch import (
-    COMMANDS,
-    PRIORITY_CLASSES,
-    TASK_SPEC,
-    Command,
-    PriorityClass,
-    command_path,
-)
+from agent_scheduler.objects.batch import COMMANDS, PRIORITY_CLASSES, TASK_SPEC, Command, PriorityClass, command_path
 from agent_scheduler.objects.job import JOBS, Job
 from agent_scheduler.objects.job_pod import JOB_NAME, JobPod
 from apimachinery.durations import format_duration
@@ -68,9 +61,7 @@ class JobController:
     patience = PATIENCE
     needs: tuple[str, ...] = ("Job", "PodGroup", "Queue")
 
-    def __init__(
-        self, settings: JobSettings, *, transport: Transport, events: EventRecorder, timing: Timing
-    ) -> None:
+    def __init__(self, settings: JobSettings, *, transport: Transport, events: EventRecorder, timing: Timing) -> None:
         self.workers = settings.workers
         self._ssh = settings.ssh
         self._timing = timing

@@ -10,12 +10,7 @@ import msgspec
 from msgspec.structs import replace
 
 from agent_scheduler.engine.state.podusage import Usage, quota_usage
-from agent_scheduler.engine.state.quotause import (
-    ScopeFacts,
-    asks_for_quality,
-    crosses_namespaces,
-    is_terminating,
-)
+from agent_scheduler.engine.state.quotause import ScopeFacts, asks_for_quality, crosses_namespaces, is_terminating
 from agent_scheduler.objects.batch import (
     API_VERSION,
     ATTAINABLE,
@@ -48,9 +43,7 @@ _decode = msgspec.json.Decoder(_GroupTemplate).decode
 _OWN: Final = (WAITING_ROLES, QUOTA_PARTS, ATTAINABLE)
 
 
-def group_for(
-    job: Job, priorities: Mapping[str, int], waiting: Sequence[str], attainable: str = ""
-) -> dict[str, Any]:
+def group_for(job: Job, priorities: Mapping[str, int], waiting: Sequence[str], attainable: str = "") -> dict[str, Any]:
     """Return the group to create.
 
     `priorities` maps priority classes to values. `waiting` are the tasks that wait for others and have not run yet.
@@ -101,19 +94,11 @@ def renewal(known: PodGroup, body: Mapping[str, Any]) -> dict[str, Any] | None:
         not about
         and not policies
         and (known.spec.min_member, members, resources, known.spec.priority_class_name)
-        == (
-            spec["minMember"],
-            spec["minTaskMember"],
-            spec["minResources"],
-            priority,
-        )
+        == (spec["minMember"], spec["minTaskMember"], spec["minResources"], priority)
     ):
         return None
     return {
-        "metadata": {
-            "uid": known.metadata.uid,
-            **about,
-        },
+        "metadata": {"uid": known.metadata.uid, **about},
         "spec": {
             "minMember": spec["minMember"],
             "minTaskMember": replacement(members, spec["minTaskMember"]),
@@ -173,8 +158,7 @@ def _quota_parts(job: Job, priorities: Mapping[str, int]) -> dict[str, str]:
     if not any(scoped.terminating or scoped.crosses_namespaces for scoped in totals):
         return {}
     parts = [
-        QuotaPart(scoped.scopes, scoped.priority_class or "", dict(_written(total)))
-        for scoped, total in totals.items()
+        QuotaPart(scoped.scopes, scoped.priority_class or "", dict(_written(total))) for scoped, total in totals.items()
     ]
     return {QUOTA_PARTS: msgspec.json.encode(parts).decode()}
 

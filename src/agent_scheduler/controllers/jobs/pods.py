@@ -77,9 +77,7 @@ def group_name_of(job: Job) -> str:
 
 def wanted_pods(job: Job) -> dict[str, tuple[TaskSpec, int]]:
     """Return task and index of each desired pod, by its name."""
-    return {
-        pod_name(job, task, index): (task, index) for task in tasks_of(job) for index in range(task.replicas)
-    }
+    return {pod_name(job, task, index): (task, index) for task in tasks_of(job) for index in range(task.replicas)}
 
 
 def partition_of(task: TaskSpec, index: int) -> int | None:
@@ -131,12 +129,7 @@ def pod_for(job: Job, task: TaskSpec, index: int) -> dict[str, Any]:
 
 def _own(job: Job, task: TaskSpec, index: int) -> tuple[dict[str, str], dict[str, str]]:
     """Return the labels and annotations that assign a pod to its Job."""
-    both = {
-        TASK_SPEC: task.name,
-        TASK_INDEX: str(index),
-        JOB_NAME: job.metadata.name,
-        POD_QUEUE_NAME: job.spec.queue,
-    }
+    both = {TASK_SPEC: task.name, TASK_INDEX: str(index), JOB_NAME: job.metadata.name, POD_QUEUE_NAME: job.spec.queue}
     labels, partition = both | {JOB_NAMESPACE: job.metadata.namespace}, partition_of(task, index)
     if partition is not None:
         labels[PARTITION_ID] = str(partition)
@@ -153,10 +146,7 @@ def correction(job: Job, task: TaskSpec, index: int, pod: JobPod) -> dict[str, A
     if not pod.annotation(VERSION).isdecimal() or pod.version > job.status.version:
         annotations[VERSION] = str(job.status.version)
     metadata = pod.metadata
-    for field, own, said in (
-        ("labels", labels, metadata.labels),
-        ("annotations", annotations, metadata.annotations),
-    ):
+    for field, own, said in (("labels", labels, metadata.labels), ("annotations", annotations, metadata.annotations)):
         if wrong := {key: text for key, text in own.items() if (said or {}).get(key) != text}:
             wanted[field] = wrong
     if not any(each.controller for each in metadata.owner_references or ()):

@@ -75,9 +75,7 @@ def pending_limit(job: Job, task: TaskSpec) -> PolicyAction | None:
 
 
 def _policies(job: Job, task: str) -> Iterator[LifecyclePolicy]:
-    own: Iterable[LifecyclePolicy] = next(
-        (each.policies or () for each in tasks_of(job) if each.name == task), ()
-    )
+    own: Iterable[LifecyclePolicy] = next((each.policies or () for each in tasks_of(job) if each.name == task), ())
     yield from own
     yield from job.spec.policies or ()
 

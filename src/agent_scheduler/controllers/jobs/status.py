@@ -63,9 +63,7 @@ def moved(status: JobStatus, phase: str, now: str) -> JobStatus:
         return msgspec.structs.replace(status, state=state)
     conditions = [each for each in known if each.status != phase]
     return msgspec.structs.replace(
-        status,
-        state=JobState(phase, last_transition_time=now),
-        conditions=(*conditions, JobCondition(phase, now)),
+        status, state=JobState(phase, last_transition_time=now), conditions=(*conditions, JobCondition(phase, now))
     )
 
 
@@ -78,10 +76,7 @@ def explained(status: JobStatus, waiting: Mapping[str, WaitingTask]) -> JobStatu
 
 def controlled_by(job: Job) -> dict[str, str]:
     """Return what was created for a Job: its plugins, by `plugin-` and their names, and its claims."""
-    return {
-        **{f"{_PLUGIN}{name}": name for name in job.spec.plugins or () if name not in _UNTOLD},
-        **controlled(job),
-    }
+    return {**{f"{_PLUGIN}{name}": name for name in job.spec.plugins or () if name not in _UNTOLD}, **controlled(job)}
 
 
 def without_plugins(job: Job, status: JobStatus) -> JobStatus:

@@ -119,9 +119,7 @@ class JobWriter:
         async def begin(pod: JobPod) -> bool:
             path, metadata = _pod_path(pod), pod.metadata
             body = _encode({"metadata": {"uid": metadata.uid}, "spec": {"schedulingGates": [_BEGIN]}})
-            patched = await patch_once(
-                self._transport, path, body, wanted=wanted, timing=self._timing, strategic=True
-            )
+            patched = await patch_once(self._transport, path, body, wanted=wanted, timing=self._timing, strategic=True)
             failure = patched.failure
             return failure is None or is_about_another_pod(failure) or self.failed(path, failure)
 

@@ -70,19 +70,14 @@ def may_be_made(pod: MemberPod) -> bool:
     )
 
 
-def group_for(
-    pod: MemberPod, *, of_owners: Mapping[str, str], of_namespace: Mapping[str, str]
-) -> dict[str, Any]:
+def group_for(pod: MemberPod, *, of_owners: Mapping[str, str], of_namespace: Mapping[str, str]) -> dict[str, Any]:
     """Return the group to create, with the annotations of the pod's owners and of its namespace.
 
     Raises QuantityError for an invalid request, which the API server never stores.
     """
     annotations = pod.metadata.annotations or {}
     minimum = minimum_of(of_owners)
-    spec: dict[str, Any] = {
-        "minMember": minimum,
-        "minResources": times(quota_usage(pod.spec), minimum),
-    }
+    spec: dict[str, Any] = {"minMember": minimum, "minResources": times(quota_usage(pod.spec), minimum)}
     if pod.spec.priority_class_name:
         spec["priorityClassName"] = pod.spec.priority_class_name
     # Without either, the API server applies its default, the queue `default`.
@@ -139,13 +134,7 @@ def renewal(known: PodGroup, body: Mapping[str, Any]) -> dict[str, Any] | None:
     is_controlled = any(each.get("controller") for each in owners)
     others = [msgspec.to_builtins(each) for each in there_too if not (is_controlled and each.controller)]
     there = msgspec.to_builtins(known.spec)
-    owned = {
-        "minMember": 0,
-        "priorityClassName": None,
-        "networkTopology": None,
-        **spec,
-        "queue": renewed.queue,
-    }
+    owned = {"minMember": 0, "priorityClassName": None, "networkTopology": None, **spec, "queue": renewed.queue}
     return {
         "metadata": {
             "uid": known.metadata.uid,

@@ -253,9 +253,7 @@ class PodGroupController:
         pod = self._pods.get(key)
         return pod is None or await self._put_into_group(pod, wanted)
 
-    async def _keep(
-        self, of: GroupName, wanted: Callable[[], bool], *, comes: MemberPod | None = None
-    ) -> bool:
+    async def _keep(self, of: GroupName, wanted: Callable[[], bool], *, comes: MemberPod | None = None) -> bool:
         """Ensure the group if there are pods for which it is created.
 
         `comes` is a pod that is about to name it, which is then the newest.
@@ -276,9 +274,7 @@ class PodGroupController:
     async def _put_into_group(self, pod: MemberPod, wanted: Callable[[], bool]) -> bool:
         metadata, name, named = pod.metadata, group_name(pod), named_group(pod)
         own = metadata.namespace, name
-        if self._is_scaled_down(own) or (
-            named not in ("", name) and (metadata.namespace, named) in self._groups
-        ):
+        if self._is_scaled_down(own) or (named not in ("", name) and (metadata.namespace, named) in self._groups):
             return await self._keep(own, wanted)
         if named == name:
             return await self._keep(own, wanted)
@@ -383,9 +379,7 @@ class PodGroupController:
             return {}
         # The watch may not have delivered the workload yet, although it has delivered a pod of it.
         path = f"/apis/{owner.api_version}/namespaces/{segment(namespace)}/{plural}/{segment(owner.name)}"
-        failure, response = await send_once(
-            self._transport, Send("GET", path, asked_at(path, Verb.GET, owner.uid))
-        )
+        failure, response = await send_once(self._transport, Send("GET", path, asked_at(path, Verb.GET, owner.uid)))
         if response is not None:
             return _decode_owner(response.body).metadata.annotations or {}
         if failure is not None and failure.kind is FailureClass.NOT_FOUND:

@@ -233,15 +233,8 @@ class QueueController:
         return await self._sync(key, wanted)
 
     async def _make(self, name: str, wanted: Callable[[], bool]) -> bool:
-        body = {
-            "apiVersion": API_VERSION,
-            "kind": "Queue",
-            "metadata": {"name": name},
-            "spec": _ALWAYS[name],
-        }
-        made = await create_once(
-            self._transport, QUEUES, name, _encode(body), wanted=wanted, timing=self._timing
-        )
+        body = {"apiVersion": API_VERSION, "kind": "Queue", "metadata": {"name": name}, "spec": _ALWAYS[name]}
+        made = await create_once(self._transport, QUEUES, name, _encode(body), wanted=wanted, timing=self._timing)
         if made.failure is None:
             self._log.info("queue created", queue=name)
         # If it exists already, the watch delivers it.
@@ -302,18 +295,14 @@ class QueueController:
                 return True
             parent = self._queues.get(parent_of(queue))
             if parent is not None and parent.name != ROOT_QUEUE and parent.status.state in SHUT:
-                self._log.warning(
-                    "queue not opened", queue=name, problem=f"open its parent {parent.name} first"
-                )
+                self._log.warning("queue not opened", queue=name, problem=f"open its parent {parent.name} first")
                 return True
             return await self._open(name, wanted)
         if name == ROOT_QUEUE:
             self._log.warning("queue not closed", queue=name, problem="the root queue cannot be closed")
             return True
         # A queue that is closed separately must not be opened with its parent.
-        return (not is_marked(queue) or await self._mark(name, "false", wanted)) and await self._close(
-            name, wanted
-        )
+        return (not is_marked(queue) or await self._mark(name, "false", wanted)) and await self._close(name, wanted)
 
     async def _open(self, name: str, wanted: Callable[[], bool]) -> bool:
         return await self._write_status(name, OPEN, wanted) and await self._mark(name, "false", wanted)
@@ -368,27 +357,13 @@ class QueueController:
         if status == msgspec.structs.replace(queue.status, allocated=allocated):
             return True
         # A missing number means 0.
-        said: dict[str, Any] = {
-            "state": state,
-            "allocated": {},
-            **{to: numbers.get(of) for of, to in COUNTED.items()},
-        }
+        said: dict[str, Any] = {"state": state, "allocated": {}, **{to: numbers.get(of) for of, to in COUNTED.items()}}
         return await self._patch(
-            queue,
-            {"status": said},
-            msgspec.structs.replace(queue, status=status),
-            wanted,
-            subresource="/status",
+            queue, {"status": said}, msgspec.structs.replace(queue, status=status), wanted, subresource="/status"
         )
 
     async def _patch(
-        self,
-        queue: Queue,
-        patch: dict[str, Any],
-        after: Queue,
-        wanted: Callable[[], bool],
-        *,
-        subresource: str = "",
+        self, queue: Queue, patch: dict[str, Any], after: Queue, wanted: Callable[[], bool], *, subresource: str = ""
     ) -> bool:
         """Write `patch`, which changes the queue to `after`."""
         metadata = {"uid": queue.metadata.uid, **patch.get("metadata", {})}

@@ -29,17 +29,7 @@ from .configuration import EffectiveSettings, ShardingSettings, without
 from .reports import ShardingReports, shard_reference
 from .retiring import Retirement
 from .store import ShardStore, shard_of
-from .watching import (
-    NODES,
-    ON_NODES,
-    PODS,
-    pod_reader,
-    read_config_map,
-    read_node,
-    read_shard,
-    set_node,
-    set_pod,
-)
+from .watching import NODES, ON_NODES, PODS, pod_reader, read_config_map, read_node, read_shard, set_node, set_pod
 from .writes import ShardWriter, WriteOutcome, next_step
 
 #: Seconds between a change and its plan, so that changes in that time cost one plan and one write.
@@ -92,14 +82,10 @@ class ShardingController:
         self._put: KeyQueue = lambda _key, _seconds=None, /: None
         self._learn: CreationReceiver = lambda _kind, _made, /: True
         self._absent: Set[str] = frozenset()
-        self.effective = EffectiveSettings(
-            settings.flags, namespace=settings.namespace, name=settings.config_map
-        )
+        self.effective = EffectiveSettings(settings.flags, namespace=settings.namespace, name=settings.config_map)
         self._planner = Planner(settings.flags.plan)
         self._store = ShardStore()
-        self._writer = ShardWriter(
-            transport, self._store, learn=self._learned, fence=settings.fence, timing=timing
-        )
+        self._writer = ShardWriter(transport, self._store, learn=self._learned, fence=settings.fence, timing=timing)
         self._retirement = Retirement(
             Holders(
                 transport,
@@ -223,11 +209,7 @@ class ShardingController:
         names = () if usable is None else usable.names
         is_done = await self._write(names, self.plan if names else None, wanted)
         is_waiting = await self._retire(frozenset(settings.plan.names), wanted)
-        return (
-            settings.sync_period
-            if is_done and not is_waiting
-            else min(self._settings.retry, settings.sync_period)
-        )
+        return settings.sync_period if is_done and not is_waiting else min(self._settings.retry, settings.sync_period)
 
     def _blocked(self, plan: PlanSettings) -> frozenset[str]:
         """Return the configured shards whose objects are not ours."""
@@ -261,9 +243,7 @@ class ShardingController:
             self._current[name] = nodes
             self._planner.set_current(name, nodes)
 
-    async def _write(
-        self, names: tuple[str, ...], plan: ShardPlan | None, wanted: Callable[[], bool]
-    ) -> bool:
+    async def _write(self, names: tuple[str, ...], plan: ShardPlan | None, wanted: Callable[[], bool]) -> bool:
         """Write the shards. Returns whether all are as desired. Our shards that are not in `names` are emptied."""
         desired: dict[str, frozenset[str]] = {}
         leaving = [shard.name for shard in self._store if shard.ours and shard.name not in names]
@@ -274,11 +254,7 @@ class ShardingController:
         for name in (*leaving, *names):
             nodes = _NOTHING
             if plan is not None and name in names:
-                nodes = (
-                    frozenset(plan.desired[name])
-                    if name in plan.changed
-                    else self._current.get(name, _NOTHING)
-                )
+                nodes = frozenset(plan.desired[name]) if name in plan.changed else self._current.get(name, _NOTHING)
             shard = self._store.get(name)
             if shard is None or (shard.desired is not nodes and shard.desired != nodes):
                 desired[name] = nodes

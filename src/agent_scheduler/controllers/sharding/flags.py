@@ -13,17 +13,13 @@ from .controller import CONFIG_MAP, NAMESPACE, ControllerSettings
 SYNC_PERIOD = "60s"
 
 
-def add_sharding_source(
-    parser: argparse.ArgumentParser, *, usual_place: str, usual_lease_namespace: str
-) -> None:
+def add_sharding_source(parser: argparse.ArgumentParser, *, usual_place: str, usual_lease_namespace: str) -> None:
     """Add the flags for the place of its settings and of its schedulers' leases.
 
     `usual_place` and `usual_lease_namespace` describe the defaults in the help text.
     """
     parser.add_argument(
-        "--sharding-configmap",
-        metavar="NAME",
-        help=f"ConfigMap with the key sharding.yaml (default: {usual_place})",
+        "--sharding-configmap", metavar="NAME", help=f"ConfigMap with the key sharding.yaml (default: {usual_place})"
     )
     parser.add_argument("--sharding-configmap-namespace", metavar="NAMESPACE", help="its namespace")
     parser.add_argument(
@@ -74,19 +70,12 @@ def sharding_flags(
     """Return the settings for use without a ConfigMap, and warnings. Raises ConfigurationError."""
     text = args.scheduler_configs
     sharding = parse_scheduler_configs(DEFAULT_SCHEDULER_CONFIGS if text is None else text)
-    deprecated = (
-        () if text is None else ("--scheduler-configs is deprecated: use a ConfigMap with sharding.yaml",)
-    )
+    deprecated = () if text is None else ("--scheduler-configs is deprecated: use a ConfigMap with sharding.yaml",)
     source = "the default shards" if text is None else "--scheduler-configs"
-    return (
-        ShardingSettings(sharding.plan, sync_period, event_trigger, source),
-        (*deprecated, *sharding.warnings),
-    )
+    return (ShardingSettings(sharding.plan, sync_period, event_trigger, source), (*deprecated, *sharding.warnings))
 
 
-def sharding_settings(
-    args: argparse.Namespace, *, namespace: str
-) -> tuple[ControllerSettings, tuple[str, ...]]:
+def sharding_settings(args: argparse.Namespace, *, namespace: str) -> tuple[ControllerSettings, tuple[str, ...]]:
     """Return all settings, and warnings. Raises ConfigurationError.
 
     `namespace` is that of leases if no flag sets it.

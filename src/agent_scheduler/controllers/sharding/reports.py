@@ -53,9 +53,7 @@ class ShardingReports:
         """Report that a version of the ConfigMap was applied or refused."""
         if effective.problem:
             self._metrics.config_refused()
-            self._log.error(
-                "configuration refused", problem=effective.problem, in_effect=_in_effect(effective)
-            )
+            self._log.error("configuration refused", problem=effective.problem, in_effect=_in_effect(effective))
             self.still_refused(effective)
             return
         self._metrics.config_applied(self._now())
@@ -107,9 +105,7 @@ class ShardingReports:
 
     # ---- writes
 
-    def written(
-        self, about: ObjectReference, written: WriteResult, *, added: int = 0, removed: int = 0
-    ) -> None:
+    def written(self, about: ObjectReference, written: WriteResult, *, added: int = 0, removed: int = 0) -> None:
         """Report a write; `about` is the shard before it, without a UID if it did not exist."""
         name, result = about.name, written.result
         self._metrics.sharding_writes_total.labels(result.value).inc()

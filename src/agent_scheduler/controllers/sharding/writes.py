@@ -136,12 +136,7 @@ class ShardWriter:
             "spec": {"nodesDesired": ordered},
         }
         made = await create_once(
-            self._transport,
-            NODE_SHARDS,
-            segment(name),
-            _encode(body),
-            wanted=self._patience(),
-            timing=self._timing,
+            self._transport, NODE_SHARDS, segment(name), _encode(body), wanted=self._patience(), timing=self._timing
         )
         if made.is_open:
             self._unanswered[name] = self._timing.clock()
@@ -164,9 +159,7 @@ class ShardWriter:
             self._transport, _path(shard.name), _encode(body), wanted=self._patience(), timing=self._timing
         )
         if patched.failure is None and not patched.found:
-            self._store.set(
-                msgspec.structs.replace(shard, resource_version=patched.resource_version, desired=nodes)
-            )
+            self._store.set(msgspec.structs.replace(shard, resource_version=patched.resource_version, desired=nodes))
             return WriteResult(WriteOutcome.UPDATED)
         if patched.failure is None:
             self._learn(patched.found)

@@ -81,9 +81,7 @@ class CapacityClasses:
         answers[classes] = about(examples)
         return answers
 
-    def best(
-        self, passing: Callable[[Rows], tuple[Rows, Ints]], count: int, offset: int, size: int
-    ) -> Sequence[int]:
+    def best(self, passing: Callable[[Rows], tuple[Rows, Ints]], count: int, offset: int, size: int) -> Sequence[int]:
         """Return the first `count` of `size` rows in the order of `ranking`.
 
         `passing` receives rows and returns the indices of those that pass, with their scores.

@@ -37,9 +37,7 @@ _SCANS_AFTER_MANY: Final = 1000
 class Scan:
     """Asks the plugins that read other rows about all rows that the other plugins pass."""
 
-    def __init__(
-        self, rows: RowAnswers, filters: Sequence[CompiledFilter], scores: Sequence[CompiledScore]
-    ) -> None:
+    def __init__(self, rows: RowAnswers, filters: Sequence[CompiledFilter], scores: Sequence[CompiledScore]) -> None:
         """Store the `filters` that depend on the cluster and the `scores` that are added to the kept ranking."""
         self.rows = rows
         self._filters = filters
@@ -107,9 +105,7 @@ class Scan:
 class ByFacets(Scan):
     """Asks about one row of each facet class."""
 
-    def __init__(
-        self, rows: RowAnswers, filters: Sequence[CompiledFilter], scores: Sequence[CompiledScore]
-    ) -> None:
+    def __init__(self, rows: RowAnswers, filters: Sequence[CompiledFilter], scores: Sequence[CompiledScore]) -> None:
         """Expect that the plugins that depend on the cluster are `Faceted`."""
         Scan.__init__(self, rows, filters, scores)
         #: Scans of all rows since the last classes existed.
@@ -157,11 +153,7 @@ class ByFacets(Scan):
         ranking = self.rows.ranking
         classes = self._facet_classes
         assert classes is not None, "asked only while there are classes"
-        epoch = (
-            snapshot.respecified.end,
-            snapshot.counts_version,
-            *(each.varies for each in self.rows.normalized),
-        )
+        epoch = (snapshot.respecified.end, snapshot.counts_version, *(each.varies for each in self.rows.normalized))
         if epoch != self._epoch:
             self._epoch = epoch
             facets = self._facets(snapshot.columns)
@@ -201,9 +193,7 @@ class ByKeptScores(ByFacets):
         return self.rows.varies()
 
 
-def strategy_for(
-    nodes: NodeAnswers, filters: Iterable[CompiledFilter], scores: Sequence[CompiledScore]
-) -> Scan:
+def strategy_for(nodes: NodeAnswers, filters: Iterable[CompiledFilter], scores: Sequence[CompiledScore]) -> Scan:
     """Return the strategy for a class with these filters and scores; `nodes` has the answers that read nodes alone."""
     by_filters, by_scores = by_reading(filters), by_reading(scores)
     rows = RowAnswers(nodes, by_filters, by_scores)
@@ -248,9 +238,7 @@ class ClassView:
         snapshot.take_new_counts()
         nodes = prefilter.answers
         if nodes is None or self.rejection is not None:
-            nodes = shared.answers(
-                self.filters, self._scores, rejected=self.rejection is not None, reads=self.reads
-            )
+            nodes = shared.answers(self.filters, self._scores, rejected=self.rejection is not None, reads=self.reads)
             self._scores = nodes.with_own(self._scores)
         self._strategy = strategy_for(nodes, self.filters, self._scores)
         self._rows = self._strategy.rows

@@ -9,14 +9,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from ..framework.handle import Handle
-from ..framework.plugin import (
-    Filter,
-    PodRejected,
-    PodUnrankable,
-    Profile,
-    Score,
-    WeightedScore,
-)
+from ..framework.plugin import Filter, PodRejected, PodUnrankable, Profile, Score, WeightedScore
 from ..state.columns import Bools, Columns, Ints, Rows
 from ..state.podclass import PodClass
 from .ranking import REFUSED
@@ -114,8 +107,7 @@ class RowQuery:
     def _total(self, columns: Columns, rows: Rows) -> Ints:
         if rows.shape[0] <= _FEW:
             return np.array(
-                [sum([score.of_row(columns, row) for score in self.scores]) for row in rows.tolist()],
-                dtype=np.int64,
+                [sum([score.of_row(columns, row) for score in self.scores]) for row in rows.tolist()], dtype=np.int64
             )
         total: Ints = np.zeros(rows.shape[0], dtype=np.int64)
         for score in self.scores:

@@ -91,9 +91,7 @@ def explain(view: ClassView, columns: Columns) -> Explanation:
     )
 
 
-def _answer(
-    entry: CompiledFilter, columns: Columns, rows: Rows, passed: Bools, refusals: Ints
-) -> PluginAnswer:
+def _answer(entry: CompiledFilter, columns: Columns, rows: Rows, passed: Bools, refusals: Ints) -> PluginAnswer:
     refused = rows[~passed]
     alone = rows[~passed & (refusals == 1)]
     plugin = entry.plugin
@@ -117,9 +115,7 @@ def _best(view: ClassView, columns: Columns, rows: Rows) -> tuple[RankedNode, ..
     order = sorted(range(rows.shape[0]), key=lambda index: -totals[index])[:_SHOWN]
     return tuple(
         RankedNode(
-            _name(columns, int(rows[index])),
-            totals[index],
-            {name: values[index] for name, values in scores.items()},
+            _name(columns, int(rows[index])), totals[index], {name: values[index] for name, values in scores.items()}
         )
         for index in order
     )

@@ -55,9 +55,7 @@ def may_help(placed: Iterable[PodInfo], refused: Iterable[tuple[PodInfo, Collect
 class GangPlacing:
     """A search on a trial without reservations. Hypothetical placements exist only during `run`."""
 
-    def __init__(
-        self, trial: Trial, snapshot: Snapshot, pods: Sequence[PodInfo], needed: int, taken: Taken
-    ) -> None:
+    def __init__(self, trial: Trial, snapshot: Snapshot, pods: Sequence[PodInfo], needed: int, taken: Taken) -> None:
         """Prepare the search: at least `needed` of `pods`, in the order of trying, get places, or no pod does."""
         devices = snapshot.handle.devices
         self._pods = list(pods)

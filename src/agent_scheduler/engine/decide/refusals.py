@@ -45,9 +45,7 @@ def diagnose(filters: Sequence[CompiledFilter], columns: Columns, rows: Rows) ->
             count_reasons(counts, entry, columns, refused)
             curable.append(refused[entry.plugin.curable(entry.state, columns, refused)])
         rows = rows[passed]
-    return Diagnosis(
-        counts, frozenset(plugins), np.sort(np.concatenate(curable)) if curable else rows[:0].copy()
-    )
+    return Diagnosis(counts, frozenset(plugins), np.sort(np.concatenate(curable)) if curable else rows[:0].copy())
 
 
 def fit_error(nodes: int, counts: Mapping[str, int]) -> str:

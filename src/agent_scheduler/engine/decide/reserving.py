@@ -16,13 +16,7 @@ Reservations = Sequence[tuple[Reserve, Any]]
 
 
 def reserve(
-    profile: Profile,
-    filters: Sequence[CompiledFilter],
-    pod: PodInfo,
-    node: NodeInfo,
-    *,
-    at: str,
-    writes: Writes,
+    profile: Profile, filters: Sequence[CompiledFilter], pod: PodInfo, node: NodeInfo, *, at: str, writes: Writes
 ) -> Reservations | None:
     """Reserve on `node` what the plugins of the pod's `filters` need, or return None and reserve nothing.
 

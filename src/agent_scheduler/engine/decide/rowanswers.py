@@ -135,10 +135,7 @@ class RowAnswers:
     """
 
     def __init__(
-        self,
-        nodes: NodeAnswers,
-        filters: ByReading[CompiledFilter],
-        scores: ByReading[CompiledScore],
+        self, nodes: NodeAnswers, filters: ByReading[CompiledFilter], scores: ByReading[CompiledScore]
     ) -> None:
         self.nodes = nodes
         capacity_filters, row_filters, filters_elsewhere = filters
@@ -219,9 +216,7 @@ class RowAnswers:
         scores = (*self._of_capacity.scores, *self._of_row.scores)
         self._row_filters = tuple((each.plugin.feasible_row, each.state) for each in filters)
         self._row_scores = tuple(
-            (each.weight, each.plugin.score_row, each.state)
-            for each in scores
-            if each.plugin.normalize is None
+            (each.weight, each.plugin.score_row, each.state) for each in scores if each.plugin.normalize is None
         )
         self.ranking = Ranking(columns.capacity, columns.size)
         for score in self.normalized:

@@ -13,15 +13,7 @@ from weakref import WeakValueDictionary
 from ..framework.handle import Handle
 from ..framework.plugin import Filter, PodUnrankable, Profile, Score
 from ..state.podclass import PodClass
-from .compiled import (
-    CompiledFilter,
-    CompiledScore,
-    FilterPart,
-    ScorePart,
-    every_filter,
-    filters_of,
-    scores_of,
-)
+from .compiled import CompiledFilter, CompiledScore, FilterPart, ScorePart, every_filter, filters_of, scores_of
 from .rowanswers import OF_A_ROW, OF_NODES, NodeAnswers
 
 

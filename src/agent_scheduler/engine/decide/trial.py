@@ -336,9 +336,7 @@ class Trial(WhatIf):
         They read live state: reservations change devices, and a search for devices may be unfinished.
         """
         rows, size = self._ledger.rows_since(sequence), self._columns.size
-        self._snapshot.touched.extend(
-            list(range(size)) if rows is None else [row for row in rows if row < size]
-        )
+        self._snapshot.touched.extend(list(range(size)) if rows is None else [row for row in rows if row < size])
 
     def hand_over(self, pod: PodInfo) -> Reservations:
         """Return the reservations for the pod. The caller has to release them from now on."""

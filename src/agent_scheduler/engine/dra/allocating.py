@@ -92,18 +92,9 @@ class Allocating:
             return False
         if request.option.admin:
             return True
-        return not (
-            self._taken >> index & 1 or slot.name in slot.pool.exclusive or slot.name in slot.pool.shares
-        )
+        return not (self._taken >> index & 1 or slot.name in slot.pool.exclusive or slot.name in slot.pool.shares)
 
-    def take(
-        self,
-        claim_index: int,
-        request: RequestData,
-        index: int,
-        *,
-        must: bool = False,
-    ) -> bool:
+    def take(self, claim_index: int, request: RequestData, index: int, *, must: bool = False) -> bool:
         """Take a free and selected device if nothing else excludes it.
 
         Return false, with nothing changed, otherwise.

@@ -78,11 +78,7 @@ class Allocation:
         if self._allocated is None:
             self._allocated = AllocatedDevices(
                 tuple(
-                    Use(
-                        each.id,
-                        each.shared,
-                        tuple(sorted((name, size.nano) for name, size in each.consumed)),
-                    )
+                    Use(each.id, each.shared, tuple(sorted((name, size.nano) for name, size in each.consumed)))
                     for each in self.results
                     if not each.admin
                 ),
@@ -166,11 +162,7 @@ def allocated_devices(wire: dra.AllocationResult) -> AllocatedDevices:
                 errors.append(f"status.allocation.devices.results[{index}].consumedCapacity[{name}]: {error}")
                 shared = False
         uses.append(
-            Use(
-                DeviceId(result.driver, result.pool, result.device),
-                shared,
-                tuple(sorted(sizes)) if shared else (),
-            )
+            Use(DeviceId(result.driver, result.pool, result.device), shared, tuple(sorted(sizes)) if shared else ())
         )
     reach = None
     if wire.node_selector is not None:

@@ -94,8 +94,7 @@ def allocate(
     if not found:
         return CannotAllocate(search.allocating.problem or _why(there))
     return tuple(
-        allocation_of(claim, choices, node)
-        for claim, choices in zip(claims, search.allocating.chosen, strict=True)
+        allocation_of(claim, choices, node) for claim, choices in zip(claims, search.allocating.chosen, strict=True)
     )
 
 
@@ -143,13 +142,8 @@ def _configuration(claim: ClaimPlan, chosen: Sequence[RequestData]) -> tuple[Con
         names.setdefault(request.device_class.name, []).append(request.option.result_name)
     found = []
     for device_class in {request.device_class.name: request.device_class for request in chosen}.values():
-        found += [
-            Config("FromClass", tuple(names[device_class.name]), opaque)
-            for opaque in device_class.configuration
-        ]
-    known = {request.name for request in claim.spec.requests} | {
-        request.option.result_name for request in chosen
-    }
+        found += [Config("FromClass", tuple(names[device_class.name]), opaque) for opaque in device_class.configuration]
+    known = {request.name for request in claim.spec.requests} | {request.option.result_name for request in chosen}
     found += [
         Config("FromClaim", each.requests, each.opaque)
         for each in claim.spec.configuration
@@ -219,9 +213,7 @@ class _CachedAnswer(NamedTuple):
     answer: Answer
 
 
-def answer(
-    demand: ClaimDemand, devices: Devices, node: NodeInfo, budget: SearchBudget | None = None
-) -> Answer:
+def answer(demand: ClaimDemand, devices: Devices, node: NodeInfo, budget: SearchBudget | None = None) -> Answer:
     """Return `allocate`, cached by demand and node until an input of the answer changes.
 
     Without steps in the budget only cached answers are returned. If devices were only taken since, no search can find

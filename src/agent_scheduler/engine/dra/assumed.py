@@ -85,11 +85,7 @@ class AssumedClaims:
         return tuple(self._held.get(holder, ()))
 
     def assume(
-        self,
-        claim: ResourceClaimInfo,
-        allocation: AllocatedDevices | None,
-        holder: str,
-        group: GroupKey | None = None,
+        self, claim: ResourceClaimInfo, allocation: AllocatedDevices | None, holder: str, group: GroupKey | None = None
     ) -> None:
         key = claim.key
         found = self._claims.get(key)
@@ -193,7 +189,5 @@ class AssumedClaims:
                 if key not in self._held.get(holder, ())
             ]
         for holder, keys in self._held.items():
-            problems += [
-                f"{holder} holds {key}, which is not assumed" for key in keys if key not in self._claims
-            ]
+            problems += [f"{holder} holds {key}, which is not assumed" for key in keys if key not in self._claims]
         return problems

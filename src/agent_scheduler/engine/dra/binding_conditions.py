@@ -61,16 +61,12 @@ def binding_conditions_of(status: dra.ResourceClaimStatus) -> BindingConditions 
         if failed is not None:
             failure = f"reason={failed.reason}, message={json.dumps(failed.message, ensure_ascii=False)}"
         is_ready = failed is None and all(
-            kind in conditions and conditions[kind].status == "True"
-            for kind in result.binding_conditions or ()
+            kind in conditions and conditions[kind].status == "True" for kind in result.binding_conditions or ()
         )
         if not is_ready:
             break
     return BindingConditions(
-        frozenset(each.driver for each in waited),
-        is_ready,
-        failure,
-        _instant(allocation.allocation_timestamp),
+        frozenset(each.driver for each in waited), is_ready, failure, _instant(allocation.allocation_timestamp)
     )
 
 

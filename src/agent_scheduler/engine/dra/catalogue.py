@@ -161,9 +161,7 @@ class Devices:
         allocation = None if self.is_deallocated(key) else claim.allocation or assumed.allocation
         return msgspec.structs.replace(claim, allocation=allocation, reserved_for=reserved)
 
-    def is_overtaken(
-        self, key: ClaimKey, allocated: AllocatedDevices, allocated_for: str | None = None
-    ) -> bool:
+    def is_overtaken(self, key: ClaimKey, allocated: AllocatedDevices, allocated_for: str | None = None) -> bool:
         """Return whether an allocation that the watch has not reported can no longer be made.
 
         Other clients that allocate from the same pools have been faster, or the driver no longer publishes a device. So
@@ -173,11 +171,7 @@ class Devices:
         claim, assumed = self.claims.get(key), self.assumed.get(key)
         if claim is not None and claim.allocation is not None:
             return False
-        if (
-            assumed is None
-            or assumed.allocation != allocated
-            or allocated_for not in (None, assumed.allocated_for)
-        ):
+        if assumed is None or assumed.allocation != allocated or allocated_for not in (None, assumed.allocated_for):
             return True
         return not self.pools.are_free_but_for(allocated.uses)
 
@@ -256,9 +250,7 @@ class Devices:
 
     # ---- assumptions of decisions
 
-    def assume(
-        self, key: ClaimKey, allocation: Allocation | None, holder: str, group: GroupKey | None = None
-    ) -> bool:
+    def assume(self, key: ClaimKey, allocation: Allocation | None, holder: str, group: GroupKey | None = None) -> bool:
         """Reserve a claim for a pod, by its UID; with an `allocation`, for a claim without one, also allocate it.
 
         `group` is that of the pod. Return false, with nothing changed, if that is no longer possible: the claim is

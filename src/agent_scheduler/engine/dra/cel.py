@@ -173,9 +173,7 @@ def _value(name: str, attribute: Attribute) -> Any:
     if attribute.kind == "version":
         found = version_value(attribute.value)
         if found is None:
-            raise CelError(
-                f"CEL runtime error: attribute {name}: {attribute.value!r} is not a semantic version"
-            )
+            raise CelError(f"CEL runtime error: attribute {name}: {attribute.value!r} is not a semantic version")
         return found
     if not attribute.kind:
         raise CelError(f"CEL runtime error: attribute {name}: unsupported attribute value")

@@ -54,20 +54,7 @@ _OWN: Final = frozenset(
 #: The functions of the library that return a boolean or a number.
 _TRUTHS: Final = frozenset(
     (
-        *(
-            "_&&_",
-            "_||_",
-            "!_",
-            "@in",
-            "_==_",
-            "_!=_",
-            "_<_",
-            "_<=_",
-            "_>_",
-            "_>=_",
-            "startsWith",
-            "endsWith",
-        ),
+        *("_&&_", "_||_", "!_", "@in", "_==_", "_!=_", "_<_", "_<=_", "_>_", "_>=_", "startsWith", "endsWith"),
         *("size", "hasValue", "@not_strictly_false", "indexOf", "lastIndexOf"),
     )
 )
@@ -88,9 +75,7 @@ class _Estimate:
         if depth > MAX_DEPTH:
             raise TooCostly(f"nested deeper than {MAX_DEPTH} levels")
         cost, size = self._of(expr, known, depth + 1)
-        return min(cost, _HUGE), size._replace(
-            letters=min(size.letters, _HUGE), entries=min(size.entries, _HUGE)
-        )
+        return min(cost, _HUGE), size._replace(letters=min(size.letters, _HUGE), entries=min(size.entries, _HUGE))
 
     def _of(self, expr: Fields, known: Mapping[str, Size], depth: int) -> tuple[float, Size]:
         if 3 in expr:

@@ -47,9 +47,7 @@ def demand(
         if problem or known is None:
             break
         if (allocation := devices.allocation(known.key, group)) is not None:
-            allocated.append(
-                AllocatedClaim(known.key, allocation.reach, devices.binding_failed(known.key, profile))
-            )
+            allocated.append(AllocatedClaim(known.key, allocation.reach, devices.binding_failed(known.key, profile)))
         else:
             unallocated.append(ClaimToAllocate(claim.name, known.spec))
     if problem:
@@ -63,9 +61,7 @@ def demand(
     key = (tuple(unallocated), where, problem, extended, left_over)
     found = _interned.get(key)
     if found is None:
-        found = _interned[key] = ClaimDemand(
-            tuple(unallocated), tuple(allocated), problem, extended, left_over
-        )
+        found = _interned[key] = ClaimDemand(tuple(unallocated), tuple(allocated), problem, extended, left_over)
     return found
 
 
@@ -131,10 +127,7 @@ def _missing(claim: PodClaim, known: ResourceClaimInfo | None, pod: PodRef) -> s
     if known.deleting:
         return f'resourceclaim "{name}" is being deleted'
     if claim.must_be_owned_by and known.controller != claim.must_be_owned_by:
-        return (
-            f"ResourceClaim {namespace}/{name} was not created for Pod {pod.namespace}/{pod.name} "
-            "(Pod is not owner)"
-        )
+        return f"ResourceClaim {namespace}/{name} was not created for Pod {pod.namespace}/{pod.name} (Pod is not owner)"
     return ""
 
 

@@ -75,11 +75,7 @@ class Facts:
     __slots__ = ("__weakref__", "answers", "attributes", "capacity", "driver", "seen", "shared")
 
     def __init__(
-        self,
-        driver: str,
-        shared: bool,
-        attributes: Mapping[str, Attribute],
-        capacity: Mapping[str, Capacity],
+        self, driver: str, shared: bool, attributes: Mapping[str, Attribute], capacity: Mapping[str, Capacity]
     ) -> None:
         self.driver = driver
         #: Whether it allows multiple allocations.
@@ -142,9 +138,7 @@ class DeviceInfo(msgspec.Struct, frozen=True):
 _interned: WeakValueDictionary[Hashable, Facts] = WeakValueDictionary()
 
 
-def facts(
-    driver: str, shared: bool, attributes: Mapping[str, Attribute], capacity: Mapping[str, Capacity]
-) -> Facts:
+def facts(driver: str, shared: bool, attributes: Mapping[str, Attribute], capacity: Mapping[str, Capacity]) -> Facts:
     key = (driver, shared, tuple(sorted(attributes.items())), tuple(sorted(capacity.items())))
     found = _interned.get(key)
     if found is None:
@@ -240,9 +234,7 @@ def fits(wanted: tuple[Consumption, ...], in_use: Mapping[str, int], facts: Fact
     """Return whether a shared device has these amounts left."""
     if not in_use:
         return True
-    return all(
-        in_use.get(each.name, 0) + each.size.nano <= facts.capacity[each.name].value.nano for each in wanted
-    )
+    return all(in_use.get(each.name, 0) + each.size.nano <= facts.capacity[each.name].value.nano for each in wanted)
 
 
 def _taken(wanted: ParsedAmount | None, capacity: Capacity) -> ParsedAmount:

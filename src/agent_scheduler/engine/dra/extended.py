@@ -61,8 +61,7 @@ def claim_for(
         for request in spec.requests
     ]
     mappings = [
-        {"containerName": each.container, "resourceName": each.resource, "requestName": each.request}
-        for each in mapped
+        {"containerName": each.container, "resourceName": each.resource, "requestName": each.request} for each in mapped
     ]
     return {"devices": {"requests": requests}}, mappings
 
@@ -82,11 +81,7 @@ def requests_for(
 
 
 def _add(
-    needs: ExtendedNeeds,
-    resource: str,
-    class_name: str,
-    options: dict[str, Option],
-    mapped: list[RequestMapping],
+    needs: ExtendedNeeds, resource: str, class_name: str, options: dict[str, Option], mapped: list[RequestMapping]
 ) -> None:
     lasting: dict[int, Option] = {}
     brief: dict[int, Option] = {}
@@ -113,9 +108,7 @@ def _add(
         most = max(brief.values(), key=lambda option: option.number)
         options[most.name] = most
         names: Mapping[str, str] = {option.name: most.name for option in brief.values()}
-        briefly_mapped = [
-            each._replace(request=names.get(each.request, each.request)) for each in briefly_mapped
-        ]
+        briefly_mapped = [each._replace(request=names.get(each.request, each.request)) for each in briefly_mapped]
     for option in lasting.values():
         options[option.name] = option
     mapped += briefly_mapped

@@ -81,13 +81,7 @@ def manifest(pod: PodRef, name: str, spec: dict[str, Any]) -> bytes:
                 "annotations": {EXTENDED_RESOURCE_CLAIM: "true"},
                 "finalizers": [FINALIZER],
                 "ownerReferences": [
-                    {
-                        "apiVersion": "v1",
-                        "kind": "Pod",
-                        "name": pod.name,
-                        "uid": pod.uid,
-                        "controller": True,
-                    }
+                    {"apiVersion": "v1", "kind": "Pod", "name": pod.name, "uid": pod.uid, "controller": True}
                 ],
             },
             "spec": spec,

@@ -132,9 +132,7 @@ class GangDevices:
             found = self._there[known] = self._look(there, claims)
         return found
 
-    def least_parts(
-        self, nodes: Collection[NodeInfo], enough: int
-    ) -> tuple[Mapping[RequestData, float], float]:
+    def least_parts(self, nodes: Collection[NodeInfo], enough: int) -> tuple[Mapping[RequestData, float], float]:
         """Return the least part of a group that each request takes, and the number of groups.
 
         Unlimited if there are at least `enough`, or if visiting all nodes would take too long.
@@ -166,13 +164,9 @@ class GangDevices:
             if index == len(self.slots):
                 self.slots.append(slot)
             indices.append(index)
-        requests = dict.fromkeys(
-            request for each in claims.values() for claim in each for request in claim.subrequests
-        )
+        requests = dict.fromkeys(request for each in claims.values() for claim in each for request in claim.subrequests)
         candidates = {each: self._candidates(each, indices) for each in requests if not each.option.takes_all}
-        everything = {
-            each: self._everything(each, indices, there) for each in requests if each.option.takes_all
-        }
+        everything = {each: self._everything(each, indices, there) for each in requests if each.option.takes_all}
         selected_by: dict[int, list[RequestData]] = {}
         for request, some in (*candidates.items(), *everything.items()):
             for index in some or ():
@@ -202,17 +196,11 @@ class GangDevices:
                     continue
             except NodeRefused:
                 break
-            if (
-                slot.has_counters()
-                and request.tolerates(slot.device.taints)
-                and wanted_of(request, slot) is not None
-            ):
+            if slot.has_counters() and request.tolerates(slot.device.taints) and wanted_of(request, slot) is not None:
                 found.append(index)
         return found
 
-    def _everything(
-        self, request: RequestData, indices: Sequence[int], there: NodeDevices
-    ) -> list[int] | None:
+    def _everything(self, request: RequestData, indices: Sequence[int], there: NodeDevices) -> list[int] | None:
         if there.unusable:
             return None
         slots = self.slots
@@ -276,7 +264,5 @@ def _parts(slots: Sequence[DeviceSlot], left: Mapping[tuple[str, str], int]) -> 
     if not left:
         return [1.0]
     drawn = [dict(slot.device.consumes) for slot in slots]
-    by_counter = [
-        [each.get(counter, 0) / size if size else 0.0 for each in drawn] for counter, size in left.items()
-    ]
+    by_counter = [[each.get(counter, 0) / size if size else 0.0 for each in drawn] for counter, size in left.items()]
     return max(by_counter, key=min)

@@ -112,9 +112,7 @@ class _Placed(NamedTuple):
 class GangSearch:
     """A search for places of `needed` of the `members`."""
 
-    def __init__(
-        self, members: Sequence[GangMember], needed: int, devices: Devices, places: MemberNodes
-    ) -> None:
+    def __init__(self, members: Sequence[GangMember], needed: int, devices: Devices, places: MemberNodes) -> None:
         """Prepare the search; earlier `members` are preferred if not all are needed."""
         self._members = members
         self._needed = needed
@@ -381,9 +379,7 @@ class GangSearch:
         if key is not None:
             self._dead.add(key)
 
-    def _take_some(
-        self, member: _Member, claim_number: int, request: RequestData, left: int, start: int
-    ) -> _Level:
+    def _take_some(self, member: _Member, claim_number: int, request: RequestData, left: int, start: int) -> _Level:
         if not left:
             yield self._request(member, claim_number, request.index + 1)
             return
@@ -432,11 +428,7 @@ class GangSearch:
 
     def _left_to(self, place: int) -> Hashable:
         """Return a value that is equal if the members from this one on find the same state."""
-        nodes = [
-            (sort, tuple(sorted(kinds)), there.taken())
-            for sort, there, kinds in self._on_nodes.values()
-            if kinds
-        ]
+        nodes = [(sort, tuple(sorted(kinds)), there.taken()) for sort, there, kinds in self._on_nodes.values() if kinds]
         return (
             place,
             len(self._placed),

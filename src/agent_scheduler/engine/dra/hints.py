@@ -43,15 +43,8 @@ class Hints:
         every_pod = ByKeys(self._by_demand, once=True)
         return (
             _on(Resource.RESOURCE_CLAIM, _ALWAYS, self._claim, ByKeys(self._by_claim, _of_claim)),
-            _on(
-                Resource.TARGET_POD, ActionType.UPDATE_POD_GENERATED_RESOURCE_CLAIM, self._own_claims, own_pod
-            ),
-            _on(
-                Resource.DEVICE_CLASS,
-                _ADD_OR_UPDATE,
-                self._class,
-                ByKeys(self._by_demand, _of_class, once=True),
-            ),
+            _on(Resource.TARGET_POD, ActionType.UPDATE_POD_GENERATED_RESOURCE_CLAIM, self._own_claims, own_pod),
+            _on(Resource.DEVICE_CLASS, _ADD_OR_UPDATE, self._class, ByKeys(self._by_demand, _of_class, once=True)),
             _on(Resource.RESOURCE_SLICE, _ALWAYS, self._slice, every_pod),
             _on(Resource.NODE, _NODE, self._node, every_pod),
         )
@@ -97,9 +90,7 @@ class Hints:
         requests = [each for claim in plan_of(wanted, devices).claims for each in claim.subrequests]
         if any(request.option.takes_all for request in requests):
             return True
-        seen = {
-            id(each.facts): each for one in (old, new) if one is not None for each in _of_pool(one, devices)
-        }
+        seen = {id(each.facts): each for one in (old, new) if one is not None for each in _of_pool(one, devices)}
         for each in seen.values():
             for request in requests:
                 try:
@@ -153,9 +144,7 @@ def frees(old: ResourceClaimInfo | None, new: ResourceClaimInfo | None) -> bool:
     return new is None or new.allocation is None
 
 
-def _of_claim(
-    event: ClusterEvent, old: ResourceClaimInfo | None, new: ResourceClaimInfo | None
-) -> AllPods | list[Key]:
+def _of_claim(event: ClusterEvent, old: ResourceClaimInfo | None, new: ResourceClaimInfo | None) -> AllPods | list[Key]:
     if frees(old, new):
         return ALL_PODS
     # Includes deleted claims: the demands of their pods have to be read again.

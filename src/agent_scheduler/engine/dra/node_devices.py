@@ -99,19 +99,13 @@ def devices_of(devices: Devices, node: NodeInfo) -> NodeDevices:
     """Return the device slots of a node, cached until its labels or slices that concern it change."""
     stamp = devices.pools.slice_stamp(node.name)
     found: _CachedDevices | None = devices.node_devices.get(node.name)
-    if (
-        found is not None
-        and found.stamp == stamp
-        and (found.labels is node.labels or found.labels == node.labels)
-    ):
+    if found is not None and found.stamp == stamp and (found.labels is node.labels or found.labels == node.labels):
         return found.devices
     there = _devices_of(devices, node)
     if not devices.pools.has_own(node.name) and not any(slot.is_bound for slot in there.slots):
         # Devices are identified by their objects, which live as long as this is kept.
         same = (tuple((id(slot.device), slot.pool.id) for slot in there.slots), there.unusable)
-        there = devices.pools.shared_node_devices.setdefault(
-            same, NodeDevices(there.slots, there.unusable, True)
-        )
+        there = devices.pools.shared_node_devices.setdefault(same, NodeDevices(there.slots, there.unusable, True))
     devices.node_devices[node.name] = _CachedDevices(stamp, node.labels, there)
     return there
 

@@ -64,9 +64,7 @@ class RequestData:
         raise NodeRefused(f"claim {self.claim}: selector #{own}: {text}")
 
     def tolerates(self, taints: tuple[DeviceTaintInfo, ...]) -> bool:
-        return not taints or all(
-            any(_tolerates(each, taint) for each in self.option.tolerations) for taint in taints
-        )
+        return not taints or all(any(_tolerates(each, taint) for each in self.option.tolerations) for taint in taints)
 
 
 class ClaimPlan:

@@ -101,9 +101,7 @@ class PoolIndex:
             for name, size in use.consumed:
                 total[name] = total.get(name, 0) + size
             published = found[0].facts.capacity
-            if any(
-                name not in published or total[name] > published[name].value.nano for name, _ in use.consumed
-            ):
+            if any(name not in published or total[name] > published[name].value.nano for name, _ in use.consumed):
                 return False
         return all(self._pools[key].counters_suffice(names) for key, names in concerned.items())
 

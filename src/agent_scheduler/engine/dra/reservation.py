@@ -122,9 +122,7 @@ def reserve(
     return ReservedClaims(pod, node.name, tuple(parts), in_memory, at)
 
 
-def due(
-    reservation: ReservedClaims, part: ReservedClaim, devices: Devices, version: str
-) -> Write | Due | Lost:
+def due(reservation: ReservedClaims, part: ReservedClaim, devices: Devices, version: str) -> Write | Due | Lost:
     """Return the next write for one claim.
 
     `version` is that of the API server's last answer; empty for the known one.
@@ -162,10 +160,7 @@ def due(
         return Lost(f"devices for resourceclaim {name} were given to others")
     if not claim.protected and not version:
         return Write(part.claim, False, True, _body(claim, "", finalizers=[FINALIZER]))
-    status = {
-        "allocation": part.allocation.status(part.uid, reservation.at),
-        "reservedFor": [_consumer(pod)],
-    }
+    status = {"allocation": part.allocation.status(part.uid, reservation.at), "reservedFor": [_consumer(pod)]}
     return Write(part.claim, True, False, _body(claim, version, status=status))
 
 
@@ -181,9 +176,7 @@ def without_pod(key: ClaimKey, uid: str, pod: PodRef, version: str) -> Write:
     Applied late, it must not remove the reservation of the pod's next attempt.
     """
     status = {"reservedFor": [{"$patch": "delete", "uid": pod.uid}]}
-    return Write(
-        key, True, True, _encode({"metadata": {"uid": uid, "resourceVersion": version}, "status": status})
-    )
+    return Write(key, True, True, _encode({"metadata": {"uid": uid, "resourceVersion": version}, "status": status}))
 
 
 def to_deallocate(demand: ClaimDemand, devices: Devices, pod: PodRef) -> ResourceClaimInfo | None:
@@ -211,18 +204,14 @@ def is_last(claim: ResourceClaimInfo, devices: Devices, pod: PodRef) -> bool:
 
 def without_allocation(claim: ResourceClaimInfo, version: str = "") -> Write:
     """Return a write that removes allocation and reservations, valid only at `version`; empty for the known one."""
-    return Write(
-        claim.key, True, False, _body(claim, version, status={"allocation": None, "reservedFor": None})
-    )
+    return Write(claim.key, True, False, _body(claim, version, status={"allocation": None, "reservedFor": None}))
 
 
 def _consumer(pod: PodRef) -> dict[str, str]:
     return {"resource": "pods", "name": pod.name, "uid": pod.uid}
 
 
-def _body(
-    claim: ResourceClaimInfo, version: str, *, status: dict[str, Any] | None = None, **metadata: object
-) -> bytes:
+def _body(claim: ResourceClaimInfo, version: str, *, status: dict[str, Any] | None = None, **metadata: object) -> bytes:
     """Encode a patch of the claim, valid only at `version`; empty for the known one.
 
     The next write is valid at the version that this one results in, so this one must not skip any.

@@ -200,11 +200,7 @@ class Search:
         except NodeRefused as failed:
             scan.found.append((index, failed))
             return
-        if (
-            not slot.has_counters()
-            or not request.tolerates(slot.device.taints)
-            or wanted_of(request, slot) is None
-        ):
+        if not slot.has_counters() or not request.tolerates(slot.device.taints) or wanted_of(request, slot) is None:
             return
         scan.found.append((index, None))
 
@@ -254,13 +250,7 @@ class Search:
         if key is not None:
             self._dead.add(key)
 
-    def _take_some(
-        self,
-        claim_index: int,
-        request: RequestData,
-        left: int,
-        start: int,
-    ) -> Level:
+    def _take_some(self, claim_index: int, request: RequestData, left: int, start: int) -> Level:
         if not left:
             yield self._request(claim_index, request.index + 1)
             return

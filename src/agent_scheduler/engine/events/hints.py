@@ -60,8 +60,7 @@ class HintMap:
         activation wakes the pods that it refused.
         """
         self._registered: dict[str, tuple[ClusterEventWithHint, ...]] = {
-            name: (ClusterEventWithHint(ANY),) if events is None else tuple(events)
-            for name, events in plugins.items()
+            name: (ClusterEventWithHint(ANY),) if events is None else tuple(events) for name, events in plugins.items()
         }
         # Written by `lookup`. Has one entry per distinct event, a few dozen in all.
         self._lookups: dict[ClusterEvent, PluginHints] = {}
@@ -84,6 +83,4 @@ class HintMap:
     def indexes_of(self, plugin: str) -> tuple[PodIndex, ...]:
         """Return the indexes of the pods that `plugin` refused, without duplicates."""
         entries = self._registered.get(plugin, ())
-        return tuple(
-            dict.fromkeys(entry.pre_hint.index for entry in entries if isinstance(entry.pre_hint, ByKeys))
-        )
+        return tuple(dict.fromkeys(entry.pre_hint.index for entry in entries if isinstance(entry.pre_hint, ByKeys)))

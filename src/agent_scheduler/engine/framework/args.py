@@ -31,16 +31,11 @@ Count = Annotated[int, Meta(ge=0)]
 #: Seconds; a Go duration in a file.
 Duration = Annotated[float, Meta(ge=0, extra={"duration": True})]
 LabelKey = Annotated[
-    str,
-    Meta(
-        pattern=rf"^({_PREFIX}/)?{_WORD}$", extra={"allowed": "a label key, such as example.com/name or name"}
-    ),
+    str, Meta(pattern=rf"^({_PREFIX}/)?{_WORD}$", extra={"allowed": "a label key, such as example.com/name or name"})
 ]
 #: The amount of a resource, parsed as in pods.
 Quantity = Annotated[QuantityOfPods, Meta(extra={"quantity": True})]
-Group = Annotated[
-    str, Meta(pattern=rf"^{_WORD}$", extra={"allowed": "the part of a resource's name before the /"})
-]
+Group = Annotated[str, Meta(pattern=rf"^{_WORD}$", extra={"allowed": "the part of a resource's name before the /"})]
 
 
 class ArgsError(ValueError):

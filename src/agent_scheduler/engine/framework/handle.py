@@ -58,9 +58,7 @@ class Handle:
         self._target_workload = target_workload
         self._read: dict[ObjectSource, int] = {}
         #: Kinds of pods that are counted. Weak: a kind that no view holds is no longer counted.
-        self._kinds: WeakValueDictionary[tuple[tuple[PodMatch, ...], bool], PodsMatching] = (
-            WeakValueDictionary()
-        )
+        self._kinds: WeakValueDictionary[tuple[tuple[PodMatch, ...], bool], PodsMatching] = WeakValueDictionary()
         #: Namespace and labels of a pod -> matching terms of existing pods, at these versions.
         self._matching: dict[Hashable, tuple[ExistingTerm, ...]] = {}
         self._matching_at: tuple[int, int] | None = None

@@ -290,18 +290,14 @@ class Profile:
     def reads(self) -> frozenset[Reads]:
         """The data that its plugins read."""
         plugins: tuple[Filter | Score, ...] = (*self.filters, *(each.plugin for each in self.scores))
-        return frozenset().union(
-            *(plugin.reads for plugin in plugins), *(reads for _, reads in self.of_groups)
-        )
+        return frozenset().union(*(plugin.reads for plugin in plugins), *(reads for _, reads in self.of_groups))
 
     @property
     def plugin_names(self) -> frozenset[str]:
         named: list[Any] = [*self.pre_enqueue, *self.filters, *self.reserves, *self.permits, *self.pre_binds]
         named += (each.plugin for each in self.scores)
         preempting = () if self.preemption is None else (self.preemption,)
-        return frozenset(each.name for each in (*named, *preempting)).union(
-            name for name, _ in self.of_groups
-        )
+        return frozenset(each.name for each in (*named, *preempting)).union(name for name, _ in self.of_groups)
 
     def seeing(self, ledger: Ledger, devices: Devices, groups: NativeGroups) -> Profile:
         """Return the profile bound to one cluster state. A plugin at two points stays one object."""
@@ -329,19 +325,12 @@ class Profile:
 
     def hint_map(self) -> HintMap:
         """Return the events that may help each plugin's refused pods; any event for a plugin that declares none."""
-        own_change = ClusterEventWithHint(
-            ClusterEvent(Resource.TARGET_POD, ActionType.UPDATE), _own_change, own_pod
-        )
+        own_change = ClusterEventWithHint(ClusterEvent(Resource.TARGET_POD, ActionType.UPDATE), _own_change, own_pod)
         any_node = ClusterEventWithHint(ClusterEvent(Resource.NODE, ActionType.ADD))
-        events: dict[str, Sequence[ClusterEventWithHint] | None] = {
-            POD_SPEC: (own_change,),
-            NO_NODES: (any_node,),
-        }
+        events: dict[str, Sequence[ClusterEventWithHint] | None] = {POD_SPEC: (own_change,), NO_NODES: (any_node,)}
         plugins: tuple[PreEnqueue | Filter | Permit, ...] = (*self.pre_enqueue, *self.filters, *self.permits)
         for plugin in plugins:
-            events[plugin.name] = (
-                plugin.events_to_register() if isinstance(plugin, EnqueueExtensions) else None
-            )
+            events[plugin.name] = plugin.events_to_register() if isinstance(plugin, EnqueueExtensions) else None
         if self.preemption is not None:
             events[self.preemption.name] = self.preemption.events_to_register()
         return HintMap(events)

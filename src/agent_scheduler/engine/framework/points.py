@@ -79,11 +79,7 @@ def expanded(own: PluginSet, multi: PluginSet, implements: Callable[[str], bool]
     spread = (
         []
         if ALL in own.disabled
-        else [
-            plugin.name
-            for plugin in multi.enabled
-            if plugin.name not in own.disabled and implements(plugin.name)
-        ]
+        else [plugin.name for plugin in multi.enabled if plugin.name not in own.disabled and implements(plugin.name)]
     )
     overriding = [name for name in named if name in spread]
     return (

@@ -61,9 +61,7 @@ class Writes(Protocol):
     @property
     def claims(self) -> Claims: ...
 
-    def patch(
-        self, path: str, body: bytes, *, wanted: Callable[[], bool], strategic: bool = False
-    ) -> Awaitable[str]:
+    def patch(self, path: str, body: bytes, *, wanted: Callable[[], bool], strategic: bool = False) -> Awaitable[str]:
         """Change one object once by a JSON merge patch, or a `strategic` one.
 
         Return the error, or "" if the change is applied. `body` has in its metadata the UID and the resourceVersion
@@ -150,9 +148,7 @@ class Permit(Protocol):
     name: str
 
     @abstractmethod
-    def permit(
-        self, pod: PodInfo, node: NodeInfo, waiting: Mapping[str, WaitingPod]
-    ) -> Rejected | Wait | None:
+    def permit(self, pod: PodInfo, node: NodeInfo, waiting: Mapping[str, WaitingPod]) -> Rejected | Wait | None:
         """Return None if this plugin allows the bind. Called after `reserve`, in the same step.
 
         `waiting` has the waiting pods of all profiles by UID; it stays current and may be kept.

@@ -42,9 +42,7 @@ class Registry:
             unknown = sorted(set(plugin.points) - (set(POINTS) - set(PART_OF)))
             if unknown or not plugin.points:
                 allowed = ", ".join(point for point in POINTS if point not in PART_OF)
-                raise ValueError(
-                    f"plugin {plugin.name!r}: points {unknown}; allowed: at least one of {allowed}"
-                )
+                raise ValueError(f"plugin {plugin.name!r}: points {unknown}; allowed: at least one of {allowed}")
             self._by_name[plugin.name] = plugin
 
     def __contains__(self, name: object) -> bool:

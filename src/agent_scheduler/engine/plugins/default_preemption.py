@@ -51,6 +51,4 @@ def _above(event: ClusterEvent, old: PodInfo, new: object) -> tuple[UpTo, ...]:
 
 
 #: The highest priority comes first, so that the priorities above a victim are a range.
-_BY_PRIORITY = PodIndex(
-    keys_of=lambda pod: (Amount("priority", -pod.priority),), shared=lambda pod: pod.priority
-)
+_BY_PRIORITY = PodIndex(keys_of=lambda pod: (Amount("priority", -pod.priority),), shared=lambda pod: pod.priority)

@@ -26,14 +26,7 @@ from ..dra.reservation import ReservedClaims, reserve
 from ..events.hints import ClusterEventWithHint
 from ..framework.args import DynamicResourcesArgs
 from ..framework.handle import Handle
-from ..framework.plugin import (
-    Depends,
-    Filter,
-    PodRejected,
-    Profile,
-    Score,
-    default_normalize,
-)
+from ..framework.plugin import Depends, Filter, PodRejected, Profile, Score, default_normalize
 from ..framework.prebind import Attempt, PreBind, Reserve, Writes
 from ..gangs.native import NativeGroups
 from ..ledger import Ledger
@@ -147,9 +140,7 @@ class DynamicResources(Filter, Reserve, PreBind):
             return ""
         return lacking(found, state.demand, state.devices, node)
 
-    def reserve(
-        self, state: DynamicResourcesState, pod: PodInfo, node: NodeInfo, at: str
-    ) -> ReservedClaims | None:
+    def reserve(self, state: DynamicResourcesState, pod: PodInfo, node: NodeInfo, at: str) -> ReservedClaims | None:
         found = reserve(pod.claims, state.demand, state.devices, node, pod.ref, group=pod.group, at=at)
         return None if isinstance(found, CannotAllocate) else found
 
@@ -200,9 +191,7 @@ class DynamicResourcesScore(Score):
         if pod.claims is None:
             return None
         devices = handle.devices
-        alternatives = any(
-            request.prioritized for each in pod.claims.to_allocate for request in each.spec.requests
-        )
+        alternatives = any(request.prioritized for each in pod.claims.to_allocate for request in each.spec.requests)
         return DynamicResourcesState(pod.claims, devices) if alternatives else None
 
     def score(self, state: DynamicResourcesState, nodes: Columns, rows: Rows) -> Ints:

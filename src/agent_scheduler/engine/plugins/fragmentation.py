@@ -63,9 +63,7 @@ class Fragmentation(Score):
 
     def score(self, state: FragmentationState, nodes: Columns, rows: Rows) -> Ints:
         score_row = self.score_row
-        return np.fromiter(
-            [score_row(state, nodes, row) for row in rows.tolist()], dtype=np.int64, count=rows.shape[0]
-        )
+        return np.fromiter([score_row(state, nodes, row) for row in rows.tolist()], dtype=np.int64, count=rows.shape[0])
 
     def score_row(self, state: FragmentationState, nodes: Columns, row: int) -> int:
         measure, asked, wanted = state
@@ -78,9 +76,7 @@ class Fragmentation(Score):
         return score_of(measure.gpus.less(gpus, cpu, memory, asked, reach) / WHOLE)
 
 
-def _less_of_amounts(
-    measure: Measure, nodes: Columns, row: int, wanted: tuple[int, ...], reach: int
-) -> float:
+def _less_of_amounts(measure: Measure, nodes: Columns, row: int, wanted: tuple[int, ...], reach: int) -> float:
     known, columns = nodes.interns.resources, nodes.resources
     offers, taken = nodes.offers[row], nodes.taken[row]
     indices = [known.get(name, columns) for name in measure.resources]

@@ -50,18 +50,10 @@ class GangScheduling:
         pod_added = ByKeys(_BY_GROUP, lambda event, old, new: _keys(native_key(new)), once=True)
         group_changed = ByKeys(_BY_GROUP, lambda event, old, new: _keys(new.key), once=True)
         return (
-            ClusterEventWithHint(
-                ClusterEvent(Resource.UNSCHEDULED_POD, ActionType.ADD), self._member_added, pod_added
-            ),
-            ClusterEventWithHint(
-                ClusterEvent(Resource.ASSIGNED_POD, ActionType.ADD), self._member_added, pod_added
-            ),
-            ClusterEventWithHint(
-                ClusterEvent(Resource.POD_GROUP, ActionType.ADD), self._group_added, group_changed
-            ),
-            ClusterEventWithHint(
-                ClusterEvent(Resource.POD_GROUP, ActionType.UPDATE), _fewer_needed, group_changed
-            ),
+            ClusterEventWithHint(ClusterEvent(Resource.UNSCHEDULED_POD, ActionType.ADD), self._member_added, pod_added),
+            ClusterEventWithHint(ClusterEvent(Resource.ASSIGNED_POD, ActionType.ADD), self._member_added, pod_added),
+            ClusterEventWithHint(ClusterEvent(Resource.POD_GROUP, ActionType.ADD), self._group_added, group_changed),
+            ClusterEventWithHint(ClusterEvent(Resource.POD_GROUP, ActionType.UPDATE), _fewer_needed, group_changed),
         )
 
     def _member_added(self, pod: PodInfo, old: object | None, new: object | None) -> QueueingHint:

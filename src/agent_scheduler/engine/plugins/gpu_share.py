@@ -110,9 +110,7 @@ def _keys_of(pod: PodInfo) -> list[Key]:
     return [Amount(RESOURCE, max(pod.cls.gpu, WHOLE)), *preempting]
 
 
-_INDEX: Final = PodIndex(
-    keys_of=_keys_of, shared=lambda pod: (max(pod.cls.gpu, WHOLE), pod.priority, pod.preempts)
-)
+_INDEX: Final = PodIndex(keys_of=_keys_of, shared=lambda pod: (max(pod.cls.gpu, WHOLE), pod.priority, pod.preempts))
 
 
 def _room(event: ClusterEvent, old: object, new: NodeInfo) -> list[Key]:

@@ -201,9 +201,7 @@ class InterPodAffinityScore(Score):
         counted += [(each.term.topology_key, nodes.terms[each]) for _, each in state.existing]
         return _facets(counted, nodes)
 
-    def score_classes(
-        self, state: PreferredTerms, nodes: Columns, rows: Rows, sizes: Callable[[Rows], Ints]
-    ) -> Ints:
+    def score_classes(self, state: PreferredTerms, nodes: Columns, rows: Rows, sizes: Callable[[Rows], Ints]) -> Ints:
         return self.score(state, nodes, rows)
 
     @staticmethod

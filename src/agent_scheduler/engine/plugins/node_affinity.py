@@ -18,14 +18,7 @@ from ..events.events import ActionType, ClusterEvent, Resource
 from ..events.hints import ClusterEventWithHint, QueueingHint
 from ..events.prehints import ANYWAY, ByKeys, Key, PodIndex
 from ..framework.handle import Handle
-from ..framework.plugin import (
-    Depends,
-    Filter,
-    PodRejected,
-    PodUnrankable,
-    Score,
-    default_normalize,
-)
+from ..framework.plugin import Depends, Filter, PodRejected, PodUnrankable, Score, default_normalize
 from ..state.columns import NODE_NAME, Bools, Columns, Ints, Rows
 from ..state.interns import Interns
 from ..state.nodeinfo import NodeInfo

@@ -109,9 +109,7 @@ class NodeResourcesFit(Filter):
         self._ignored_groups = frozenset(ignored_groups)
         ignores = self._ignored or self._ignored_groups
         #: Returns the requests of a class that are checked.
-        self._wanted: Callable[[PodClass], Mapping[str, int]] = (
-            self._not_ignored if ignores else attrgetter("requests")
-        )
+        self._wanted: Callable[[PodClass], Mapping[str, int]] = self._not_ignored if ignores else attrgetter("requests")
         self._hints = FitHints(self._wanted, ledger, devices)
 
     def seeing(self, ledger: Ledger, devices: Devices, groups: NativeGroups) -> NodeResourcesFit:
@@ -213,9 +211,7 @@ class NodeResourcesFit(Filter):
         return self._hints.events_to_register()
 
 
-def _offered(
-    wanted: Iterable[tuple[int, int, int]], nodes: Columns, rows: Rows
-) -> Iterator[tuple[int, int, Ints]]:
+def _offered(wanted: Iterable[tuple[int, int, int]], nodes: Columns, rows: Rows) -> Iterator[tuple[int, int, Ints]]:
     """Yield (column, amount, [row] offered amounts) of each resource.
 
     One by one, because selecting rows of one column costs a fraction of selecting resources and rows together.

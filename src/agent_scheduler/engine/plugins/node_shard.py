@@ -69,7 +69,5 @@ def _joined(pod: object, old: object | None, new: object | None) -> QueueingHint
 def _is_large_enough(node: NodeInfo, pod: PodClass) -> bool:
     """Return whether the node has the requested amounts, except for extended resources, which may be devices."""
     return all(
-        amount <= node.allocatable.get(resource, 0)
-        for resource, amount in pod.requests.items()
-        if "/" not in resource
+        amount <= node.allocatable.get(resource, 0) for resource, amount in pod.requests.items() if "/" not in resource
     )

@@ -137,19 +137,13 @@ class PodTopologySpread(Filter):
     def events_to_register(self) -> Sequence[ClusterEventWithHint]:
         others = ActionType.ADD | ActionType.UPDATE_POD_LABEL | ActionType.DELETE
         own = ActionType.UPDATE_POD_LABEL | ActionType.UPDATE_POD_TOLERATION
-        changes = (
-            ActionType.ADD | ActionType.DELETE | ActionType.UPDATE_NODE_LABEL | ActionType.UPDATE_NODE_TAINT
-        )
+        changes = ActionType.ADD | ActionType.DELETE | ActionType.UPDATE_NODE_LABEL | ActionType.UPDATE_NODE_TAINT
         return (
             ClusterEventWithHint(
-                ClusterEvent(Resource.ASSIGNED_POD, others),
-                _other_pod,
-                ByKeys(_INDEX, _keys_of_pods, once=True),
+                ClusterEvent(Resource.ASSIGNED_POD, others), _other_pod, ByKeys(_INDEX, _keys_of_pods, once=True)
             ),
             ClusterEventWithHint(ClusterEvent(Resource.TARGET_POD, own), _own_change, own_pod),
-            ClusterEventWithHint(
-                ClusterEvent(Resource.NODE, changes), _node, ByKeys(_INDEX, _keys_of_node, once=True)
-            ),
+            ClusterEventWithHint(ClusterEvent(Resource.NODE, changes), _node, ByKeys(_INDEX, _keys_of_node, once=True)),
         )
 
 
@@ -299,9 +293,7 @@ class PodTopologySpreadScore(Score):
                 found.append(domains.of)
         return tuple(found)
 
-    def score_classes(
-        self, state: Spreading, nodes: Columns, rows: Rows, sizes: Callable[[Rows], Ints]
-    ) -> Ints:
+    def score_classes(self, state: Spreading, nodes: Columns, rows: Rows, sizes: Callable[[Rows], Ints]) -> Ints:
         return self._scores(state, nodes, rows, lambda carriers: int(np.add.reduce(sizes(carriers))))
 
     def _scores(self, state: Spreading, nodes: Columns, rows: Rows, number: Callable[[Rows], int]) -> Ints:
@@ -322,11 +314,7 @@ class PodTopologySpreadScore(Score):
 
     @staticmethod
     def _of(
-        each: CountedConstraint,
-        state: Spreading,
-        nodes: Columns,
-        carriers: Rows,
-        number: Callable[[Rows], int],
+        each: CountedConstraint, state: Spreading, nodes: Columns, carriers: Rows, number: Callable[[Rows], int]
     ) -> tuple[_Worths, Ints]:
         """Return the constraint's weighted counts, and the count for each of the `carriers`."""
         layout = state.layout(each, nodes)

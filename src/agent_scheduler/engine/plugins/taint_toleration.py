@@ -61,9 +61,7 @@ class TaintAnswers:
         known = self.allowed.shape[0]
         fresh = interns.taints[known:]
         if fresh:
-            self.allowed = np.append(
-                self.allowed, [schedulable(taints, self.tolerations) for taints in fresh]
-            )
+            self.allowed = np.append(self.allowed, [schedulable(taints, self.tolerations) for taints in fresh])
             self.untolerated = np.append(
                 self.untolerated, [_untolerated_preferences(taints, self.preferring) for taints in fresh]
             )
@@ -106,9 +104,7 @@ class TaintToleration(Filter, Score):
         )
 
 
-def _nobody_if_as_before(
-    event: ClusterEvent, old: NodeInfo | None, new: NodeInfo
-) -> AllPods | tuple[Key, ...]:
+def _nobody_if_as_before(event: ClusterEvent, old: NodeInfo | None, new: NodeInfo) -> AllPods | tuple[Key, ...]:
     """Return no keys for a cordon, which is reported as an event of taints without changing them."""
     return () if old is not None and old.taints == new.taints else ALL_PODS
 

@@ -101,9 +101,7 @@ class VolumeBinding(Filter, Reserve, PreBind):
     def reasons(self, state: VolumeBindingState, nodes: Columns, rows: Rows) -> Mapping[str, int]:
         return binding.reasons(state.plan, state.catalogue, nodes, rows)
 
-    def reserve(
-        self, state: VolumeBindingState, pod: PodInfo, node: NodeInfo, at: str
-    ) -> ReservedVolumes | None:
+    def reserve(self, state: VolumeBindingState, pod: PodInfo, node: NodeInfo, at: str) -> ReservedVolumes | None:
         found = reserve(state.volumes, state.catalogue, node, pod.uid)
         return None if isinstance(found, Unresolvable) else found
 

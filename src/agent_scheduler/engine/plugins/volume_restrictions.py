@@ -27,8 +27,7 @@ from ..volumes.records import READ_WRITE_ONCE_POD
 
 DISK_CONFLICT: Final = "node(s) had no available disk"
 CLAIM_IN_USE: Final = (
-    "node(s) unavailable due to PersistentVolumeClaim with ReadWriteOncePod access mode "
-    "already in-use by another pod"
+    "node(s) unavailable due to PersistentVolumeClaim with ReadWriteOncePod access mode already in-use by another pod"
 )
 
 

@@ -51,9 +51,7 @@ class Candidate(NamedTuple):
     @property
     def rank(self) -> Rank:
         priorities = [victim.priority for victim in self.victims]
-        return Rank(
-            self.pdb_violations, priorities[0], sum(priorities) + LIFT * len(priorities), len(priorities)
-        )
+        return Rank(self.pdb_violations, priorities[0], sum(priorities) + LIFT * len(priorities), len(priorities))
 
     @property
     def earliest_start(self) -> str:

@@ -42,11 +42,7 @@ class Nominations:
     """The nominations of a queue, read beside the ledger. Has no state of its own."""
 
     def __init__(
-        self,
-        nominator: Nominator,
-        ledger: Ledger,
-        snapshot: Snapshot,
-        profile_of: Callable[[str], Profile],
+        self, nominator: Nominator, ledger: Ledger, snapshot: Snapshot, profile_of: Callable[[str], Profile]
     ) -> None:
         """Store the snapshot of decisions; `profile_of` returns the profile of a schedulerName."""
         self._nominator = nominator
@@ -71,9 +67,7 @@ class Nominations:
         nominator = self._nominator
         found = {}
         for node_name in nominator.nodes() if nominator.nominated else ():
-            others = tuple(
-                pod for pod in self._on(node_name) if pod.scheduler_name != scheduler_name or pod.stands_by
-            )
+            others = tuple(pod for pod in self._on(node_name) if pod.scheduler_name != scheduler_name or pod.stands_by)
             if others:
                 found[node_name] = others
         return found
@@ -153,18 +147,12 @@ class Nominations:
                 there.place(other, row)
             return first_refusing(filters, columns, row) is None
 
-    def taken(
-        self, pod: PodInfo, view: ClassView, columns: Columns, against: Mapping[int, NominatedPods]
-    ) -> list[int]:
+    def taken(self, pod: PodInfo, view: ClassView, columns: Columns, against: Mapping[int, NominatedPods]) -> list[int]:
         """Return the rows on which `pod` would fit without the pods that are nominated there."""
         if not against:
             return []
         feasible = np.isin(list(against), view.feasible_rows(columns)).tolist()
-        asked = {
-            row: nominated
-            for (row, nominated), passes in zip(against.items(), feasible, strict=True)
-            if passes
-        }
+        asked = {row: nominated for (row, nominated), passes in zip(against.items(), feasible, strict=True) if passes}
         room, apart = self.split(view.filters, asked)
         full = self._full(view.filters, columns, room) if room else set()
         return [
@@ -174,9 +162,7 @@ class Nominations:
             or (row in apart and not self.leave_room(pod, view.pod, view.filters, columns, row, apart[row]))
         ]
 
-    def _full(
-        self, filters: Sequence[CompiledFilter], columns: Columns, room: Mapping[int, NominatedPods]
-    ) -> set[int]:
+    def _full(self, filters: Sequence[CompiledFilter], columns: Columns, room: Mapping[int, NominatedPods]) -> set[int]:
         """Return the rows of `room` that are refused with their nominated pods. They must pass without."""
         rows = np.array(list(room), dtype=np.intp)
         passes = np.ones(rows.shape[0], dtype=np.bool_)

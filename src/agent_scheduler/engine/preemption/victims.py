@@ -111,11 +111,7 @@ class VictimsBelow:
         if node is None:
             return []
         priority = self._priority
-        return [
-            placement.pod
-            for placement in self._ledger.pods_on(node.name)
-            if placement.pod.priority < priority
-        ]
+        return [placement.pod for placement in self._ledger.pods_on(node.name) if placement.pod.priority < priority]
 
     def _version(self, row: int) -> tuple[int, int]:
         """Return the version of the pods on a row and of their last observed state."""

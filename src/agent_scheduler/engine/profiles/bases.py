@@ -10,12 +10,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final
 
-from ..framework.args import (
-    NodeResourcesFitArgs,
-    PluginArgs,
-    PodTopologySpreadArgs,
-    ScoringStrategy,
-)
+from ..framework.args import NodeResourcesFitArgs, PluginArgs, PodTopologySpreadArgs, ScoringStrategy
 from ..framework.points import MULTI_POINT, Enabled, PluginSet, PluginSets
 
 #: Plugins that every profile has, with the reason.
@@ -82,9 +77,7 @@ BASES: Final[Mapping[str, Base]] = MappingProxyType(
                 "score": PluginSet(disabled=("NodeResourcesBalancedAllocation", "ImageLocality")),
             },
             {
-                "NodeResourcesFit": NodeResourcesFitArgs(
-                    scoring_strategy=ScoringStrategy(type="MostAllocated")
-                ),
+                "NodeResourcesFit": NodeResourcesFitArgs(scoring_strategy=ScoringStrategy(type="MostAllocated")),
                 "PodTopologySpread": PodTopologySpreadArgs(defaulting_type="List"),
             },
         ),

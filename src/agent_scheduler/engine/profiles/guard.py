@@ -62,9 +62,7 @@ def guarded(plugin: object, registration: Registration) -> Guarded:
         protocol = _PROTOCOLS.get(point, object)
         for needed in sorted({*inspect.get_annotations(protocol), *vars(protocol)}):
             if not needed.startswith("_") and not hasattr(plugin, needed):
-                raise PluginError(
-                    f"{whose}: has no {needed}, which {point} needs; derive it from {protocol.__name__}"
-                )
+                raise PluginError(f"{whose}: has no {needed}, which {point} needs; derive it from {protocol.__name__}")
     return Guarded(plugin, registration)
 
 
@@ -172,7 +170,4 @@ _CHECKS: Mapping[str, Check] = {
 _FINAL_CHECKS: Mapping[str, Check] = {"score": _final_score, "score_row": _final_row}
 
 #: Defaults of the Protocols that call the method for rows.
-_OF_ONE_ROW: Mapping[str, Callable[..., Any]] = {
-    "feasible_row": Filter.feasible_row,
-    "score_row": Score.score_row,
-}
+_OF_ONE_ROW: Mapping[str, Callable[..., Any]] = {"feasible_row": Filter.feasible_row, "score_row": Score.score_row}

@@ -30,17 +30,7 @@ from ..framework.args import (
     VolumeBindingArgs,
 )
 from ..framework.plugin import Profile, Score, WeightedScore
-from ..framework.points import (
-    ALL,
-    MULTI_POINT,
-    NOTHING,
-    POINTS,
-    PluginSet,
-    PluginSets,
-    expanded,
-    merged,
-    weight_of,
-)
+from ..framework.points import ALL, MULTI_POINT, NOTHING, POINTS, PluginSet, PluginSets, expanded, merged, weight_of
 from ..framework.registration import Factory, Registration, Registry
 from ..plugins.balanced_allocation import BalancedAllocation
 from ..plugins.best_fit import BestFit
@@ -58,19 +48,10 @@ from ..plugins.node_affinity import NodeAffinity, NodeAffinityScore
 from ..plugins.node_declared_features import NodeDeclaredFeatures
 from ..plugins.node_name import NodeName
 from ..plugins.node_ports import NodePorts
-from ..plugins.node_resources_fit import (
-    LeastAllocated,
-    MostAllocated,
-    NodeResourcesFit,
-    RequestedToCapacityRatio,
-)
+from ..plugins.node_resources_fit import LeastAllocated, MostAllocated, NodeResourcesFit, RequestedToCapacityRatio
 from ..plugins.node_unschedulable import NodeUnschedulable
 from ..plugins.node_volume_limits import NodeVolumeLimits
-from ..plugins.pod_topology_spread import (
-    PodTopologySpread,
-    PodTopologySpreadScore,
-    default_spread,
-)
+from ..plugins.pod_topology_spread import PodTopologySpread, PodTopologySpreadScore, default_spread
 from ..plugins.scheduling_gates import SchedulingGates
 from ..plugins.taint_toleration import TaintToleration
 from ..plugins.volume_binding import VolumeBinding, VolumeBindingScore
@@ -165,35 +146,24 @@ REGISTRY: Final = Registry(
         Registration("PrioritySort", {"queueSort": _built_in}),
         Registration("NodeUnschedulable", {"filter": _plain(NodeUnschedulable)}),
         Registration("NodeName", {"filter": _plain(NodeName)}),
-        Registration(
-            "TaintToleration", {"filter": _plain(TaintToleration), "score": _plain(TaintToleration)}
-        ),
-        Registration(
-            "NodeAffinity", {"filter": _node_affinity, "score": _node_affinity_score}, NodeAffinityArgs
-        ),
+        Registration("TaintToleration", {"filter": _plain(TaintToleration), "score": _plain(TaintToleration)}),
+        Registration("NodeAffinity", {"filter": _node_affinity, "score": _node_affinity_score}, NodeAffinityArgs),
         Registration("NodeDeclaredFeatures", {"filter": _plain(NodeDeclaredFeatures)}),
         Registration("NodePorts", {"filter": _plain(NodePorts)}),
         Registration("NodeResourcesFit", {"filter": _fit, "score": _fit_score}, NodeResourcesFitArgs),
-        Registration(
-            "NodeResourcesBalancedAllocation", {"score": _balanced}, NodeResourcesBalancedAllocationArgs
-        ),
+        Registration("NodeResourcesBalancedAllocation", {"score": _balanced}, NodeResourcesBalancedAllocationArgs),
         Registration("VolumeRestrictions", {"filter": _plain(VolumeRestrictions)}),
         Registration("NodeVolumeLimits", {"filter": _plain(NodeVolumeLimits)}),
         Registration(
             "VolumeBinding",
-            {
-                **dict.fromkeys(("filter", "reserve", "preBind"), VolumeBinding),
-                "score": VolumeBindingScore,
-            },
+            {**dict.fromkeys(("filter", "reserve", "preBind"), VolumeBinding), "score": VolumeBindingScore},
             VolumeBindingArgs,
         ),
         Registration("VolumeZone", {"filter": _plain(VolumeZone)}),
         Registration("ImageLocality", {"score": _plain(ImageLocality)}),
         Registration("PodTopologySpread", {"filter": _spread, "score": _spread_score}, PodTopologySpreadArgs),
         Registration(
-            "InterPodAffinity",
-            {"filter": _plain(InterPodAffinity), "score": _inter_pod_affinity},
-            InterPodAffinityArgs,
+            "InterPodAffinity", {"filter": _plain(InterPodAffinity), "score": _inter_pod_affinity}, InterPodAffinityArgs
         ),
         Registration(
             "DynamicResources",
@@ -261,12 +231,10 @@ def build_profile(spec: ProfileSpec, registry: Registry = REGISTRY) -> Profile:
         return (*names, *(name for name in fixed if name not in names))
 
     fields: dict[str, Any] = {
-        field_name: tuple(build.plugin(name, point) for name in at(point))
-        for point, field_name in _FIELDS.items()
+        field_name: tuple(build.plugin(name, point) for name in at(point)) for point, field_name in _FIELDS.items()
     }
     scores = _with_devices(
-        WeightedScore(build.plugin(name, "score"), weight_of(name, sets["score"], multi))
-        for name in at("score")
+        WeightedScore(build.plugin(name, "score"), weight_of(name, sets["score"], multi)) for name in at("score")
     )
     preemption = DEFAULT_PREEMPTION in at("postFilter")
     return Profile(
@@ -310,8 +278,7 @@ class _Builder:
             except Exception as error:
                 whose = f" (from {registration.origin})" if registration.origin else ""
                 raise ProfileError(
-                    ("pluginConfig", name),
-                    f"plugin {name}{whose} cannot be made: {type(error).__name__}: {error}",
+                    ("pluginConfig", name), f"plugin {name}{whose} cannot be made: {type(error).__name__}: {error}"
                 ) from error
         return self._made[key]
 
@@ -348,11 +315,7 @@ def _refusal(
     path: tuple[str | int, ...], name: str, allowed: tuple[str, ...], registry: Registry, point: str
 ) -> ProfileError:
     if name in registry:
-        return ProfileError(
-            path, f"plugin {name} has nothing to do at {point}; allowed: {', '.join(allowed)}"
-        )
+        return ProfileError(path, f"plugin {name} has nothing to do at {point}; allowed: {', '.join(allowed)}")
     if is_absent(name, registry):
-        return ProfileError(
-            path, f"plugin {name} is not available: {ABSENT.get(name, 'it does not exist here')}"
-        )
+        return ProfileError(path, f"plugin {name} is not available: {ABSENT.get(name, 'it does not exist here')}")
     return UnknownPlugin(path, name, allowed)

@@ -144,9 +144,7 @@ class Places:
             hint_maps=hint_maps if self._pre_hints else {},
             raised=lambda plugin, error: recorder.plugin_raised(plugin, PRE_HINT, error),
         )
-        self.in_flight = InFlight(
-            max_events=settings.max_inflight_events, forgotten=recorder.events_forgotten
-        )
+        self.in_flight = InFlight(max_events=settings.max_inflight_events, forgotten=recorder.events_forgotten)
         # Checked for every pod event of the watch, so the dicts are read without the classes around them.
         self._uids = (
             self.in_flight.uids(),
@@ -364,16 +362,12 @@ class Places:
         waiting = (("active", self.active), ("backoff", self.backoff), ("pool", self.unschedulable))
         for name, entries in waiting:
             for entry in entries:
-                assert seen.setdefault(entry.uid, name) == name, (
-                    f"{entry.uid} is in {seen[entry.uid]} and {name}"
-                )
+                assert seen.setdefault(entry.uid, name) == name, f"{entry.uid} is in {seen[entry.uid]} and {name}"
                 assert entry.uid == entry.pod.uid, f"{entry.uid} carries the pod {entry.pod.uid}"
                 assert entry.counted == entry.rejectors, f"{entry.uid} is miscounted in unschedulable_pods"
                 assert name == "pool" or not entry.gated, f"{entry.uid} is gated in {name}"
         for flying in self.in_flight:
-            assert flying.entry.uid not in seen, (
-                f"{flying.entry.uid} is in {seen[flying.entry.uid]} and in flight"
-            )
+            assert flying.entry.uid not in seen, f"{flying.entry.uid} is in {seen[flying.entry.uid]} and in flight"
             assert not flying.entry.counted, f"{flying.entry.uid} is in flight and still counted as refused"
         for entry in self.backoff:
             assert entry.backoff_expiration > 0.0, f"{entry.uid} is in backoff without an expiration"

@@ -59,9 +59,7 @@ class Replay:
         found = self._indexes.get((profile, plugin))
         if found is None:
             hint_map = self._hints.hint_maps[profile]
-            found = self._indexes[profile, plugin] = EventIndex(
-                plugin, hint_map, self._in_flight, self._hints
-            )
+            found = self._indexes[profile, plugin] = EventIndex(plugin, hint_map, self._in_flight, self._hints)
         return found
 
 
@@ -96,13 +94,7 @@ class _Keyed:
 class EventIndex:
     """The log as one plugin of one profile indexes it. Has the positions from `_floor` to `_next`."""
 
-    def __init__(
-        self,
-        plugin: str,
-        hint_map: HintMap,
-        in_flight: InFlight,
-        hints: QueueingHints,
-    ) -> None:
+    def __init__(self, plugin: str, hint_map: HintMap, in_flight: InFlight, hints: QueueingHints) -> None:
         self._plugin = plugin
         self._hint_map = hint_map
         self._in_flight = in_flight
@@ -202,9 +194,7 @@ class EventIndex:
         named = self._hints.named(self._plugin, pre_hint, happening)
         if named is ALL_PODS:
             about_all = (
-                self._keyed[pre_hint.index].once
-                if isinstance(pre_hint, ByKeys) and pre_hint.once
-                else self._everyone
+                self._keyed[pre_hint.index].once if isinstance(pre_hint, ByKeys) and pre_hint.once else self._everyone
             )
             about_all.append(logged)
         elif not isinstance(pre_hint, ByKeys):

@@ -65,12 +65,7 @@ class QueueingHints:
     """Asks hints. Its contents are derived from them."""
 
     def __init__(
-        self,
-        *,
-        hint_maps: Mapping[str, HintMap],
-        clock: Callable[[], float],
-        recorder: QueueRecorder,
-        pre_hints: bool,
+        self, *, hint_maps: Mapping[str, HintMap], clock: Callable[[], float], recorder: QueueRecorder, pre_hints: bool
     ) -> None:
         self.hint_maps = hint_maps
         #: Whether pre-hints are asked.
@@ -122,13 +117,7 @@ class QueueingHints:
         self.recorder.plugin_raised(plugin, PRE_HINT, error)
 
     def worth_requeuing(
-        self,
-        entry: QueuedPodInfo,
-        event: ClusterEvent,
-        old: object | None,
-        new: object | None,
-        *,
-        hints: PluginHints,
+        self, entry: QueuedPodInfo, event: ClusterEvent, old: object | None, new: object | None, *, hints: PluginHints
     ) -> Strategy:
         """Return the strategy for `entry` after `event`.
 
@@ -164,13 +153,7 @@ class QueueingHints:
         return strategy
 
     def evaluate(
-        self,
-        plugin: str,
-        hint_fn: HintFn,
-        pod: Any,
-        event: ClusterEvent,
-        old: object | None,
-        new: object | None,
+        self, plugin: str, hint_fn: HintFn, pod: Any, event: ClusterEvent, old: object | None, new: object | None
     ) -> bool:
         """Return whether one hint of `plugin` queues `pod`; a hint that raises counts as yes."""
         started = self._clock()
@@ -362,9 +345,7 @@ class RequeueSearch:
         return found
 
 
-def _question_to(
-    plugin: str, hint_fn: HintFn | None, entries: Mapping[str, QueuedPodInfo]
-) -> _Question | None:
+def _question_to(plugin: str, hint_fn: HintFn | None, entries: Mapping[str, QueuedPodInfo]) -> _Question | None:
     return _Question(plugin, hint_fn, entries) if entries else None
 
 

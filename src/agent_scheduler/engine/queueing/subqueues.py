@@ -380,9 +380,7 @@ class InFlight:
             self._begin_at(begin)
 
     def check_invariants(self) -> None:
-        assert [pod for pod in self._line if not pod.done] == list(self._pods.values()), (
-            "the line misses pods"
-        )
+        assert [pod for pod in self._line if not pod.done] == list(self._pods.values()), "the line misses pods"
         assert not (self._line and self._line[0].done), "a pod that is done heads the line"
         positions = [pod.position for pod in self._line]
         assert positions == sorted(positions), "the line is out of order"

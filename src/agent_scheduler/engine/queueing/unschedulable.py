@@ -165,9 +165,7 @@ class RefusedIndex:
         members = {uid: group for group in self.groups.values() for uid in group.members}
         assert members.keys() == entries.keys(), "a pod is in no group"
         for uid, group in members.items():
-            assert self._group_of[uid] is group and group.members[uid] is entries[uid], (
-                f"{uid} is in another group"
-            )
+            assert self._group_of[uid] is group and group.members[uid] is entries[uid], f"{uid} is in another group"
         filed = {(key, shared) for key, groups in self._by_key.items() for shared in groups}
         filed |= {
             (Amount(dimension, amount), shared)
@@ -181,9 +179,7 @@ class RefusedIndex:
         if self.spec.shared is None or self._keyless or self.spec.volatile:
             return
         for uid, entry in entries.items():
-            assert self._group_of[uid].shared == self.spec.shared(entry.pod), (
-                f"the keys of {uid} are outdated"
-            )
+            assert self._group_of[uid].shared == self.spec.shared(entry.pod), f"the keys of {uid} are outdated"
 
 
 def _discard(filed: MutableMapping[Any, dict[Any, Any]], key: Hashable, each: Hashable) -> None:

@@ -26,15 +26,7 @@ from .entry import QueuedPodInfo, pod_change_events
 from .places import ACTIVE, BACKOFF, Place, Places
 from .record import QueueRecorder
 from .replay import Replay
-from .requeue import (
-    AFTER_BACKOFF,
-    SKIP,
-    QueueingHints,
-    Registered,
-    RequeueSearch,
-    Strategy,
-    Woken,
-)
+from .requeue import AFTER_BACKOFF, SKIP, QueueingHints, Registered, RequeueSearch, Strategy, Woken
 from .subqueues import InFlightEvent
 
 _LEFT_POOL = (ACTIVE, BACKOFF)
@@ -112,22 +104,16 @@ class Waker:
 
     # -- events of the cluster -----------------------------------------------------------------------------
 
-    def move_all(
-        self, event: ClusterEvent, old: object | None, new: object | None, pre_check: PreCheck | None
-    ) -> int:
+    def move_all(self, event: ClusterEvent, old: object | None, new: object | None, pre_check: PreCheck | None) -> int:
         """Apply an event as `SchedulingQueue.move_all`."""
         return self._begin() if self._keep(event, old, new, pre_check) and not self._bursts else 0
 
-    def later(
-        self, event: ClusterEvent, old: object | None, new: object | None, pre_check: PreCheck | None
-    ) -> None:
+    def later(self, event: ClusterEvent, old: object | None, new: object | None, pre_check: PreCheck | None) -> None:
         """Keep an event like `move_all`, for callers within a move of a pod: no pod is woken before `go_on`."""
         if self._keep(event, old, new, pre_check):
             self._on_backlog()
 
-    def _keep(
-        self, event: ClusterEvent, old: object | None, new: object | None, pre_check: PreCheck | None
-    ) -> bool:
+    def _keep(self, event: ClusterEvent, old: object | None, new: object | None, pre_check: PreCheck | None) -> bool:
         """Log the event for pods in flight, and append it to the backlog.
 
         Return false if it concerns no pod in the pool, or if this burst already has it.
@@ -243,9 +229,7 @@ class Waker:
         numbers = [waking.number for waking in self._backlog]
         assert numbers == sorted(set(numbers)), "events are out of order"
         assert not numbers or numbers[-1] <= self._number, "an event has a number of the future"
-        assert all(waking.steps is None for waking in list(self._backlog)[1:]), (
-            "an event has overtaken another"
-        )
+        assert all(waking.steps is None for waking in list(self._backlog)[1:]), "an event has overtaken another"
         assert numbers or not self._asked_up_to, "asked pods are recorded without a backlog"
 
     # -- one pod -------------------------------------------------------------------------------------------
@@ -272,9 +256,7 @@ class Waker:
             if self._leaves(entry, event, old, pod):
                 return
 
-    def _leaves(
-        self, entry: QueuedPodInfo, event: ClusterEvent, old: object | None, new: object | None
-    ) -> bool:
+    def _leaves(self, entry: QueuedPodInfo, event: ClusterEvent, old: object | None, new: object | None) -> bool:
         """Apply an event to one pod. Return whether it has left the pool."""
         places = self._places
         hints = self.hints.lookup(entry.pod.scheduler_name, event)

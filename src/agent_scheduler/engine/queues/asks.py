@@ -97,17 +97,7 @@ class Promise:
     Invariant: the book counts the part of `wanted` that is not in `spent` for the group.
     """
 
-    __slots__ = (
-        "complete",
-        "incomplete_since",
-        "is_let_in",
-        "is_settled",
-        "queue",
-        "spent",
-        "total",
-        "turn",
-        "wanted",
-    )
+    __slots__ = ("complete", "incomplete_since", "is_let_in", "is_settled", "queue", "spent", "total", "turn", "wanted")
 
     def __init__(self, ask: Ask) -> None:
         self.queue = ask.queue

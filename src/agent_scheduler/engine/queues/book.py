@@ -13,14 +13,7 @@ from typing import Any
 
 from ..quotas.queues import QueueInfo
 from ..quotas.vector import EMPTY, Total, Vector, add_to
-from .entries import (
-    KEPT,
-    Entry,
-    QueueHeld,
-    Standing,
-    count_in,
-    declared_limits,
-)
+from .entries import KEPT, Entry, QueueHeld, Standing, count_in, declared_limits
 from .headroom import NOTHING, Headroom
 from .shortfall import Shortfall
 
@@ -130,9 +123,7 @@ class QuotaBook:
 
     # -- pods
 
-    def set(
-        self, uid: str, queue: str, vector: Vector, standing: Standing, turn: tuple[Any, ...] = ()
-    ) -> None:
+    def set(self, uid: str, queue: str, vector: Vector, standing: Standing, turn: tuple[Any, ...] = ()) -> None:
         """Set the entry of a pod, or of a promise; it replaces the former one."""
         entry = Entry(queue, vector, standing, turn)
         before = self._entries.get(uid)

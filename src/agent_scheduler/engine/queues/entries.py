@@ -118,9 +118,7 @@ def kept_from_others(
     own: Total = {}
     later: Total = {}
     kept = [
-        (uid, entry)
-        for uid, entry in entries.items()
-        if entry.standing in KEPT and queue in queues[entry.queue].chain
+        (uid, entry) for uid, entry in entries.items() if entry.standing in KEPT and queue in queues[entry.queue].chain
     ]
     for uid, entry in sorted(kept, key=_in_turn):
         if uid in pods:

@@ -92,12 +92,7 @@ class GatedPods:
     """
 
     def __init__(
-        self,
-        room: QueueRoom,
-        wanting: WantingPods,
-        promises: Promises,
-        kept: KeptRoom,
-        choose: Choose,
+        self, room: QueueRoom, wanting: WantingPods, promises: Promises, kept: KeptRoom, choose: Choose
     ) -> None:
         """Admit the members of a gang together that `choose` returns."""
         self._room = room
@@ -429,10 +424,7 @@ class GatedPods:
             others = self._promises.before(key, queue if short is None else short.queue)
             beside = sorted(each.key for each in self._gangs[key].values() if each.uid != pod.uid)
             return GateStatus(
-                queue,
-                "" if short is None else str(short),
-                tuple(beside),
-                tuple(map(self._called, others)),
+                queue, "" if short is None else str(short), tuple(beside), tuple(map(self._called, others))
             )
         if not names:
             return GateStatus(queue, self._why_not_in_line(key), (), ())
@@ -440,9 +432,7 @@ class GatedPods:
         short = take_all(room.book.headroom(), room.waiting.wanted(name))
         before = room.waiting.before(name, room.book, queue if short is None else short.queue)
         together = sorted(self.held[uid].key for uid in self._chosen[name].uids if uid != pod.uid)
-        return GateStatus(
-            queue, "" if short is None else str(short), tuple(together), tuple(map(self._called, before))
-        )
+        return GateStatus(queue, "" if short is None else str(short), tuple(together), tuple(map(self._called, before)))
 
     def _why_not_in_line(self, key: GroupKey) -> str:
         if not self.admits:

@@ -26,10 +26,7 @@ class Headroom:
     """The room left in queues for several pods together, valid while the book does not change."""
 
     def __init__(
-        self,
-        queues: Mapping[str, QueueHeld],
-        entries: Mapping[str, Entry],
-        taken: Mapping[str, Vector] = NOTHING,
+        self, queues: Mapping[str, QueueHeld], entries: Mapping[str, Entry], taken: Mapping[str, Vector] = NOTHING
     ) -> None:
         """Create a headroom; `taken` is the result of another one's `taken`."""
         self._queues = queues
@@ -49,9 +46,7 @@ class Headroom:
         """Return for each queue what was counted here in it and its children, in addition to its usage."""
         return {queue: dict(taken) for queue, taken in self._taken.items()}
 
-    def shortfall(
-        self, queue: str, wanted: Vector, uids: Iterable[str] = (), group: str = ""
-    ) -> Shortfall | None:
+    def shortfall(self, queue: str, wanted: Vector, uids: Iterable[str] = (), group: str = "") -> Shortfall | None:
         """Return the first queue, from `queue` up to the root, without room for `wanted`; None if all have room.
 
         `uids` are the pods that request it, whose own kept room counts for them. `group` is their group, whose promise

@@ -17,6 +17,7 @@ room.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
+from math import inf
 from typing import Final
 
 from agent_scheduler.objects.batch import INQUEUE, NOT_LET_IN, RUNNING, UNKNOWN, PodGroup
@@ -189,12 +190,7 @@ class Promises:
         """Return the requests of the minimum of members, in total and by role; members with room come first."""
         there = [pod for pod in members if not pod.finished]
         there.sort(key=lambda pod: (not self._of(pod), turn_in_gang(pod)))
-        first, _ = needed(
-            there,
-            role_of=role_of,
-            more=group.spec.min_member,
-            of_roles=group.spec.min_task_member or {},
-        )
+        first, _ = needed(there, role_of=role_of, more=group.spec.min_member, of_roles=group.spec.min_task_member or {})
         total: Total = {}
         for pod in first:
             add_to(total, self._members.vector(pod))
@@ -348,6 +344,14 @@ class Promises:
         for key in may_ask:
             del self._last[key]
         return gave or bool(may_ask)
+
+    def gives_way_at(self, now: float, patience: float) -> float:
+        """Return the next time after `now` at which `give_way` lets a group yield; infinite if there is none.
+
+        `give_way` has to be called soon after each session, because it determines since when groups lack members.
+        """
+        since = (each.incomplete_since for each in self._promises.values() if each.incomplete_since is not None)
+        return min((at for at in (each + patience for each in since) if at > now), default=inf)
 
     def _give_way(self, keys: Sequence[GroupKey], now: float) -> bool:
         """Let as many of these groups yield, in their order, as are needed for another pod or group to have room."""

@@ -25,9 +25,7 @@ _NOBODY: Final[Mapping[str, PodInfo]] = MappingProxyType({})
 class QueueRoom:
     """The room of queues, and the pods that count in it. Owner: `QueueUsage`; the parts change it by their rules."""
 
-    def __init__(
-        self, placements: Mapping[str, Placement], members: QueueMembership, *, asks_queues: bool
-    ) -> None:
+    def __init__(self, placements: Mapping[str, Placement], members: QueueMembership, *, asks_queues: bool) -> None:
         """Create the state for the placements in `placements`, a live map by UID."""
         self.placements = placements
         self.members = members

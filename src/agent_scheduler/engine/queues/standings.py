@@ -70,14 +70,9 @@ MOVES: Final = (
     ),
     QuotaTransition(_POD, None, QuotaState.GATED, "It is created with the gate."),
     QuotaTransition(_POD, None, QuotaState.WAITS, "It is created without the gate."),
+    QuotaTransition(_POD, None, QuotaState.LET_IN, "It is observed without its gate: an earlier process admitted it."),
     QuotaTransition(
-        _POD, None, QuotaState.LET_IN, "It is observed without its gate: an earlier process admitted it."
-    ),
-    QuotaTransition(
-        _POD,
-        None,
-        QuotaState.STANDS_BY,
-        "Its stage has not begun, and an earlier process chose a node for it.",
+        _POD, None, QuotaState.STANDS_BY, "Its stage has not begun, and an earlier process chose a node for it."
     ),
     QuotaTransition(_POD, None, QuotaState.PLACED, "It is observed on a node."),
     QuotaTransition(
@@ -88,10 +83,7 @@ MOVES: Final = (
         "it and for all members that its gang needs for its minimum; or another client has removed the gate.",
     ),
     QuotaTransition(
-        _POD,
-        QuotaState.LET_IN,
-        QuotaState.GATED,
-        "This process stops removing gates, and the pod still has the gate.",
+        _POD, QuotaState.LET_IN, QuotaState.GATED, "This process stops removing gates, and the pod still has the gate."
     ),
     QuotaTransition(_POD, QuotaState.LET_IN, QuotaState.PLACED, "A node is chosen for it."),
     QuotaTransition(
@@ -105,17 +97,10 @@ MOVES: Final = (
         "empty; or its group does not exist.",
     ),
     QuotaTransition(
-        _POD,
-        QuotaState.GIVEN_BACK,
-        QuotaState.LET_IN,
-        "Its queue accepts it again, or its group exists again.",
+        _POD, QuotaState.GIVEN_BACK, QuotaState.LET_IN, "Its queue accepts it again, or its group exists again."
     ),
-    QuotaTransition(
-        _POD, QuotaState.GIVEN_BACK, QuotaState.PLACED, "A node is chosen for it, and its queue has room."
-    ),
-    QuotaTransition(
-        _POD, QuotaState.WAITS, QuotaState.PLACED, "A node is chosen for it, and its queue has room."
-    ),
+    QuotaTransition(_POD, QuotaState.GIVEN_BACK, QuotaState.PLACED, "A node is chosen for it, and its queue has room."),
+    QuotaTransition(_POD, QuotaState.WAITS, QuotaState.PLACED, "A node is chosen for it, and its queue has room."),
     QuotaTransition(
         _POD,
         QuotaState.WAITS,
@@ -144,9 +129,7 @@ MOVES: Final = (
         QuotaState.GIVEN_BACK,
         "Its bind has failed, and its reservation had ended before, or it can no longer be placed.",
     ),
-    QuotaTransition(
-        _POD, QuotaState.PLACED, QuotaState.WAITS, "Its bind has failed, and it never had a gate."
-    ),
+    QuotaTransition(_POD, QuotaState.PLACED, QuotaState.WAITS, "Its bind has failed, and it never had a gate."),
 )
 
 

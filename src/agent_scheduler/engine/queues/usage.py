@@ -50,10 +50,7 @@ class QueueUsage:
     """
 
     def __init__(
-        self,
-        placements: Mapping[str, Placement],
-        settings: UsageSettings = _DEFAULTS,
-        choose: Choose = each_alone,
+        self, placements: Mapping[str, Placement], settings: UsageSettings = _DEFAULTS, choose: Choose = each_alone
     ) -> None:
         """Count the placements in `placements`, a live map by UID.
 
@@ -242,9 +239,7 @@ class QueueUsage:
         is_counted_so = before is not None and (before.queue, before.vector) == (queue, vector)
         # An admitted member of a session counts before it is assumed. A placed pod counts for all other pods, a
         # reserved one only for those that come after it.
-        if queue and (
-            placement.assumed or before is None or before.standing is Standing.RESERVED or not is_counted_so
-        ):
+        if queue and (placement.assumed or before is None or before.standing is Standing.RESERVED or not is_counted_so):
             self.wanting.holds_more(queue)
         if not is_counted_so or before is None or before.standing is not Standing.BOUND:
             self.events.usage_changed()

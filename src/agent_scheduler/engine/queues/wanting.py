@@ -223,9 +223,7 @@ def _is_above_limits(book: QuotaBook, queue: str, wanted: Mapping[str, float]) -
     )
 
 
-def _last_of(
-    book: QuotaBook, queue: str, wanted: Mapping[str, float], alike: Mapping[str, None]
-) -> list[str]:
+def _last_of(book: QuotaBook, queue: str, wanted: Mapping[str, float], alike: Mapping[str, None]) -> list[str]:
     """Return the pods of one kind with reserved room that come last in the order and no longer have room."""
     found = []
     reserved = [(entry.turn, uid) for uid, entry in book.entries() if entry.standing is Standing.RESERVED]

@@ -117,8 +117,7 @@ class Gauges(Struct, kw_only=True):
 def unlimited_where_unset(capability: Total) -> Total:
     """Return the capability without limits of cpu or memory that are 0 or less, which count as unset."""
     return {
-        resource: UNLIMITED if resource in COMMON and amount <= 0 else amount
-        for resource, amount in capability.items()
+        resource: UNLIMITED if resource in COMMON and amount <= 0 else amount for resource, amount in capability.items()
     }
 
 

@@ -11,15 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from agent_scheduler.objects.batch import ROOT_QUEUE
 
-from .accounts import (
-    Account,
-    Gauges,
-    QuotaRefusal,
-    Reservations,
-    total_guarantee,
-    unlimited_where_unset,
-    zero,
-)
+from .accounts import Account, Gauges, QuotaRefusal, Reservations, total_guarantee, unlimited_where_unset, zero
 from .demand import Demand
 from .queues import QueueInfo, QueueTree
 from .vector import (
@@ -225,9 +217,7 @@ class CapacityAccounts:
     def deserves(self, queue: str, wanted: Vector) -> bool:
         """Return whether the queue stays within its deserved share and its limit with `wanted` in addition."""
         account = self.accounts[queue]
-        return not (
-            account.lacking(wanted, account.deserved) or account.lacking(wanted, account.real_capability)
-        )
+        return not (account.lacking(wanted, account.deserved) or account.lacking(wanted, account.real_capability))
 
     def may_reclaim(self, queue: str, wanted: Vector) -> bool:
         """Return whether the queue may reclaim room for `wanted`.

@@ -108,9 +108,7 @@ class QueueTree:
             if above is None:
                 if not found and name != ROOT_QUEUE:
                     self.faults.append(
-                        QueueFault(
-                            queue.name, f"queue {queue.name} has the parent {name}, which does not exist"
-                        )
+                        QueueFault(queue.name, f"queue {queue.name} has the parent {name}, which does not exist")
                     )
                 break
             if name in found:

@@ -92,9 +92,7 @@ def in_ledger_units(resource: str, amount: float) -> int:
 def shown(vector: Vector) -> dict[str, str]:
     """Return the amounts that are not zero as quantities."""
     return {
-        resource: text_of(resource, in_ledger_units(resource, amount))
-        for resource, amount in vector.items()
-        if amount
+        resource: text_of(resource, in_ledger_units(resource, amount)) for resource, amount in vector.items() if amount
     }
 
 

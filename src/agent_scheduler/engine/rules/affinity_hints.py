@@ -32,12 +32,8 @@ _UNTIED = "untied"
 def affinity_events() -> Sequence[ClusterEventWithHint]:
     changes = ActionType.ADD | ActionType.UPDATE_POD_LABEL | ActionType.DELETE
     return (
-        ClusterEventWithHint(
-            ClusterEvent(Resource.ASSIGNED_POD, changes), _other_pod, ByKeys(_INDEX, _keys_of_pods)
-        ),
-        ClusterEventWithHint(
-            ClusterEvent(Resource.TARGET_POD, ActionType.UPDATE_POD_LABEL), _own_label, own_pod
-        ),
+        ClusterEventWithHint(ClusterEvent(Resource.ASSIGNED_POD, changes), _other_pod, ByKeys(_INDEX, _keys_of_pods)),
+        ClusterEventWithHint(ClusterEvent(Resource.TARGET_POD, ActionType.UPDATE_POD_LABEL), _own_label, own_pod),
         ClusterEventWithHint(
             ClusterEvent(Resource.NODE, ActionType.ADD | ActionType.UPDATE_NODE_LABEL),
             _node,
@@ -83,9 +79,7 @@ def _other_pod(pod: object, old: object | None, new: object | None) -> QueueingH
     before, after = (each if isinstance(each, PodInfo) else None for each in (old, new))
 
     def wanted(other: PodInfo | None) -> bool:
-        return (
-            other is not None and bool(terms.affinity) and all(_means(term, other) for term in terms.affinity)
-        )
+        return other is not None and bool(terms.affinity) and all(_means(term, other) for term in terms.affinity)
 
     def in_the_way(other: PodInfo | None) -> bool:
         return other is not None and any(_means(term, other) for term in terms.anti_affinity)
@@ -188,9 +182,7 @@ def _keys_of_node(event: ClusterEvent, old: NodeInfo | None, new: NodeInfo) -> I
     return [_UNTIED, *((_TOPOLOGY, key) for key in moved)]
 
 
-def _keys_of_namespace(
-    event: ClusterEvent, old: NamespaceInfo | None, new: NamespaceInfo | None
-) -> Iterable[Key]:
+def _keys_of_namespace(event: ClusterEvent, old: NamespaceInfo | None, new: NamespaceInfo | None) -> Iterable[Key]:
     return [_BY_NAMESPACE, *((_IS, each.name, None) for each in (old, new) if each is not None)]
 
 

@@ -40,9 +40,7 @@ Room = Mapping[str, int]
 class FitHints:
     """The hints of one plugin. Without a ledger every end of a pod wakes all."""
 
-    def __init__(
-        self, wanted: Callable[[PodClass], Room], ledger: Ledger | None, devices: Devices | None
-    ) -> None:
+    def __init__(self, wanted: Callable[[PodClass], Room], ledger: Ledger | None, devices: Devices | None) -> None:
         """Create the hints; `wanted` returns the requests that the plugin checks.
 
         `devices` is None if devices provide no resource.
@@ -50,9 +48,7 @@ class FitHints:
         self._wanted = wanted
         self._ledger = ledger
         self._devices = devices
-        self._by_amount = PodIndex(
-            keys_of=self._amounts, shared=lambda pod: (pod.cls, pod.priority, pod.preempts)
-        )
+        self._by_amount = PodIndex(keys_of=self._amounts, shared=lambda pod: (pod.cls, pod.priority, pod.preempts))
         #: The sequence of the ledger and the node that the answers below hold for.
         self._read: tuple[int, str] = (-1, "")
         self._free: Room = {}
@@ -94,9 +90,7 @@ class FitHints:
         if pod.preempts:
             keys.append(Amount(_PREEMPTING, -pod.priority))
         # Scaling down reads all requests, including ignored ones.
-        keys.extend(
-            Amount(resource, amount) for resource, amount in pod.requests.items() if resource not in wanted
-        )
+        keys.extend(Amount(resource, amount) for resource, amount in pod.requests.items() if resource not in wanted)
         return keys
 
     def _freed(self, pod: object, old: object | None, new: object | None) -> QueueingHint:
@@ -136,8 +130,7 @@ class FitHints:
             names, offers = columns.interns.resources, columns.offers[row]
             self._offered = dict(zip(names, offers, strict=False))
             self._free = {
-                name: offered - taken
-                for name, offered, taken in zip(names, offers, columns.taken[row], strict=False)
+                name: offered - taken for name, offered, taken in zip(names, offers, columns.taken[row], strict=False)
             }
 
     def _largest(self, ledger: Ledger) -> Room:
@@ -196,16 +189,12 @@ class FitHints:
 
 def _fits(wanted: Room, room: Room, elsewhere: Collection[str]) -> bool:
     """Return whether there is room for all requests, except those `elsewhere`."""
-    return all(
-        amount <= room.get(resource, 0) or resource in elsewhere for resource, amount in wanted.items()
-    )
+    return all(amount <= room.get(resource, 0) or resource in elsewhere for resource, amount in wanted.items())
 
 
 def met_elsewhere(resources: Iterable[str], devices: Devices) -> frozenset[str]:
     """Return the resources that devices provide where a node offers none."""
-    return frozenset(
-        each for each in resources if may_be_devices(each) and devices.class_of_resource(each) is not None
-    )
+    return frozenset(each for each in resources if may_be_devices(each) and devices.class_of_resource(each) is not None)
 
 
 def _by_devices(pod: object, old: object | None, new: object | None) -> QueueingHint:
@@ -242,7 +231,6 @@ def _scaled_down(pod: object, old: object | None, new: object | None) -> Queuein
         return QueueingHint.SKIP
     wanted = pod.requests
     less = any(
-        resource in wanted and new.requests.get(resource, 0) < amount
-        for resource, amount in old.requests.items()
+        resource in wanted and new.requests.get(resource, 0) < amount for resource, amount in old.requests.items()
     )
     return QueueingHint.QUEUE if less else QueueingHint.SKIP

@@ -172,9 +172,9 @@ class _Gpus:
         """Return [amount] the share of kinds that request it and fit the other free amounts."""
         cpu, memory, reach = level
         fits = (self._cpu_level < cpu) & (self._memory_level < memory) & _reaching(self._bits, reach)
-        found: Floats = np.bincount(
-            self._which, weights=self._shares * fits, minlength=self._each.shape[0]
-        ).astype(np.float64)
+        found: Floats = np.bincount(self._which, weights=self._shares * fits, minlength=self._each.shape[0]).astype(
+            np.float64
+        )
         return found
 
 

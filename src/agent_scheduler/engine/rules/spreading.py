@@ -97,9 +97,7 @@ class Spreading:
 
     def layout(self, each: CountedConstraint, nodes: Columns) -> Layout:
         constraint, pod = each.constraint, self._pod
-        chooses = constraint.honors_affinity and (
-            pod.node_selector or (pod.affinity and pod.affinity.required)
-        )
+        chooses = constraint.honors_affinity and (pod.node_selector or (pod.affinity and pod.affinity.required))
         # Classes whose policies exclude nothing share one layout.
         whose = pod if chooses or constraint.honors_taints else None
         key = (
@@ -168,6 +166,4 @@ def _counted(pod: PodClass, constraint: SpreadConstraint, handle: Handle) -> Cou
     if selector is None or not selector.requirements:
         return CountedConstraint(constraint, None, selector is not None)
     match = PodMatch(frozenset((pod.namespace,)), None, selector)
-    return CountedConstraint(
-        constraint, handle.count((match,), alive_only=True), selector.matches(pod.labels)
-    )
+    return CountedConstraint(constraint, handle.count((match,), alive_only=True), selector.matches(pod.labels))

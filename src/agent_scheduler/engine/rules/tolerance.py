@@ -35,6 +35,4 @@ def tolerated(taint: Taint, tolerations: Iterable[Toleration]) -> bool:
 
 def schedulable(taints: Iterable[Taint], tolerations: Sequence[Toleration]) -> bool:
     """Return whether every taint that repels pods is tolerated."""
-    return all(
-        tolerated(taint, tolerations) for taint in taints if taint.effect in ("NoSchedule", "NoExecute")
-    )
+    return all(tolerated(taint, tolerations) for taint in taints if taint.effect in ("NoSchedule", "NoExecute"))

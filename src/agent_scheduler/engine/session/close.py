@@ -34,13 +34,7 @@ from ..quotas.vector import Total, Vector, add_to, plus
 from ..state.batchinfo import GroupKey
 from ..state.podinfo import PodInfo
 from ..verdicts import SCHEDULING_GATED, UNSCHEDULABLE, Verdict, WaitReason, by_queue, of_own_gates
-from .messages import (
-    GANG_READY,
-    GROUP_READY,
-    fit_error,
-    gang_unschedulable,
-    scheduling_reason,
-)
+from .messages import GANG_READY, GROUP_READY, fit_error, gang_unschedulable, scheduling_reason
 from .model import HOLDING, JobInfo, TaskStatus
 from .results import GroupResult, PodResult, QueueResult
 from .session import GroupEvent, Session
@@ -53,13 +47,7 @@ _INCOMPLETE: Final = (UNKNOWN, PENDING, INQUEUE)
 #: The reasons against admission that are reported for a group without pods.
 _KEEPING_OUT: Final = (WaitReason.QUOTA, WaitReason.ACCESS, WaitReason.QUEUE)
 #: Statuses of tasks that are not in progress.
-_AT_REST: Final = (
-    TaskStatus.PENDING,
-    TaskStatus.BOUND,
-    TaskStatus.RUNNING,
-    TaskStatus.SUCCEEDED,
-    TaskStatus.FAILED,
-)
+_AT_REST: Final = (TaskStatus.PENDING, TaskStatus.BOUND, TaskStatus.RUNNING, TaskStatus.SUCCEEDED, TaskStatus.FAILED)
 #: Statuses of the tasks that report why they wait.
 _WAITING: Final = (TaskStatus.ALLOCATED, TaskStatus.PENDING, TaskStatus.PIPELINED)
 
@@ -269,9 +257,7 @@ def _with(
     ]
 
 
-def _without_queue(
-    session: Session, group: PodGroupInfo, waiting: Sequence[PodInfo], pods: _PodResults
-) -> GroupResult:
+def _without_queue(session: Session, group: PodGroupInfo, waiting: Sequence[PodInfo], pods: _PodResults) -> GroupResult:
     """Return the result of a group whose queue does not exist; sessions do not evaluate it."""
     verdict, old = by_queue(Shortfall(group.queue, {})), group.status
     conditions = _with(old.conditions or (), SCHEDULED, "False", verdict.group_reason, session)
@@ -363,9 +349,7 @@ def _events(job: JobInfo, result: GroupResult, message: str, *, mapped: bool) ->
             return []
         verdict = result.verdict
         if mapped and verdict is not None and not verdict.wants_nodes:
-            return [
-                GroupEvent(job.group.key, "Warning", verdict.group_reason, _said_of(job, verdict, message))
-            ]
+            return [GroupEvent(job.group.key, "Warning", verdict.group_reason, _said_of(job, verdict, message))]
         text = f"{pending}/{len(job.tasks)} tasks in gang unschedulable: {message}"
         return [GroupEvent(job.group.key, "Warning", UNSCHEDULABLE, text)]
     if result.write:
@@ -412,9 +396,7 @@ def _queue_results(session: Session, book: QuotaBook | None) -> Generator[None, 
 
 def placed_in(book: QuotaBook) -> dict[str, Total]:
     """Return the usage of each queue's own pods with a node, of all schedulers."""
-    return {
-        name: plus(book.own(name, Standing.ASSUMED), book.own(name, Standing.BOUND)) for name in book.names()
-    }
+    return {name: plus(book.own(name, Standing.ASSUMED), book.own(name, Standing.BOUND)) for name in book.names()}
 
 
 def queue_results(

@@ -101,9 +101,7 @@ def explain_gang(session: Session, result: SessionResult, job: JobInfo, book: Qu
         waiting=waiting,
         refusals=_refusals(job),
         said=tuple(
-            dict.fromkeys(
-                (event.reason, event.message) for event in result.events if event.group == job.group.key
-            )
+            dict.fromkeys((event.reason, event.message) for event in result.events if event.group == job.group.key)
         ),
     )
 
@@ -132,9 +130,7 @@ def _place(session: Session, job: JobInfo, waiting: Mapping[str, Verdict]) -> tu
     return rivals.index(job) + 1, len(rivals)
 
 
-def _queues(
-    job: JobInfo, result: SessionResult, verdict: Verdict | None, book: QuotaBook
-) -> tuple[QueueStanding, ...]:
+def _queues(job: JobInfo, result: SessionResult, verdict: Verdict | None, book: QuotaBook) -> tuple[QueueStanding, ...]:
     short = verdict.queue if verdict is not None else None
     found = []
     for info, limits in book.upwards(job.queue):

@@ -323,9 +323,7 @@ class JobInfo(_Counts):
 
     def _count_role(self, task: TaskInfo, sign: int) -> None:
         if self._roles:
-            counts = self._roles[
-                len(TaskStatus) if task.best_effort and task.status == PENDING_TASKS else task.status
-            ]
+            counts = self._roles[len(TaskStatus) if task.best_effort and task.status == PENDING_TASKS else task.status]
             counts[task.role] = counts.get(task.role, 0) + sign
 
     def in_role(self, role: str, statuses: Iterable[int], *, best_effort: bool = False) -> int:
@@ -337,8 +335,7 @@ class JobInfo(_Counts):
     def roles_have(self, statuses: tuple[int, ...]) -> bool:
         """Return whether each role has its minimum in these statuses, including pending best-effort tasks."""
         return all(
-            self.in_role(role, statuses, best_effort=True) >= least
-            for role, least in self.role_minimums.items()
+            self.in_role(role, statuses, best_effort=True) >= least for role, least in self.role_minimums.items()
         )
 
     # ---- what it waits for

@@ -440,13 +440,7 @@ class SessionNodes:
         return FitErrors(fit_message(rows.size, counts), frozenset(plugins))
 
     def _ask(
-        self,
-        filters: Sequence[CompiledFilter],
-        rows: Rows,
-        counts: dict[str, int],
-        plugins: set[str],
-        *,
-        room: bool,
+        self, filters: Sequence[CompiledFilter], rows: Rows, counts: dict[str, int], plugins: set[str], *, room: bool
     ) -> None:
         """Add rejections to `counts`, reason -> number of nodes, and the rejecting plugins to `plugins`."""
         columns = self.columns

@@ -71,9 +71,7 @@ def profile_of(conf: SessionConf, scheduler_name: str) -> Profile:
         scores=tuple(scores),
         reserves=tuple(reserves),
         pre_binds=tuple(pre_binds),
-        of_groups=tuple(
-            (each.name, READS.get(each.name, frozenset())) for tier in conf.tiers for each in tier
-        ),
+        of_groups=tuple((each.name, READS.get(each.name, frozenset())) for tier in conf.tiers for each in tier),
     )
 
 
@@ -132,6 +130,4 @@ def _binpack(arguments: Mapping[str, Any]) -> list[WeightedScore]:
     keys = {each: f"binpack.resources.{each}" for each in named if each}
     keys |= {"cpu": "binpack.cpu", "memory": "binpack.memory"}
     weights = {resource: int(arguments.get(key, 1)) for resource, key in keys.items()}
-    return [
-        WeightedScore(Binpack({name: each if each >= 0 else 1 for name, each in weights.items()}), weight)
-    ]
+    return [WeightedScore(Binpack({name: each if each >= 0 else 1 for name, each in weights.items()}), weight)]

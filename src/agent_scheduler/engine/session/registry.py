@@ -34,13 +34,7 @@ def _of_nodes(session: Session, option: PluginOption) -> Hooks:
 
 REGISTRY: Final = SessionRegistry(
     actions=MappingProxyType(
-        {
-            "enqueue": enqueue,
-            "allocate": allocate,
-            "backfill": backfill,
-            "preempt": preempt,
-            "reclaim": reclaim,
-        }
+        {"enqueue": enqueue, "allocate": allocate, "backfill": backfill, "preempt": preempt, "reclaim": reclaim}
     ),
     plugins=MappingProxyType(
         {

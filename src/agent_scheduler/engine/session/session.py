@@ -267,8 +267,7 @@ class Session:
     def let_in_late(self) -> bool:
         """Whether jobs with pods were admitted after actions that therefore did not evaluate them."""
         return "enqueue" in self.conf.actions[1:] and any(
-            job.tasks and job.group.is_object and job.phase == INQUEUE != job.group.status.phase
-            for job in self.fresh
+            job.tasks and job.group.is_object and job.phase == INQUEUE != job.group.status.phase for job in self.fresh
         )
 
     def _take_hooks(self) -> None:

@@ -104,9 +104,7 @@ class Tiers:
 
     def in_task_order(self, tasks: Iterable[TaskInfo]) -> list[TaskInfo]:
         """Return the tasks sorted by plugins, the number at the end of the name, creation and UID (`CompareTask`)."""
-        keyed = [
-            ([order(task) for order in self._task_orders], number_of(task.pod.name), task) for task in tasks
-        ]
+        keyed = [([order(task) for order in self._task_orders], number_of(task.pod.name), task) for task in tasks]
         if all(number is not None for _, number, _ in keyed):
             keyed.sort(key=lambda each: (each[0], each[1], each[2].pod.created, each[2].uid))
         elif all(number is None for _, number, _ in keyed):
@@ -234,9 +232,7 @@ def _permitted(tiers: Sequence[Sequence[Callable[[T], int]]], about: T) -> bool:
     return True
 
 
-def _victims(
-    tiers: Sequence[Sequence[Victims]], preemptor: TaskInfo, tasks: Sequence[TaskInfo]
-) -> list[TaskInfo]:
+def _victims(tiers: Sequence[Sequence[Victims]], preemptor: TaskInfo, tasks: Sequence[TaskInfo]) -> list[TaskInfo]:
     """Return the tasks that all plugins of a tier name, in the first tier that has any.
 
     If a plugin names none, or none of those that the others name, the tier has no result, and the next one decides.

@@ -27,9 +27,7 @@ Which = Callable[[TaskInfo], bool]
 Vote = Callable[[TaskInfo, Sequence[TaskInfo]], list[TaskInfo]]
 
 
-def make_room(
-    statement: Statement, task: TaskInfo, row: int, *, which: Which, vote: Vote, reason: str
-) -> bool:
+def make_room(statement: Statement, task: TaskInfo, row: int, *, which: Which, vote: Vote, reason: str) -> bool:
     """Evict pods of a node until `task` fits and its queue allows it, and give the task a claim on the room.
 
     The steps are added to `statement`. Returns False and changes nothing if the evictions are not sufficient.

@@ -38,9 +38,7 @@ _VALID: Final = (*READY, TaskStatus.PIPELINED, TaskStatus.PENDING)
 GroupMessages = Mapping[GroupKey, str]
 
 
-def of_group(
-    session: Session, job: JobInfo, held: Mapping[str, Verdict], messages: GroupMessages
-) -> Verdict | None:
+def of_group(session: Session, job: JobInfo, held: Mapping[str, Verdict], messages: GroupMessages) -> Verdict | None:
     """Return what a gang waits for; None if it has its minimum or has ended. `held` is a result of `holds`."""
     tiers = session.tiers
     hold = _hold_of(job, held) if job.is_pending else None
@@ -61,9 +59,7 @@ def of_group(
     if not job.tasks:
         return too_few(0, 0, "it has no pods")
     if job.waiting and tiers.job_pipelined(job):
-        return Verdict(
-            WaitReason.RELEASE, f"{job.waiting} of its pods have a claim on room that pods are leaving"
-        )
+        return Verdict(WaitReason.RELEASE, f"{job.waiting} of its pods have a claim on room that pods are leaving")
     if gated := _gated_of(job):
         return others_gated(len(gated), len(job.tasks), sum(task.only_queue_gate for task in gated))
     if hold is not None:
@@ -139,8 +135,7 @@ def _gated_of(job: JobInfo) -> list[TaskInfo]:
         return gated
     roles = Counter(task.role for task in gated)
     lacks = any(
-        job.in_role(role, _VALID, best_effort=True) - roles[role] < least
-        for role, least in job.role_minimums.items()
+        job.in_role(role, _VALID, best_effort=True) - roles[role] < least for role, least in job.role_minimums.items()
     )
     return gated if lacks else []
 
@@ -150,9 +145,7 @@ def _of_nodes(session: Session, job: JobInfo) -> Verdict:
     if not refusals:
         wanted = wanted_next(session, job)
         if session.tiers.every("lending") and wanted and not may_hold(session, job, wanted):
-            return Verdict(
-                WaitReason.NODES, "it needs more than its queue's share of what is in the cluster has left"
-            )
+            return Verdict(WaitReason.NODES, "it needs more than its queue's share of what is in the cluster has left")
         return Verdict(WaitReason.NODES, "its queue has all that it may have of what is in the cluster")
     plugins = frozenset[str]().union(*(error.plugins for error in job.fit_errors.values()))
     return by_nodes(refusals.most_common(1)[0][0], plugins)

@@ -109,10 +109,7 @@ class Assignment:
         ]
         leftover = settings.leftover_shard
         self._leftover = None if leftover is None else self._shards[settings.names.index(leftover)]
-        right = [
-            *(ShardTurn(each, CHOSEN) for each in numbers),
-            *(ShardTurn(each, MINIMUM) for each in numbers),
-        ]
+        right = [*(ShardTurn(each, CHOSEN) for each in numbers), *(ShardTurn(each, MINIMUM) for each in numbers)]
         if self._leftover is not None:
             right.append(ShardTurn(self._leftover.number, LEFTOVER))
         #: The turns by number.
@@ -156,10 +153,7 @@ class Assignment:
     def grow(self, capacity: int) -> None:
         if self.flags.shape[0] < capacity:
             self.flags = grown(self.flags, capacity)
-            self._assignable, self._retained = (
-                grown(self._assignable, capacity),
-                grown(self._retained, capacity),
-            )
+            self._assignable, self._retained = (grown(self._assignable, capacity), grown(self._retained, capacity))
             for shard in self._shards:
                 shard.grow(capacity)
 
@@ -168,9 +162,7 @@ class Assignment:
         self._evaluate(rows, spec[rows])
         self.turn = np.full(spec.shape[0], NO_TURN, dtype=np.int16)
         self._assign()
-        owner = np.where(
-            self.turn == NO_TURN, NO_SHARD, self._shard_of[np.minimum(self.turn, len(self.turns) - 1)]
-        )
+        owner = np.where(self.turn == NO_TURN, NO_SHARD, self._shard_of[np.minimum(self.turn, len(self.turns) - 1)])
         self.owner = np.where(self._retained, spec, owner)
 
     def _evaluate(self, rows: Rows, spec: NDArray[np.int32]) -> None:
@@ -179,9 +171,7 @@ class Assignment:
         assignable = self._assignable_states[state]
         self._assignable[rows] = assignable
         self._retained[rows] = (
-            self._retained_states[state]
-            & ~assignable
-            & self._is_ours[np.minimum(spec, self._is_ours.shape[0] - 2)]
+            self._retained_states[state] & ~assignable & self._is_ours[np.minimum(spec, self._is_ours.shape[0] - 2)]
         )
         nodes = Nodes(self._columns, rows)
         wanted, keeps = np.zeros((2, rows.shape[0]), dtype=bool)
@@ -215,9 +205,7 @@ class Assignment:
         last = self._leftover
         if last is not None:
             most = last.rules.limits.most_of(there)
-            self._take(
-                len(self.turns) - 1, last, free, free, None if most is None else max(0, most - last.count)
-            )
+            self._take(len(self.turns) - 1, last, free, free, None if most is None else max(0, most - last.count))
 
     def _take(self, turn: int, shard: _Shard, free: Flags, candidates: Flags, most: int | None) -> None:
         taken = shard.take(np.flatnonzero(candidates), most, self._columns)

@@ -18,11 +18,7 @@ from .node_columns import CORDONED, FOREIGN, PRESENT, NodeColumns
 from .settings import PlanSettings
 from .specs import NO_SHARD, Specs
 
-_JOINS: Final = {
-    CHOSEN: "chosen by {}",
-    MINIMUM: "for the minimum of {}",
-    LEFTOVER: "left over, which goes to {}",
-}
+_JOINS: Final = {CHOSEN: "chosen by {}", MINIMUM: "for the minimum of {}", LEFTOVER: "left over, which goes to {}"}
 
 
 class ShardChange(Struct, frozen=True, gc=False, kw_only=True):
@@ -50,9 +46,7 @@ class ShardPlan:
     to be empty. Invariant: a node is in one shard at most.
     """
 
-    def __init__(
-        self, settings: PlanSettings, columns: NodeColumns, specs: Specs, assignment: Assignment
-    ) -> None:
+    def __init__(self, settings: PlanSettings, columns: NodeColumns, specs: Specs, assignment: Assignment) -> None:
         """Copy the state that may change."""
         size = columns.size
         self._names = columns.share_names()
@@ -75,9 +69,7 @@ class ShardPlan:
             **dict.fromkeys(others, 0),
         }
         #: The number of nodes by which each shard is below its minimum; only those that are.
-        self.short: Mapping[str, int] = {
-            self._shards[number]: count for number, count in assignment.short().items()
-        }
+        self.short: Mapping[str, int] = {self._shards[number]: count for number, count in assignment.short().items()}
         self._differing = np.flatnonzero(self._owner != self._spec)
         #: Shards whose spec is to change.
         self.changed: frozenset[str] = self._changed()

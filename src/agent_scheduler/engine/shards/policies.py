@@ -144,12 +144,8 @@ class NodeLimits:
             budget[resource] = min(amount, budget.get(resource, amount))
         return NodeLimits(
             least=max(self.least, args.min_nodes),
-            most=min(
-                (each for each in (self.most, args.max_nodes or None) if each is not None), default=None
-            ),
-            percent=min(
-                (each for each in (self.percent, args.max_percent) if each is not None), default=None
-            ),
+            most=min((each for each in (self.most, args.max_nodes or None) if each is not None), default=None),
+            percent=min((each for each in (self.percent, args.max_percent) if each is not None), default=None),
             budget=budget or None,
         )
 

@@ -49,9 +49,7 @@ class Range(SettingsBase, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         if self.min > self.max:
-            raise SettingsError(
-                ("min",), f"found the number {self.min:g}; allowed: at most max ({self.max:g})"
-            )
+            raise SettingsError(("min",), f"found the number {self.min:g}; allowed: at most max ({self.max:g})")
 
 
 class AllocationRateArgs(SettingsBase, frozen=True, kw_only=True):
@@ -73,13 +71,11 @@ class AllocationRateArgs(SettingsBase, frozen=True, kw_only=True):
             least, most = low or 0.0, 1.0 if high is None else high
             if least > most:
                 raise SettingsError(
-                    (f"min{name}Util",),
-                    f"found the number {least:g}; allowed: at most max{name}Util ({most:g})",
+                    (f"min{name}Util",), f"found the number {least:g}; allowed: at most max{name}Util ({most:g})"
                 )
             if resource in self.resources and (low is not None or high is not None):
                 raise SettingsError(
-                    ("resources", resource),
-                    f"is also set by min{name}Util and max{name}Util; allowed: one of both",
+                    ("resources", resource), f"is also set by min{name}Util and max{name}Util; allowed: one of both"
                 )
 
     def _named(self) -> tuple[tuple[str, str, float | None, float | None], ...]:
@@ -133,9 +129,7 @@ class NodeLimitArgs(SettingsBase, frozen=True, kw_only=True):
             except QuantityError as error:
                 raise SettingsError(("maxCapacity", resource), str(error)) from None
             if amount <= 0:
-                raise SettingsError(
-                    ("maxCapacity", resource), f"found {quantity!r}; allowed: a quantity above 0"
-                )
+                raise SettingsError(("maxCapacity", resource), f"found {quantity!r}; allowed: a quantity above 0")
 
     @property
     def budget(self) -> Amounts:
@@ -196,9 +190,7 @@ class PlanSettings(SettingsBase, frozen=True, kw_only=True):
         for index, shard in enumerate(self.shards):
             at = ("shards", index, "name")
             if not shard.name or shard.name == NOBODY:
-                raise SettingsError(
-                    at, f"found {shard.name!r}; allowed: the name of a shard, other than {NOBODY!r}"
-                )
+                raise SettingsError(at, f"found {shard.name!r}; allowed: the name of a shard, other than {NOBODY!r}")
             if shard.name in names:
                 raise SettingsError(at, f"found {shard.name!r} a second time; allowed: each name once")
             names.add(shard.name)

@@ -108,10 +108,7 @@ def _read(data: bytes) -> ClaimSpec:
         return ClaimSpec(
             tuple(_request(each) for each in wire.devices.requests or ()),
             tuple(_constraint(index, each) for index, each in enumerate(wire.devices.constraints or ())),
-            tuple(
-                ClaimConfig(tuple(each.requests or ()), bytes(each.opaque))
-                for each in wire.devices.config or ()
-            ),
+            tuple(ClaimConfig(tuple(each.requests or ()), bytes(each.opaque)) for each in wire.devices.config or ()),
         )
     except ValueError as error:
         return ClaimSpec((), error=str(error))
@@ -130,9 +127,7 @@ def _request(wire: dra.DeviceRequest) -> DeviceRequestInfo:
     raise _Unsupported(f"request {wire.name}: unknown request type")
 
 
-def _option(
-    wire: dra.ExactRequest | dra.SubRequest, name: str, result_name: str, *, admin: bool = False
-) -> Option:
+def _option(wire: dra.ExactRequest | dra.SubRequest, name: str, result_name: str, *, admin: bool = False) -> Option:
     mode = wire.allocation_mode or EXACT_COUNT
     if mode not in (ALL, EXACT_COUNT):
         raise _Unsupported(f"request {name}: unsupported count mode {mode}")
@@ -141,9 +136,7 @@ def _option(
     selectors = []
     for index, selector in enumerate(wire.selectors or ()):
         if selector.cel is None:
-            raise _Unsupported(
-                f"request {name}, selector #{index}: CEL expression empty (unsupported selector type?)"
-            )
+            raise _Unsupported(f"request {name}, selector #{index}: CEL expression empty (unsupported selector type?)")
         selectors.append(selector.cel.expression)
     capacity = []
     for key, quantity in ((wire.capacity.requests if wire.capacity else None) or {}).items():
@@ -160,9 +153,7 @@ def _option(
         number=max(wire.count or 1, 1),
         admin=admin,
         tolerations=tuple(
-            DeviceTolerationInfo(
-                each.key or "", each.operator or "Equal", each.value or "", each.effect or ""
-            )
+            DeviceTolerationInfo(each.key or "", each.operator or "Equal", each.value or "", each.effect or "")
             for each in wire.tolerations or ()
         ),
         written_tolerations=tuple(msgspec.to_builtins(each) for each in wire.tolerations or ()),

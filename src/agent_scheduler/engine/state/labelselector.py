@@ -71,9 +71,7 @@ def label_selector(selector: wire.LabelSelector | None, place: str) -> LabelSele
     """Compile a selector; None stays None. Raises `SpecError` that names the invalid requirement below `place`."""
     if selector is None:
         return None
-    found = {
-        Requirement(key, "In", frozenset((value,))) for key, value in (selector.match_labels or {}).items()
-    }
+    found = {Requirement(key, "In", frozenset((value,))) for key, value in (selector.match_labels or {}).items()}
     for index, each in enumerate(selector.match_expressions or ()):
         check_requirement(each, f"{place}.matchExpressions[{index}]", _OPERATORS)
         found.add(Requirement(each.key, each.operator, frozenset(each.values or ())))

@@ -31,10 +31,7 @@ _ZONE_KEYS: Mapping[str, str] = {
 }
 
 ZONE, REGION = "topology.kubernetes.io/zone", "topology.kubernetes.io/region"
-BETA_ZONE, BETA_REGION = (
-    "failure-domain.beta.kubernetes.io/zone",
-    "failure-domain.beta.kubernetes.io/region",
-)
+BETA_ZONE, BETA_REGION = ("failure-domain.beta.kubernetes.io/zone", "failure-domain.beta.kubernetes.io/region")
 #: The separator of the zones in a label with several.
 SEPARATOR: Final = "__"
 _UNKNOWN: Final = "UNSPECIFIED"
@@ -122,7 +119,6 @@ def _values(terms: list[wire.NodeSelectorTerm], key: str) -> bool:
 
 def _renamed(term: wire.NodeSelectorTerm, keys: Mapping[str, str]) -> wire.NodeSelectorTerm:
     expressions = [
-        msgspec.structs.replace(each, key=keys.get(each.key, each.key))
-        for each in term.match_expressions or ()
+        msgspec.structs.replace(each, key=keys.get(each.key, each.key)) for each in term.match_expressions or ()
     ]
     return msgspec.structs.replace(term, match_expressions=expressions or term.match_expressions)

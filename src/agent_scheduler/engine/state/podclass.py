@@ -23,12 +23,7 @@ from agent_scheduler.objects import wire
 from .gpus import RESOURCE as GPU
 from .labelselector import Labels
 from .podclaims import ClaimDemand
-from .podterms import (
-    NO_TERMS,
-    ExistingTerm,
-    PodTerms,
-    SpreadConstraint,
-)
+from .podterms import NO_TERMS, ExistingTerm, PodTerms, SpreadConstraint
 from .podvolumes import PodVolumes
 from .requests import Amounts
 from .siblings import Siblings
@@ -109,9 +104,7 @@ class PodClass:
     def takes_the_same(self, other: PodClass) -> bool:
         """Return whether pods of both classes have the same amounts and host ports in a node's columns."""
         return self is other or (
-            self.requests == other.requests
-            and self.nonzero == other.nonzero
-            and self.host_ports == other.host_ports
+            self.requests == other.requests and self.nonzero == other.nonzero and self.host_ports == other.host_ports
         )
 
     def in_context(

@@ -21,18 +21,8 @@ from agent_scheduler.objects import wire
 from .features import required_features
 from .labelselector import Labels
 from .podclass import NO_IMAGES, PODS, HostPort, Images, PodClass
-from .podspec import (
-    SpecError,
-    check_node_affinity,
-    check_tolerations,
-    decode_part,
-    readable_part,
-    with_void_terms,
-)
-from .podterms import (
-    pod_terms,
-    spread_constraints,
-)
+from .podspec import SpecError, check_node_affinity, check_tolerations, decode_part, readable_part, with_void_terms
+from .podterms import pod_terms, spread_constraints
 from .podvolumes import PodVolumes, Recogniser, images_of, pod_volumes
 from .requests import pod_amounts
 
@@ -101,9 +91,7 @@ def given_by(spec: wire.PodSpec, status: wire.PodStatus) -> KubeletAllocation | 
     whole = (status.resources, status.allocated_resources) if spec.resources and status.resources else None
     if not (status.container_statuses or status.init_container_statuses or whole):
         return None
-    return KubeletAllocation(
-        status.container_statuses, status.init_container_statuses, whole, is_infeasible(status)
-    )
+    return KubeletAllocation(status.container_statuses, status.init_container_statuses, whole, is_infeasible(status))
 
 
 def speaks_of_pods(spec: wire.PodSpec) -> bool:
@@ -128,14 +116,7 @@ def spec_fingerprint(
 
     `volumes` are the bytes of the volumes that affect scheduling; `images` is None if no scheduler needs them.
     """
-    written: list[Any] = [
-        node_name,
-        spec.overhead,
-        spec.resources,
-        spec.node_selector,
-        spec.affinity,
-        spec.tolerations,
-    ]
+    written: list[Any] = [node_name, spec.overhead, spec.resources, spec.node_selector, spec.affinity, spec.tolerations]
     containers, inits = spec.containers or (), spec.init_containers or ()
     for container in containers:
         written += (container.resources, container.ports)
@@ -297,11 +278,7 @@ class PodClasses:
 
 def _host_ports(container: wire.Container, place: str, problems: list[str]) -> list[HostPort]:
     ports: list[wire.ContainerPort] | None = readable_part(_ports, container.ports, place, problems)
-    return [
-        (port.host_ip or _ANY_IP, port.protocol or "TCP", port.host_port)
-        for port in ports or ()
-        if port.host_port
-    ]
+    return [(port.host_ip or _ANY_IP, port.protocol or "TCP", port.host_port) for port in ports or () if port.host_port]
 
 
 def _volumes(spec: wire.PodSpec, owner: SpecOwner, problems: list[str]) -> PodVolumes | None:

@@ -97,9 +97,7 @@ class TermIndex:
         for pins in (None, *labels.items()):
             for where in (namespace, None):
                 if terms := index.get((where, pins)):
-                    found += [
-                        each for each in terms if each.term.match.matches(namespace, labels, namespaces)
-                    ]
+                    found += [each for each in terms if each.term.match.matches(namespace, labels, namespaces)]
         if len(found) > 1:
             found.sort(key=self._numbers.__getitem__)
         return tuple(found)

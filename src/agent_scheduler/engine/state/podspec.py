@@ -83,9 +83,7 @@ def check_node_affinity(affinity: wire.NodeAffinity | None, place: str, *, sound
         return
     terms = [
         (term, f"{place}.required.nodeSelectorTerms[{index}]")
-        for index, term in enumerate(
-            (affinity.required.node_selector_terms or ()) if affinity.required else ()
-        )
+        for index, term in enumerate((affinity.required.node_selector_terms or ()) if affinity.required else ())
     ] + [
         (preferred.preference, f"{place}.preferred[{index}].preference")
         for index, preferred in enumerate(affinity.preferred or ())
@@ -96,22 +94,15 @@ def check_node_affinity(affinity: wire.NodeAffinity | None, place: str, *, sound
             ("matchFields", term.match_fields, _FIELD_OPERATORS),
         ):
             for index, requirement in enumerate(requirements or ()):
-                check_requirement(
-                    requirement, f"{where}.{name}[{index}]", operators, sound_values=sound_values
-                )
+                check_requirement(requirement, f"{where}.{name}[{index}]", operators, sound_values=sound_values)
                 if name == "matchFields" and requirement.key != "metadata.name":
                     raise SpecError(
-                        f"{where}.{name}[{index}].key: {requirement.key!r} is not selectable; "
-                        "allowed: metadata.name"
+                        f"{where}.{name}[{index}].key: {requirement.key!r} is not selectable; allowed: metadata.name"
                     )
 
 
 def check_requirement(
-    requirement: wire.SelectorRequirement,
-    place: str,
-    operators: tuple[str, ...],
-    *,
-    sound_values: bool = True,
+    requirement: wire.SelectorRequirement, place: str, operators: tuple[str, ...], *, sound_values: bool = True
 ) -> None:
     """Raise `SpecError` if the requirement is invalid. `sound_values` is as in `check_node_affinity`."""
     operator, values = requirement.operator, requirement.values or []
@@ -168,9 +159,7 @@ def with_void_terms(affinity: wire.NodeAffinity | None) -> wire.NodeAffinity | N
     terms = required.node_selector_terms or []
     if not any(map(faults_of, terms)):
         return affinity
-    void = [
-        msgspec.structs.replace(term, match_expressions=_NEVER) if faults_of(term) else term for term in terms
-    ]
+    void = [msgspec.structs.replace(term, match_expressions=_NEVER) if faults_of(term) else term for term in terms]
     return msgspec.structs.replace(affinity, required=wire.NodeSelector(void))
 
 

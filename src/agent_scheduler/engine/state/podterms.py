@@ -36,9 +36,7 @@ class PodMatch(NamedTuple):
         """Return the result of `matches` for a resolved match."""
         anywhere = self.namespace_selector is not None
         return (
-            (anywhere or namespace in self.namespaces)
-            and self.selector is not None
-            and self.selector.matches(labels)
+            (anywhere or namespace in self.namespaces) and self.selector is not None and self.selector.matches(labels)
         )
 
     def matches(self, namespace: str, labels: Labels, namespaces: Namespaces) -> bool:
@@ -132,14 +130,9 @@ def pod_terms(affinity: wire.Affinity | None, namespace: str, labels: Labels) ->
             for index, term in enumerate(terms or ())
         )
 
-    def preferred(
-        terms: Sequence[wire.WeightedPodAffinityTerm] | None, kind: str
-    ) -> tuple[tuple[int, PodTerm], ...]:
+    def preferred(terms: Sequence[wire.WeightedPodAffinityTerm] | None, kind: str) -> tuple[tuple[int, PodTerm], ...]:
         return tuple(
-            (
-                each.weight,
-                _term(each.pod_affinity_term, namespace, labels, f"spec.affinity.{kind}.preferred[{index}]"),
-            )
+            (each.weight, _term(each.pod_affinity_term, namespace, labels, f"spec.affinity.{kind}.preferred[{index}]"))
             for index, each in enumerate(terms or ())
         )
 
@@ -157,8 +150,7 @@ def _term(term: wire.PodAffinityTerm, namespace: str, labels: Labels, place: str
     selector = label_selector(term.label_selector, f"{place}.labelSelector")
     if selector is not None:
         selector = selector.also(
-            *_of_labels(term.match_label_keys, "In", labels),
-            *_of_labels(term.mismatch_label_keys, "NotIn", labels),
+            *_of_labels(term.match_label_keys, "In", labels), *_of_labels(term.mismatch_label_keys, "NotIn", labels)
         )
     by_label = label_selector(term.namespace_selector, f"{place}.namespaceSelector")
     names = frozenset(term.namespaces or ())
@@ -190,17 +182,13 @@ def _constraint(each: wire.TopologySpreadConstraint, labels: Labels, place: str)
     return SpreadConstraint(
         max_skew=each.max_skew,
         topology_key=each.topology_key,
-        required=_one_of(
-            each.when_unsatisfiable, ("DoNotSchedule", "ScheduleAnyway"), f"{place}.whenUnsatisfiable"
-        ),
+        required=_one_of(each.when_unsatisfiable, ("DoNotSchedule", "ScheduleAnyway"), f"{place}.whenUnsatisfiable"),
         selector=selector,
         min_domains=each.min_domains or 1,
         honors_affinity=_one_of(
             each.node_affinity_policy or "Honor", ("Honor", "Ignore"), f"{place}.nodeAffinityPolicy"
         ),
-        honors_taints=_one_of(
-            each.node_taints_policy or "Ignore", ("Honor", "Ignore"), f"{place}.nodeTaintsPolicy"
-        ),
+        honors_taints=_one_of(each.node_taints_policy or "Ignore", ("Honor", "Ignore"), f"{place}.nodeTaintsPolicy"),
     )
 
 

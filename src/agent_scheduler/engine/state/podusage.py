@@ -66,16 +66,12 @@ def _total(spec: TemplateSpec, part: Callable[[Requirements], Resources | None])
         if name not in total or amount.nano > total[name].nano:
             total[name] = amount
     if spec.resources is not None:
-        total |= {
-            name: each for name, each in _read(part(spec.resources)).items() if pod_level_resource(name)
-        }
+        total |= {name: each for name, each in _read(part(spec.resources)).items() if pod_level_resource(name)}
     return total
 
 
 def _most_at_start(
-    containers: Iterable[TemplateContainer],
-    total: Usage,
-    part: Callable[[Requirements], Resources | None],
+    containers: Iterable[TemplateContainer], total: Usage, part: Callable[[Requirements], Resources | None]
 ) -> Usage:
     """Return the maximum of the init steps, each with the sidecars that run by then; add the sidecars to `total`."""
     sidecars: Usage = {}

@@ -147,17 +147,13 @@ def container_amounts(
     return found
 
 
-def pod_level_amounts(
-    spec: PodSpec, status: PodStatus, problems: list[str], *, infeasible: bool = False
-) -> Amounts:
+def pod_level_amounts(spec: PodSpec, status: PodStatus, problems: list[str], *, infeasible: bool = False) -> Amounts:
     """Return the pod-level requests, of the resources that pod level supports; `problems` as in `amounts`.
 
     If the kubelet reports the pod's actual and allocated resources, these count as they do for a container. With an
     infeasible resize, resources that it does not report count as zero.
     """
-    wanted = amounts(
-        requested(spec.resources, "spec.resources", problems), "spec.resources.requests", problems
-    )
+    wanted = amounts(requested(spec.resources, "spec.resources", problems), "spec.resources.requests", problems)
     wanted = {resource: amount for resource, amount in wanted.items() if pod_level_resource(resource)}
     if not wanted or status.resources in _NOTHING:
         return wanted
@@ -190,11 +186,7 @@ def pod_amounts(spec: PodSpec, status: PodStatus, infeasible: bool, problems: li
     pod-level requests when it scores nodes for a pod: until the pod runs, it counts by its containers.
     """
     containers = container_amounts(
-        spec.containers,
-        "spec.containers",
-        problems,
-        statuses=status.container_statuses,
-        infeasible=infeasible,
+        spec.containers, "spec.containers", problems, statuses=status.container_statuses, infeasible=infeasible
     )
     inits = container_amounts(
         spec.init_containers,

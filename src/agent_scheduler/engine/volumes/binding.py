@@ -103,9 +103,7 @@ def reasons(plan: VolumePlan, catalogue: Catalogue, nodes: Columns, rows: Rows) 
     return {reason: count for reason, mask in words if (count := int(mask.sum()))}
 
 
-def _judge_bound(
-    plan: VolumePlan, catalogue: Catalogue, nodes: Columns, rows: Rows, found: Judgement
-) -> None:
+def _judge_bound(plan: VolumePlan, catalogue: Catalogue, nodes: Columns, rows: Rows, found: Judgement) -> None:
     """Judge the bound claims. The first claim in the spec with an unreachable volume determines the reason."""
     still = np.ones(rows.shape[0], dtype=np.bool_)
     for volume in plan.bound:
@@ -130,9 +128,7 @@ def _reached(volume: VolumeInfo, catalogue: Catalogue, nodes: Columns, rows: Row
     return np.where(there, reached(volume.migrated_reach, nodes, rows), here)
 
 
-def _judge_waiting(
-    plan: VolumePlan, catalogue: Catalogue, nodes: Columns, rows: Rows, found: Judgement
-) -> None:
+def _judge_waiting(plan: VolumePlan, catalogue: Catalogue, nodes: Columns, rows: Rows, found: Judgement) -> None:
     if plan.all_bound:
         return
     still = np.ones(rows.shape[0], dtype=np.bool_)

@@ -96,17 +96,13 @@ class CandidateIndex(Generic[T]):
     def _count(self, node: NodeInfo | None) -> int:
         if node is None:
             return 0
-        count = len(self._everywhere) + sum(
-            reaches(candidate.reach, node) for candidate in self._others.values()
-        )
+        count = len(self._everywhere) + sum(reaches(candidate.reach, node) for candidate in self._others.values())
         return count + sum(len(candidates) for candidates in self._labelled(node))
 
     def at(self, node: NodeInfo) -> Iterator[T]:
         """Yield the candidates that the node can reach, in order. The index must not change meanwhile."""
         found = [self._everywhere.items(), *(candidates.items() for candidates in self._labelled(node))]
-        found += [
-            ((key, candidate),) for key, candidate in self._others.items() if reaches(candidate.reach, node)
-        ]
+        found += [((key, candidate),) for key, candidate in self._others.items() if reaches(candidate.reach, node)]
         for _, candidate in heapq.merge(*found, key=_key) if len(found) > 1 else found[0]:
             yield candidate
 

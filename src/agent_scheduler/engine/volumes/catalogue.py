@@ -318,12 +318,8 @@ class Catalogue:
     def check(self) -> list[str]:
         """Return the contradictions of the invariants; empty if all hold. Costs a pass over everything."""
         problems = self.taken.check() + self.selected.check()
-        problems += [
-            f"volume {name} is taken, but unknown" for name in self.taken if name not in self.volumes
-        ]
-        problems += [
-            f"{key} has a selected node, but is unknown" for key in self.selected if key not in self.claims
-        ]
+        problems += [f"volume {name} is taken, but unknown" for name in self.taken if name not in self.volumes]
+        problems += [f"{key} has a selected node, but is unknown" for key in self.selected if key not in self.claims]
         fresh = Catalogue()
         fresh.taken, fresh.selected = self.taken, self.selected
         fresh.csi_nodes = self.csi_nodes
@@ -338,10 +334,7 @@ class Catalogue:
         for index in ("_prebound", "_attached_to", "_limits", "_migrated"):
             if getattr(self, index) != getattr(fresh, index):
                 problems.append(f"{index} is out of step with the objects")
-        if not (
-            self.free.has_same_candidates(fresh.free)
-            and self.capacities.has_same_candidates(fresh.capacities)
-        ):
+        if not (self.free.has_same_candidates(fresh.free) and self.capacities.has_same_candidates(fresh.capacities)):
             problems.append("the candidate indexes are out of step with the objects")
         return problems + self.free.check() + self.capacities.check()
 

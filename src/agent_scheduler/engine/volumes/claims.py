@@ -63,14 +63,11 @@ def _problem(use: ClaimUse, volumes: PodVolumes, catalogue: Catalogue) -> str:
     claim = catalogue.claims.get(use.key)
     if claim is None:
         if use.ephemeral:
-            return (
-                f"waiting for ephemeral volume controller to create the persistentvolumeclaim {_quoted(name)}"
-            )
+            return f"waiting for ephemeral volume controller to create the persistentvolumeclaim {_quoted(name)}"
         return not_found(name)
     if claim.lost:
         return (
-            f"persistentvolumeclaim {_quoted(name)} bound to non-existent "
-            f"persistentvolume {_quoted(claim.volume_name)}"
+            f"persistentvolumeclaim {_quoted(name)} bound to non-existent persistentvolume {_quoted(claim.volume_name)}"
         )
     if claim.deleting:
         return f"persistentvolumeclaim {_quoted(name)} is being deleted"

@@ -19,15 +19,7 @@ from ..state.nodeinfo import NodeInfo
 from ..state.podinfo import PodInfo
 from ..state.podvolumes import PodVolumes
 from ..state.records import same
-from .records import (
-    WAIT_FOR_CONSUMER,
-    CapacityInfo,
-    ClaimInfo,
-    ClassInfo,
-    CSINodeInfo,
-    DriverInfo,
-    VolumeInfo,
-)
+from .records import WAIT_FOR_CONSUMER, CapacityInfo, ClaimInfo, ClassInfo, CSINodeInfo, DriverInfo, VolumeInfo
 
 #: The volumes of a pod of the queue or the watch.
 VolumesOf = Callable[[PodInfo], PodVolumes | None]

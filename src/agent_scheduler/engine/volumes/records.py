@@ -187,10 +187,7 @@ def class_info(each: storage.StorageClass) -> ClassInfo:
     if each.allowed_topologies:
         terms = [
             wire.NodeSelectorTerm(
-                [
-                    wire.SelectorRequirement(part.key, "In", part.values)
-                    for part in term.match_label_expressions
-                ]
+                [wire.SelectorRequirement(part.key, "In", part.values) for part in term.match_label_expressions]
             )
             for term in each.allowed_topologies
             # A term without expressions, or that no value satisfies, allows nothing.
@@ -198,10 +195,7 @@ def class_info(each: storage.StorageClass) -> ClassInfo:
         ]
         reach = reach_of(wire.NodeSelector(terms))
     return ClassInfo(
-        **identity(each.metadata),
-        provisioner=each.provisioner,
-        binding_mode=each.volume_binding_mode,
-        reach=reach,
+        **identity(each.metadata), provisioner=each.provisioner, binding_mode=each.volume_binding_mode, reach=reach
     )
 
 

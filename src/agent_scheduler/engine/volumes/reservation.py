@@ -81,9 +81,7 @@ class ReservationFailed(NamedTuple):
     reason: str
 
 
-def reserve(
-    volumes: PodVolumes, catalogue: Catalogue, node: NodeInfo, holder: str
-) -> ReservedVolumes | Unresolvable:
+def reserve(volumes: PodVolumes, catalogue: Catalogue, node: NodeInfo, holder: str) -> ReservedVolumes | Unresolvable:
     """Take the node's volumes for the pod's claims. On a refusal nothing is taken.
 
     Repeats all checks of the filter for the node, because the ledger's versions of rows do not cover volumes.
@@ -109,9 +107,7 @@ def unreserve(catalogue: Catalogue, holder: str) -> list[VolumeInfo | ClaimInfo]
     return catalogue.release(holder)
 
 
-def _take(
-    found: VolumePlan, catalogue: Catalogue, node: NodeInfo, holder: str
-) -> ReservedVolumes | Unresolvable:
+def _take(found: VolumePlan, catalogue: Catalogue, node: NodeInfo, holder: str) -> ReservedVolumes | Unresolvable:
     """Take volumes. Stops at the first claim without one; earlier ones stay taken."""
     chosen = find_matching_volumes(found.claims_to_bind, node)
     bindings, provisions = [], []
@@ -175,11 +171,7 @@ def _bind_volume(volume: VolumeInfo, claim: ClaimInfo) -> ObjectPatch:
 
 
 def _select_node(claim: ClaimInfo, node_name: str) -> ObjectPatch:
-    metadata = {
-        "uid": claim.uid,
-        "resourceVersion": claim.resource_version,
-        "annotations": {SELECTED_NODE: node_name},
-    }
+    metadata = {"uid": claim.uid, "resourceVersion": claim.resource_version, "annotations": {SELECTED_NODE: node_name}}
     return ObjectPatch(CLAIMS, claim.namespace, claim.name, _encode({"metadata": metadata}))
 
 
@@ -212,9 +204,7 @@ def check_bindings(
 def _bound(binding: BindingInfo, catalogue: Catalogue, node: NodeInfo) -> Progress | ReservationFailed:
     volume = catalogue.volumes.get(binding.volume)
     if volume is None:
-        return ReservationFailed(
-            f'failed to check binding: could not find v1.PersistentVolume "{binding.volume}"'
-        )
+        return ReservationFailed(f'failed to check binding: could not find v1.PersistentVolume "{binding.volume}"')
     claim = _same_claim(binding, catalogue)
     if claim is None:
         return ReservationFailed(f"failed to check binding: {_no_claim(binding.claim)}")
@@ -230,9 +220,7 @@ def _bound(binding: BindingInfo, catalogue: Catalogue, node: NodeInfo) -> Progre
     return _settled(claim, catalogue, node)
 
 
-def _provisioned(
-    provision: DynamicProvision, catalogue: Catalogue, node: NodeInfo
-) -> Progress | ReservationFailed:
+def _provisioned(provision: DynamicProvision, catalogue: Catalogue, node: NodeInfo) -> Progress | ReservationFailed:
     claim = _same_claim(provision, catalogue)
     if claim is None:
         return ReservationFailed(f"failed to check provisioning pvc: {_no_claim(provision.claim)}")
@@ -268,5 +256,5 @@ def _no_claim(key: ClaimKey) -> str:
 
 def _unreachable(volume: VolumeInfo, node: NodeInfo) -> ReservationFailed:
     return ReservationFailed(
-        f'pv "{volume.name}" node affinity doesn\'t match node "{node.name}": no matching NodeSelectorTerms',
+        f'pv "{volume.name}" node affinity doesn\'t match node "{node.name}": no matching NodeSelectorTerms'
     )

@@ -16,9 +16,7 @@ A, B, C = "a (0 of 2 ready)", "b (0 of 1 ready)", "c (0 of 1 ready)"
 def waits(names: list[str], iteration: str, *pods: tuple[str, str]) -> tuple[str, bool] | None:
     """What task `w` waits for, and whether in vain; None where it does not wait. `pods`: names and phases."""
     depends = {"name": names, "iteration": iteration}
-    body = job(
-        "j", task("a", 2, minimum=2), task("b"), task("c"), task("w", dependsOn=depends), namespace="d"
-    )
+    body = job("j", task("a", 2, minimum=2), task("b"), task("c"), task("w", dependsOn=depends), namespace="d")
     found = {}
     for name, phase in pods:
         annotations = {"volcano.sh/task-spec": name.split("-")[0]}
@@ -69,7 +67,4 @@ def test_pods_that_ran_before_a_restart_of_the_job_do_not_count_for_its_new_grou
     annotations = {"volcano.sh/task-spec": "w", "volcano.sh/job-version": version}
     ran = stored(pod("j-w-0", namespace="d", annotations=annotations, phase="Succeeded"))
     pods = {"j-w-0": msgspec.json.decode(msgspec.json.encode(ran), type=JobPod)}
-    assert (
-        waiting_roles(msgspec.json.decode(msgspec.json.encode(stored(body)), type=Job), None, pods)
-        == expected
-    )
+    assert waiting_roles(msgspec.json.decode(msgspec.json.encode(stored(body)), type=Job), None, pods) == expected

@@ -24,9 +24,7 @@ def test_pods_that_quotas_count_apart_are_told_apart_where_some_have_to_end_by_a
     before, after = group_for(one, {}, ()), group_for(other, {}, ())
     assert QUOTA_PARTS not in before["metadata"]["annotations"]
     said = after["metadata"]["annotations"][QUOTA_PARTS]
-    parts = {
-        (each.scoped.scopes, each.scoped.priority_class): each.amounts["pods"] for each in quota_parts(said)
-    }
+    parts = {(each.scoped.scopes, each.scoped.priority_class): each.amounts["pods"] for each in quota_parts(said)}
     assert parts == {((), "high"): 2 * 10**9, (("Terminating",), "low"): 10**9}
     known = msgspec.convert(stored(before), PodGroup)
     assert (renewal(known, after) or {})["metadata"]["annotations"][QUOTA_PARTS] == said

@@ -64,9 +64,7 @@ def test_a_pod_that_is_alone_is_no_cluster() -> None:
 def test_all_containers_of_an_mpi_job_listen() -> None:
     of = made({"mpi": []}, task("other", template=INIT))
     assert [
-        each["ports"][0]["containerPort"]
-        for part in ("containers", "initContainers")
-        for each in pod(of)["spec"][part]
+        each["ports"][0]["containerPort"] for part in ("containers", "initContainers") for each in pod(of)["spec"][part]
     ] == [22, 22]
     assert "ports" not in pod(made({"mpi": []}, task("master")))["spec"]["containers"][0], "it has no workers"
 

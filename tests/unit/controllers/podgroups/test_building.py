@@ -20,9 +20,7 @@ def pod(owner: dict[str, Any] | None = None, **more: Any) -> MemberPod:
     return msgspec.convert(body, MemberPod)
 
 
-def built(
-    found: MemberPod, owners: dict[str, str] | None = None, namespace: dict[str, str] | None = None
-) -> Any:
+def built(found: MemberPod, owners: dict[str, str] | None = None, namespace: dict[str, str] | None = None) -> Any:
     return group_for(found, of_owners=owners or {}, of_namespace=namespace or {})
 
 

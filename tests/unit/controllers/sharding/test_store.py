@@ -8,9 +8,7 @@ from agent_scheduler.controllers.sharding.store import ShardInfo, ShardStore
 
 
 def shard(version: int, *nodes: str, uid: str = "one") -> ShardInfo:
-    return ShardInfo(
-        name="a", uid=uid, resource_version=str(version), ours=True, desired=frozenset(nodes), used=False
-    )
+    return ShardInfo(name="a", uid=uid, resource_version=str(version), ours=True, desired=frozenset(nodes), used=False)
 
 
 def test_the_end_of_an_object_says_nothing_of_the_one_that_has_its_name_by_now() -> None:

@@ -33,9 +33,7 @@ class World(Through):
         timing = Timing(clock=lambda: self.now, sleep=self.sleep)
         #: Whether the watch has delivered the deletion of each shard in a response.
         self.is_gone = False
-        self.writer = ShardWriter(
-            self, self.store, learn=lambda _shard: not self.is_gone, fence=60.0, timing=timing
-        )
+        self.writer = ShardWriter(self, self.store, learn=lambda _shard: not self.is_gone, fence=60.0, timing=timing)
 
     async def sleep(self, seconds: float) -> None:
         self.now += seconds
@@ -47,9 +45,7 @@ class World(Through):
 
     async def request(self, method: str, path: str, **more: Any) -> Response:
         if method in self.refused:
-            return Response(
-                403, b'{"kind":"Status","apiVersion":"v1","code":403,"reason":"Forbidden"}', Headers([])
-            )
+            return Response(403, b'{"kind":"Status","apiVersion":"v1","code":403,"reason":"Forbidden"}', Headers([]))
         carried_out = self.lost.get(method)
         if carried_out is not False:
             answer = await super().request(method, path, **more)
@@ -259,9 +255,7 @@ async def test_a_shard_may_come_again_while_a_request_to_make_it_may_be_carried_
     assert not it.writer.may_come_again("s")
 
 
-async def test_a_response_after_the_watch_delivered_the_deletion_of_its_shard_is_a_conflict(
-    it: World,
-) -> None:
+async def test_a_response_after_the_watch_delivered_the_deletion_of_its_shard_is_a_conflict(it: World) -> None:
     it.is_gone = True
     assert await it.put("s", "a") is WriteOutcome.CONFLICT
     assert it.store.get("s") is None

@@ -13,10 +13,7 @@ NAMES = ["a", "b", "c"]
 
 def parts(owners: list[str]) -> dict[str, frozenset[str]]:
     """Shard -> nodes; a node whose owner is "" is in none."""
-    return {
-        name: frozenset(node for node, owner in zip(NODES, owners, strict=True) if owner == name)
-        for name in NAMES
-    }
+    return {name: frozenset(node for node, owner in zip(NODES, owners, strict=True) if owner == name) for name in NAMES}
 
 
 divisions = st.lists(st.sampled_from(["", *NAMES]), min_size=len(NODES), max_size=len(NODES)).map(parts)

@@ -230,9 +230,7 @@ class Cluster:
             for index in range(rng.randrange(1, 5))
         ]
         pool = {"name": f"pool{number}"}
-        return self._set(
-            "slices", name, devices.slice_of(name, *found, version=self._next(), pool=pool, **place)
-        )
+        return self._set("slices", name, devices.slice_of(name, *found, version=self._next(), pool=pool, **place))
 
     def _change_claim(self) -> str:
         """One that waiting pods have or, mostly, one of others that takes devices or gives them back."""
@@ -298,10 +296,7 @@ class Cluster:
 
     def _pod(self) -> Obj:
         rng, drawn = self._random, self._drawn
-        spec: Obj = {
-            "schedulerName": rng.choice((*PROFILES, PACKING, LEARNING)),
-            "containers": [self._container()],
-        }
+        spec: Obj = {"schedulerName": rng.choice((*PROFILES, PACKING, LEARNING)), "containers": [self._container()]}
         for part in rng.choice(PARTS):
             part(drawn, spec)
         namespace = rng.choice(NAMESPACES) if drawn.likely(0.2) else "default"

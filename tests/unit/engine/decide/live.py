@@ -82,9 +82,7 @@ class Answer(NamedTuple):
 class Live(World):
     """An engine that is told of objects one by one, and keeps what it keeps."""
 
-    def __init__(
-        self, objects: Objects, rows: Sequence[str | None], workload: TargetWorkload | None = None
-    ) -> None:
+    def __init__(self, objects: Objects, rows: Sequence[str | None], workload: TargetWorkload | None = None) -> None:
         """`rows`: the names of the nodes by their rows; None where there is no node. `workload`: what was learnt."""
         super().__init__()
         self.workload = workload or TargetWorkload()
@@ -94,9 +92,7 @@ class Live(World):
             for called, body in objects[kind].items():
                 self.set(kind, called, body)
         for row, name in enumerate(rows):
-            self.set(
-                "nodes", "", {"metadata": {"name": f"{row}"}} if name is None else objects["nodes"][name]
-            )
+            self.set("nodes", "", {"metadata": {"name": f"{row}"}} if name is None else objects["nodes"][name])
         for row, name in enumerate(rows):
             if name is None:
                 self.delete("nodes", f"{row}")

@@ -34,9 +34,7 @@ def check(snapshot: Snapshot) -> None:
             columns.offers[row],
             columns.taken[row],
             tuple(sorted(columns.gpus.get(row, ()))),
-            tuple((each.name if key == NODE_NAME else each.labels.get(key)) for key in telling)
-            if each
-            else None,
+            tuple((each.name if key == NODE_NAME else each.labels.get(key)) for key in telling) if each else None,
         )
         for row, each in enumerate(columns.nodes[: columns.size])
     ]

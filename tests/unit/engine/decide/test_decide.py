@@ -96,18 +96,14 @@ def test_classes_that_may_go_to_the_same_nodes_ask_about_them_once() -> None:
     for profile in (PACK, SPREAD):
         views = ClassViews(profile, world.snapshot)
         plain = [views.of(world.pod(requests={"cpu": cpu}).cls) for cpu in ("1", "2")]
-        tolerant = [
-            views.of(world.pod(requests={"cpu": cpu}, tolerations=tolerates).cls) for cpu in ("1", "2")
-        ]
+        tolerant = [views.of(world.pod(requests={"cpu": cpu}, tolerations=tolerates).cls) for cpu in ("1", "2")]
         assert plain[0]._rows.nodes is plain[1]._rows.nodes
         assert tolerant[0]._rows.nodes is tolerant[1]._rows.nodes is not plain[0]._rows.nodes
 
 
 @examples(300)
 @given(drawn=clusters())
-def test_every_filter_says_of_a_row_what_its_rule_says_read_plainly_and_of_many_rows_the_same(
-    drawn: Drawn,
-) -> None:
+def test_every_filter_says_of_a_row_what_its_rule_says_read_plainly_and_of_many_rows_the_same(drawn: Drawn) -> None:
     engine = Engine(drawn.world, SPREAD)
     handle, columns = engine.snapshot.handle, engine.ledger.columns
     pod, rows = handle.class_of(engine.waiting(drawn.pending)), columns.all_rows()
@@ -115,10 +111,7 @@ def test_every_filter_says_of_a_row_what_its_rule_says_read_plainly_and_of_many_
         rules = [rule for name, rule in FILTERS.items() if name.partition("'")[0] == plugin.name]
         state: Any = plugin.prepare(pod, handle)
         found = [True] * len(rows) if state is None else plugin.feasible(state, columns, rows).tolist()
-        expected = [
-            all(rule(drawn.pending, each, drawn.world) is None for rule in rules)
-            for each in drawn.world.nodes
-        ]
+        expected = [all(rule(drawn.pending, each, drawn.world) is None for rule in rules) for each in drawn.world.nodes]
         assert not rules or found == expected, plugin.name
         if state is not None:
             assert [plugin.feasible_row(state, columns, row) for row in rows.tolist()] == found, plugin.name
@@ -188,9 +181,7 @@ def test_a_view_that_looks_at_other_rows_chooses_pod_after_pod_what_a_new_one_wo
 
 
 @pytest.mark.parametrize("zones", [80, 20])
-def test_classes_of_rows_are_made_once_however_many_they_are(
-    zones: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_classes_of_rows_are_made_once_however_many_they_are(zones: int, monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[int] = []
     make = FacetClasses.__init__
 
@@ -213,7 +204,5 @@ def test_a_worker_keeps_fewer_views_of_a_larger_cluster(monkeypatch: pytest.Monk
     views = ClassViews(PACK, world.snapshot)
     pods = [world.pod(requests={"cpu": f"{index}m"}) for index in range(1, 31)]
     kept = [views.of(pod.cls) for pod in pods]
-    assert [views.of(pod.cls) is view for pod, view in zip(pods[-20:], kept[-20:], strict=True)] == [
-        True
-    ] * 20
+    assert [views.of(pod.cls) is view for pod, view in zip(pods[-20:], kept[-20:], strict=True)] == [True] * 20
     assert views.of(pods[0].cls) is not kept[0]

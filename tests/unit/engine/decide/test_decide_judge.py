@@ -4,13 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from agent_scheduler.engine.decide.decide import (
-    CandidateNode,
-    CandidateNodes,
-    ConflictPolicy,
-    JudgeResult,
-    judge,
-)
+from agent_scheduler.engine.decide.decide import CandidateNode, CandidateNodes, ConflictPolicy, JudgeResult, judge
 from agent_scheduler.engine.state.podinfo import PodInfo
 from tests.support.engine import World, node
 from tests.support.terms import beside, pod_term

@@ -4,12 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from agent_scheduler.engine.decide.explain import (
-    Explanation,
-    NearMiss,
-    PluginAnswer,
-    explain,
-)
+from agent_scheduler.engine.decide.explain import Explanation, NearMiss, PluginAnswer, explain
 from agent_scheduler.engine.state.podinfo import PodInfo
 from tests.support.engine import SPREAD, World, node
 

@@ -27,9 +27,7 @@ def test_the_best_of_all_classes_are_the_best_of_all_rows(data: st.DataObject, h
         ranking = Ranking(SIZE + 4, SIZE)
         column = st.lists(FACET, min_size=SIZE, max_size=SIZE)
         ranking.fill(np.array(data.draw(st.lists(SCORE, min_size=SIZE, max_size=SIZE)), dtype=np.int64))
-        facets = tuple(
-            np.array(data.draw(column), dtype=np.int64) for _ in range(data.draw(st.integers(0, 2)))
-        )
+        facets = tuple(np.array(data.draw(column), dtype=np.int64) for _ in range(data.draw(st.integers(0, 2))))
         classes = ranking.follower = FacetClasses(facets, ranking.scores[:SIZE])
         for _ in range(data.draw(st.integers(1, 25))):
             what = data.draw(st.sampled_from(["set", "some", "sort", "ask", "ask"]))
@@ -48,9 +46,7 @@ def test_the_best_of_all_classes_are_the_best_of_all_rows(data: st.DataObject, h
                 _ask(data, classes, facets, ranking.scores[:SIZE])
 
 
-def _ask(
-    data: st.DataObject, classes: FacetClasses, facets: tuple[np.ndarray, ...], scores: np.ndarray
-) -> None:
+def _ask(data: st.DataObject, classes: FacetClasses, facets: tuple[np.ndarray, ...], scores: np.ndarray) -> None:
     keys = [tuple(facet.item(row) for facet in facets) for row in range(SIZE)]
     admitted = [row for row in range(SIZE) if scores[row] != REFUSED]
     offset, count = data.draw(st.integers(-1, SIZE)), data.draw(st.integers(1, 5))

@@ -25,9 +25,7 @@ def plain(scores: list[int], count: int, offset: int) -> list[int]:
 
 @examples(300)
 @given(scores=st.lists(SCORE, max_size=30), count=st.integers(0, 6), offset=st.integers(-1, 31))
-def test_a_look_at_all_rows_follows_the_order_and_leaves_the_scores(
-    scores: list[int], count: int, offset: int
-) -> None:
+def test_a_look_at_all_rows_follows_the_order_and_leaves_the_scores(scores: list[int], count: int, offset: int) -> None:
     array = np.array(scores, dtype=np.int64)
     assert best_of(array, count, offset) == plain(scores, count, offset)
     assert array.tolist() == scores
@@ -35,9 +33,7 @@ def test_a_look_at_all_rows_follows_the_order_and_leaves_the_scores(
 
 @examples(150)
 @given(data=st.data(), size=st.integers(1, 40), head=st.integers(1, 6), heads=st.integers(1, 3))
-def test_a_head_is_kept_in_step_with_every_change(
-    data: st.DataObject, size: int, head: int, heads: int
-) -> None:
+def test_a_head_is_kept_in_step_with_every_change(data: st.DataObject, size: int, head: int, heads: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(ranking_module, "_HEAD", head)
         patch.setattr(ranking_module, "HEADS_KEPT", heads)

@@ -13,13 +13,7 @@ from agent_scheduler.engine.decide.classview import ClassView
 from agent_scheduler.engine.decide.compiled import every_filter
 from agent_scheduler.engine.decide.decide import ClassViews, decide
 from agent_scheduler.engine.framework.handle import Handle
-from agent_scheduler.engine.framework.plugin import (
-    Depends,
-    Filter,
-    PodRejected,
-    Profile,
-    Score,
-)
+from agent_scheduler.engine.framework.plugin import Depends, Filter, PodRejected, Profile, Score
 from agent_scheduler.engine.state.columns import Bools, Columns, Rows
 from agent_scheduler.engine.state.podclass import PodClass
 from tests.support.engine import PACK, SPREAD, World, node
@@ -132,9 +126,7 @@ def test_a_class_that_is_asked_once_keeps_nothing_of_rows() -> None:
 
 @PROFILES
 def test_classes_that_share_an_outline_decide_as_if_each_were_alone(profile: Profile) -> None:
-    world = World(
-        *(node(f"n{index}", cpu=f"{index + 1}", labels={"zone": "ab"[index % 2]}) for index in range(6))
-    )
+    world = World(*(node(f"n{index}", cpu=f"{index + 1}", labels={"zone": "ab"[index % 2]}) for index in range(6)))
     snapshot = world.snapshot
     views = ClassViews(profile, snapshot)
     # Held, as classes live no longer than a pod.

@@ -67,9 +67,7 @@ shapes = st.tuples(
     st.sampled_from(["a", "b"]),
     st.sampled_from(["", "", "a", "b"]),
     # Others may have put too much on one, or have named none.
-    st.sampled_from(
-        [(0, ""), (0, ""), (300, "0"), (700, "0"), (700, "1"), (700, ""), (1000, "2"), (2000, "1,2")]
-    ),
+    st.sampled_from([(0, ""), (0, ""), (300, "0"), (700, "0"), (700, "1"), (700, ""), (1000, "2"), (2000, "1,2")]),
 )
 
 
@@ -86,10 +84,7 @@ def test_columns_are_as_if_pods_had_left_and_come_and_then_as_they_were(
     name = data.draw(st.sampled_from(NODES))
     here = [pod for pod, where in pods if where == name]
     gone = [pod for pod in here if data.draw(st.booleans())]
-    come = [
-        world.make(shape, f"new{number}")
-        for number, shape in enumerate(data.draw(st.lists(shapes, max_size=3)))
-    ]
+    come = [world.make(shape, f"new{number}") for number, shape in enumerate(data.draw(st.lists(shapes, max_size=3)))]
     with WhatIf(world.ledger, columns) as there:
         for pod in gone:
             there.remove(pod, world.ledger.rows[name])
@@ -125,8 +120,7 @@ def test_columns_are_as_if_pods_had_left_and_come_and_then_as_they_were(
     st.lists(st.tuples(shapes, st.sampled_from(NODES)), max_size=4),
     st.lists(st.sampled_from([300, 700, 1000, 2000]), min_size=1, max_size=5),
     st.lists(
-        st.tuples(st.sampled_from(["change", "change", "change", "mark", "back"]), st.integers(0, 8)),
-        max_size=14,
+        st.tuples(st.sampled_from(["change", "change", "change", "mark", "back"]), st.integers(0, 8)), max_size=14
     ),
     st.booleans(),
 )
@@ -149,9 +143,7 @@ def test_undone_to_any_mark_gpus_are_what_they_were_there(
     standing = {pod.uid for pod in pods[len(new) :]}
     start = contents(columns)
     marks: list[tuple[Mark, set[str], dict[str, Any]]] = []
-    what_if = (
-        Trial(world.ledger, world.snapshot, {}, cast(Any, None)) if tried else WhatIf(world.ledger, columns)
-    )
+    what_if = Trial(world.ledger, world.snapshot, {}, cast(Any, None)) if tried else WhatIf(world.ledger, columns)
     for what, number in steps:
         pod = pods[number % len(pods)]
         if what == "mark":

@@ -99,9 +99,7 @@ def _pool(draw: st.DrawFn, number: int, about: str) -> list[Obj]:
     count = draw(st.integers(1, 2)) + counters
     # A pool is told by its driver and its name.
     driver, name = (
-        (OTHER, f"pool{draw(st.integers(0, 1))}")
-        if number and draw(st.booleans())
-        else (DRIVER, f"pool{number}")
+        (OTHER, f"pool{draw(st.integers(0, 1))}") if number and draw(st.booleans()) else (DRIVER, f"pool{number}")
     )
     pool = {"name": name, "generation": 1, "resourceSliceCount": count}
     if draw(st.integers(0, 6)) == 0:
@@ -121,9 +119,7 @@ def _pool(draw: st.DrawFn, number: int, about: str) -> list[Obj]:
     if counters:
         slices[0]["devices"] = []
         slices[0] |= counter(draw(st.integers(1, 2 + most)))
-    return [
-        {"metadata": {"name": f"slice{number}-{index}"}, "spec": each} for index, each in enumerate(slices)
-    ]
+    return [{"metadata": {"name": f"slice{number}-{index}"}, "spec": each} for index, each in enumerate(slices)]
 
 
 @st.composite
@@ -182,8 +178,7 @@ def clusters(draw: st.DrawFn) -> Drawn:
     about = draw(st.sampled_from(("", "counters", "capacity")))
     slices = [each for number in range(draw(st.integers(1, 2))) for each in draw(_pool(number, about))]
     claims = tuple(
-        draw(_claim(f"c{number}", draw(st.integers(1, 2)), about))
-        for number in range(draw(st.integers(1, 2)))
+        draw(_claim(f"c{number}", draw(st.integers(1, 2)), about)) for number in range(draw(st.integers(1, 2)))
     )
     if _asks_for_admin_access(claims):
         # What that costs of a shared device's counters depends on who of the pod's requests comes first.
@@ -255,9 +250,7 @@ def _ways(cluster: Cluster, node: Obj, request: Obj) -> list[list[Obj]]:
     return [
         [_result(name, key, here[key], option) for key in keys]
         for name, option in options.items()
-        for number in (
-            range(1, len(here) + 1) if option.get("allocationMode") == "All" else (option["count"],)
-        )
+        for number in (range(1, len(here) + 1) if option.get("allocationMode") == "All" else (option["count"],))
         for keys in combinations(here, number)
     ]
 
@@ -286,13 +279,9 @@ def everything(cluster: Cluster, node_name: str, claims: Sequence[Obj]) -> Itera
         [
             {
                 "devices": {"results": [each for part in parts for each in part]},
-                "nodeSelector": {
-                    "nodeSelectorTerms": [{"matchFields": [expression("metadata.name", node_name)]}]
-                },
+                "nodeSelector": {"nodeSelectorTerms": [{"matchFields": [expression("metadata.name", node_name)]}]},
             }
-            for parts in product(
-                *(_ways(cluster, node, request) for request in claim["spec"]["devices"]["requests"])
-            )
+            for parts in product(*(_ways(cluster, node, request) for request in claim["spec"]["devices"]["requests"]))
         ]
         for claim in claims
     ]

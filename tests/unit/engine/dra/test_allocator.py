@@ -8,12 +8,7 @@ import msgspec
 import pytest
 
 from agent_scheduler.engine.dra.allocation import Allocation, Use, allocated_devices
-from agent_scheduler.engine.dra.allocator import (
-    CANNOT_ALLOCATE,
-    CannotAllocate,
-    allocate,
-    answer,
-)
+from agent_scheduler.engine.dra.allocator import CANNOT_ALLOCATE, CannotAllocate, allocate, answer
 from agent_scheduler.engine.dra.catalogue import Devices, SearchBudget
 from agent_scheduler.engine.dra.devices import DeviceId
 from agent_scheduler.objects import dra
@@ -134,10 +129,7 @@ def test_a_number_and_a_text_that_look_alike_do_not_match() -> None:
 
 
 def test_of_alternatives_the_first_that_can_be_had_is_taken_and_ranks_the_node() -> None:
-    options = [
-        {"name": "two", "deviceClassName": "any", "count": 2},
-        {"name": "one", "deviceClassName": "any"},
-    ]
+    options = [{"name": "two", "deviceClassName": "any", "count": 2}, {"name": "one", "deviceClassName": "any"}]
     devices = books(
         slice_of("s", device("a"), device("b")),
         slice_of("t", device("c"), pool={"name": "q"}, nodeName="n1"),
@@ -202,9 +194,7 @@ def test_a_claim_or_class_that_cannot_be_read_or_is_missing_refuses_every_node_w
 
 def test_no_claim_gets_more_devices_than_its_status_can_hold() -> None:
     many = [device(f"d{index:02}") for index in range(40)]
-    devices = books(
-        slice_of("s", *many), *(claim_of(str(each), exactly("a", count=each)) for each in (32, 33))
-    )
+    devices = books(slice_of("s", *many), *(claim_of(str(each), exactly("a", count=each)) for each in (32, 33)))
     assert len(given(devices, "32")[0].results) == 32
     assert refusal(devices, "33") == "claim 33: number of requested devices 33 exceeds the claim limit of 32"
 
@@ -282,9 +272,7 @@ def test_a_device_that_binds_to_its_node_makes_its_claim_one_for_this_node() -> 
     [("", ["a"]), ("b", ["b"]), ("a", [])],
     ids=["of what is free", "of what a device that is had needs no more", "of none"],
 )
-def test_counters_that_are_used_up_keep_admin_access_from_a_device_too(
-    in_use: str, given_to_admin: list[str]
-) -> None:
+def test_counters_that_are_used_up_keep_admin_access_from_a_device_too(in_use: str, given_to_admin: list[str]) -> None:
     devices = books(
         slice_of("s", device("a", **draws(2)), device("b", **draws(1)), **counter(2)),
         claim_of("c", exactly(adminAccess=True)),
@@ -335,14 +323,9 @@ def test_the_status_names_devices_configuration_and_nodes_as_the_api_has_them() 
 
 @pytest.mark.parametrize(
     ("place", "selector"),
-    [
-        ({"allNodes": True}, None),
-        ({"nodeSelector": {"nodeSelectorTerms": [term("zone", "a")]}}, term("zone", "a")),
-    ],
+    [({"allNodes": True}, None), ({"nodeSelector": {"nodeSelectorTerms": [term("zone", "a")]}}, term("zone", "a"))],
 )
-def test_a_claim_with_devices_for_many_nodes_can_be_used_on_all_of_them(
-    place: dict[str, Any], selector: Any
-) -> None:
+def test_a_claim_with_devices_for_many_nodes_can_be_used_on_all_of_them(place: dict[str, Any], selector: Any) -> None:
     devices = books(slice_of("s", device("a"), **place), claim_of("c"))
     (found,) = given(devices, "c", at=node("n0", labels={"zone": "a"}))
     status = found.status("uid")
@@ -388,9 +371,7 @@ def test_a_device_that_others_take_changes_nothing_for_those_who_would_get_anoth
     first, second = answer(one, devices, N0), answer(two, devices, N0)
     devices.set_claim(claim_of("e", status=allocated_to("b")))
     assert answer(one, devices, N0) is first
-    assert not isinstance(second, CannotAllocate) and answer(two, devices, N0) == CannotAllocate(
-        CANNOT_ALLOCATE
-    )
+    assert not isinstance(second, CannotAllocate) and answer(two, devices, N0) == CannotAllocate(CANNOT_ALLOCATE)
     assert third == answer(three, devices, N0) == CannotAllocate(CANNOT_ALLOCATE)
 
 

@@ -158,9 +158,7 @@ def test_what_somebody_else_allocated_meanwhile_stands_and_ours_does_not() -> No
 
 
 def test_what_was_given_back_is_nobodys_until_the_watch_shows_that_and_not_something_older() -> None:
-    devices = books(
-        slice_of("s", device("a")), claim_of("c", version=3, status=allocated_to("a")), claim_of("probe")
-    )
+    devices = books(slice_of("s", device("a")), claim_of("c", version=3, status=allocated_to("a")), claim_of("probe"))
     devices.deallocated(key("c"), "6")
     devices.set_claim(claim_of("c", version=5, status=allocated_to("a")))
     assert devices.is_deallocated(key("c")) and not is_free(devices)
@@ -214,9 +212,7 @@ def test_no_reservation_is_made_of_a_claim_that_cannot_have_one(gone: str) -> No
 
 def test_overcommitment_by_others_is_found() -> None:
     devices = books(
-        slice_of("s", device("a")),
-        claim_of("c", status=allocated_to("a")),
-        claim_of("d", status=allocated_to("a")),
+        slice_of("s", device("a")), claim_of("c", status=allocated_to("a")), claim_of("d", status=allocated_to("a"))
     )
     assert devices.check() == [f"{DRIVER}/p/a is had 2 times"]
 
@@ -284,9 +280,7 @@ def random_slice(chance: random.Random, name: str) -> Any:
     )
     made = []
     for index in range(chance.randrange(3)):
-        own: dict[str, Any] = (
-            {"nodeName": chance.choice(("n0", "n1"))} if "perDeviceNodeSelection" in place else {}
-        )
+        own: dict[str, Any] = {"nodeName": chance.choice(("n0", "n1"))} if "perDeviceNodeSelection" in place else {}
         if chance.random() < 0.3:
             own |= draws(1)
         if chance.random() < 0.3:

@@ -56,9 +56,7 @@ def facts_of(**capacity: dict[str, Any]) -> Facts:
         ({"validRange": {"min": "2Gi", "max": "4Gi"}}, None, None),
     ],
 )
-def test_what_a_request_takes_of_a_capacity_with_a_policy(
-    policy: Any, asked: str | None, taken: str | None
-) -> None:
+def test_what_a_request_takes_of_a_capacity_with_a_policy(policy: Any, asked: str | None, taken: str | None) -> None:
     facts = facts_of(m={"value": "10Gi", **({"requestPolicy": policy} if policy else {})})
     found = consumption(facts, (("m", amount(asked)),) if asked else ())
     if taken is None:
@@ -232,10 +230,7 @@ def test_what_is_said_of_an_expression_that_cannot_be_asked(expression: str, sai
 
 @pytest.mark.parametrize(
     ("kind", "value", "said"),
-    [
-        ("version", "one", "attribute a: 'one' is not a semantic version"),
-        ("", None, "unsupported attribute value"),
-    ],
+    [("version", "one", "attribute a: 'one' is not a semantic version"), ("", None, "unsupported attribute value")],
 )
 def test_an_attribute_that_has_no_meaning_is_an_error_of_whoever_asks_the_device(
     kind: str, value: object, said: str
@@ -271,9 +266,7 @@ _ten = "[1,2,3,4,5,6,7,8,9,10]"
         "true" + " && true" * 1300,
     ],
 )
-def test_an_expression_that_may_cost_too_much_is_refused_before_it_is_run(
-    expression: str, gpu: Facts
-) -> None:
+def test_an_expression_that_may_cost_too_much_is_refused_before_it_is_run(expression: str, gpu: Facts) -> None:
     hostile = Selector(expression)
     assert hostile.error
     with pytest.raises(CelError, match="CEL compile error: "):
@@ -282,9 +275,7 @@ def test_an_expression_that_may_cost_too_much_is_refused_before_it_is_run(
 
 def test_the_bound_is_that_of_kubernetes_and_leaves_room_for_what_people_write(gpu: Facts) -> None:
     assert MAX_COST == 1_000_000
-    everything = (
-        "device.attributes.all(d, device.attributes[d].all(k, k.startsWith('x') || k.matches('^[a-z]+$')))"
-    )
+    everything = "device.attributes.all(d, device.attributes[d].all(k, k.startsWith('x') || k.matches('^[a-z]+$')))"
     assert selector(everything).matches(gpu)
     assert Selector("x" * 10_241).error == "expression is longer than 10240 bytes"
 
@@ -293,7 +284,5 @@ def test_devices_that_say_the_same_share_their_facts_and_the_answers(gpu: Facts)
     again = facts(gpu.driver, gpu.shared, dict(gpu.attributes), dict(gpu.capacity))
     assert again is gpu
     assert facts(gpu.driver, True, gpu.attributes, gpu.capacity) is not gpu
-    one, truth = (
-        facts("d", False, {"a": Attribute(kind, value)}, {}) for kind, value in (("int", 1), ("bool", True))
-    )
+    one, truth = (facts("d", False, {"a": Attribute(kind, value)}, {}) for kind, value in (("int", 1), ("bool", True)))
     assert one is not truth

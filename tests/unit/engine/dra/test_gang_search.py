@@ -62,9 +62,7 @@ def searched(devices: Devices, places: Somewhere, *members: Sequence[str], neede
 def for_sizes(numbers: Sequence[int], members: Sequence[Sequence[Sizes]], room: int = 99) -> GangSearch:
     """`numbers` of divided devices on each node; `members` by the sizes that each of their requests may have."""
     nodes = [node(f"n{index}") for index in range(len(numbers))]
-    slices = [
-        each for there, number in zip(nodes, numbers, strict=True) for each in divided(there.name, number)
-    ]
+    slices = [each for there, number in zip(nodes, numbers, strict=True) for each in divided(there.name, number)]
     claims = [
         claim_of(f"c{index}", *(first_of(*sizes, name=f"r{each}") for each, sizes in enumerate(requests)))
         for index, requests in enumerate(members)
@@ -89,16 +87,12 @@ def least_fallen(numbers: Sequence[int], members: Sequence[Sequence[Sizes]], roo
             if on[where] == room:
                 continue
             on[where] += 1
-            ways = [
-                [(size, device) for size in sizes for device in range(len(there))] for sizes in members[index]
-            ]
+            ways = [[(size, device) for size in sizes for device in range(len(there))] for sizes in members[index]]
             for way in product(*ways):
                 for size, device in way:
                     there[device] -= PARTS[size][0]
                 if min(there) >= 0:
-                    falls = any(
-                        size != sizes[0] for (size, _), sizes in zip(way, members[index], strict=True)
-                    )
+                    falls = any(size != sizes[0] for (size, _), sizes in zip(way, members[index], strict=True))
                     yield from place(index + 1, left, on, fallen + falls)
                 for size, device in way:
                     there[device] += PARTS[size][0]

@@ -8,28 +8,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from agent_scheduler.engine.dra.allocator import (
-    CANNOT_ALLOCATE,
-    LEFT_OVER,
-    CannotAllocate,
-    allocate,
-    answer,
-    lacking,
-)
+from agent_scheduler.engine.dra.allocator import CANNOT_ALLOCATE, LEFT_OVER, CannotAllocate, allocate, answer, lacking
 from agent_scheduler.engine.dra.catalogue import Devices
 from agent_scheduler.engine.dra.demand import PodClaim, PodRef, demand, demand_of
 from agent_scheduler.engine.dra.extended import claim_for, met_by_devices, requests_for
 from agent_scheduler.engine.dra.extended_claim import manifest, name_of
 from agent_scheduler.engine.dra.records import EXTENDED_RESOURCE_CLAIM, ResourceClaimInfo, read_claim
-from agent_scheduler.engine.dra.reservation import (
-    Due,
-    Lost,
-    ReservedClaims,
-    Write,
-    due,
-    reserve,
-    to_deallocate,
-)
+from agent_scheduler.engine.dra.reservation import Due, Lost, ReservedClaims, Write, due, reserve, to_deallocate
 from agent_scheduler.engine.ledger import Ledger
 from agent_scheduler.engine.state.batchinfo import GroupKey
 from agent_scheduler.engine.state.extended import ContainerNeed, ExtendedNeeds, needs_of
@@ -37,18 +22,7 @@ from agent_scheduler.engine.state.podclaims import ClaimDemand
 from agent_scheduler.engine.state.podclasses import PodClasses
 from agent_scheduler.engine.state.podinfo import PodInfo
 from agent_scheduler.objects import wire
-from tests.support.devices import (
-    N0,
-    N1,
-    allocated_to,
-    books,
-    claim_of,
-    class_of,
-    device,
-    key,
-    slice_of,
-    wanted,
-)
+from tests.support.devices import N0, N1, allocated_to, books, claim_of, class_of, device, key, slice_of, wanted
 from tests.support.engine import node, pod_json, read_pod
 from tests.support.handles import handle_of
 
@@ -61,8 +35,7 @@ def users(*uids: str) -> dict[str, Any]:
 
 @pytest.mark.promise("L10")
 @pytest.mark.parametrize(
-    ("reserved_for", "may"),
-    [((), True), (("uid-p",), True), (("other",), False), (("uid-p", "other"), False)],
+    ("reserved_for", "may"), [((), True), (("uid-p",), True), (("other",), False), (("uid-p", "other"), False)]
 )
 def test_no_claim_is_given_back_that_another_pod_uses(reserved_for: tuple[str, ...], may: bool) -> None:
     status = {**allocated_to("a"), **users(*reserved_for)}
@@ -93,16 +66,12 @@ def test_a_claim_that_is_about_to_be_allocated_counts_as_allocated_for_members_o
     first = reserve(SHARED, wanted(devices, "c"), devices, N0, POD, group=GROUP)
     assert isinstance(first, ReservedClaims)
     others = [demand(SHARED, devices, group=group) for group in (None, GroupKey("default", "other"))]
-    assert {each.problem for each in others} == {
-        "resource claim default/c is in the process of being allocated"
-    }
+    assert {each.problem for each in others} == {"resource claim default/c is in the process of being allocated"}
     (shared,) = demand(SHARED, devices, group=GROUP).allocated
     assert shared.key == key("c") and shared.reach is not None
 
 
-def test_a_member_that_counts_on_the_allocation_for_another_waits_until_it_is_written_and_loses_it_with_it() -> (
-    None
-):
+def test_a_member_that_counts_on_the_allocation_for_another_waits_until_it_is_written_and_loses_it_with_it() -> None:
     devices = books(slice_of("s", device("a")), claim_of("c"))
     other = PodRef("default", "q", "uid-q")
     reserve(SHARED, wanted(devices, "c"), devices, N0, POD, group=GROUP)
@@ -316,9 +285,7 @@ def test_a_promise_that_is_kept_is_the_claims_from_then_on() -> None:
     found = reserved(pod, devices)
     assert isinstance(found, ReservedClaims) and found.in_memory is not None
     claim = made(pod)
-    assert not devices.replace_in_memory(claim.key, found.in_memory.allocation, pod.uid), (
-        "it is not there yet"
-    )
+    assert not devices.replace_in_memory(claim.key, found.in_memory.allocation, pod.uid), "it is not there yet"
     again = reserved(pod, devices)
     assert isinstance(again, ReservedClaims) and again.in_memory is not None
     devices.set_claim(claim)
@@ -368,9 +335,7 @@ def test_pods_whose_containers_ask_otherwise_for_the_same_are_two_classes() -> N
     resources = {"resources": {"requests": {GPU: "1"}}}
     together = asking("together", 2, initContainers=[])
     apart = read_pod(
-        pod_json(
-            "apart", containers=[{"name": "a", **resources}, {"name": "b", **resources}], initContainers=[]
-        ),
+        pod_json("apart", containers=[{"name": "a", **resources}, {"name": "b", **resources}], initContainers=[]),
         CLASSES,
     )
     assert apart.requests[GPU] == together.requests[GPU] == 2

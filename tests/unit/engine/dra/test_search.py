@@ -10,14 +10,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from agent_scheduler.engine.dra import search
-from agent_scheduler.engine.dra.allocator import (
-    CANNOT_ALLOCATE,
-    TIMED_OUT,
-    CannotAllocate,
-    Undecided,
-    allocate,
-    answer,
-)
+from agent_scheduler.engine.dra.allocator import CANNOT_ALLOCATE, TIMED_OUT, CannotAllocate, Undecided, allocate, answer
 from agent_scheduler.engine.dra.catalogue import PORTION, Devices, SearchBudget
 from agent_scheduler.engine.dra.demand import demand
 from agent_scheduler.engine.state.podclaims import ClaimDemand, PodClaim
@@ -71,9 +64,7 @@ def _judge(drawn: Drawn) -> None:
             waits = "asks for all devices, but resource pool" in found.reason
             assert waits or possible is None, (there.name, found, possible)
             continue
-        given = [
-            each.status(claim["metadata"]["name"]) for each, claim in zip(found, drawn.claims, strict=True)
-        ]
+        given = [each.status(claim["metadata"]["name"]) for each, claim in zip(found, drawn.claims, strict=True)]
         assert problems(drawn.cluster, there.name, drawn.claims, given) == [], (there.name, given)
         assert possible is not None
 
@@ -82,10 +73,7 @@ def _judge(drawn: Drawn) -> None:
 PROFILES = {"1g": (5, 12), "2g": (10, 3), "3g": (20, 2), "4g": (20, 1), "7g": (40, 1)}
 
 
-OPTIONS = [
-    {"name": profile, **part_of(profile, count=number)}
-    for profile, number in (("7g", 2), ("4g", 2), ("1g", 3))
-]
+OPTIONS = [{"name": profile, **part_of(profile, count=number)} for profile, number in (("7g", 2), ("4g", 2), ("1g", 3))]
 FULL = [node(f"full-{index:03}") for index in range(480)]
 FREE = [node(f"zfree-{index}") for index in range(20)]
 
@@ -106,13 +94,7 @@ def crowded() -> Devices:
     ("requests", "number"),
     [
         ([{"name": "r", "exactly": part_of("7g")}], 1),
-        (
-            [
-                {"name": "r0", "exactly": part_of("3g", count=2)},
-                {"name": "r1", "exactly": part_of("1g", count=4)},
-            ],
-            6,
-        ),
+        ([{"name": "r0", "exactly": part_of("3g", count=2)}, {"name": "r1", "exactly": part_of("1g", count=4)}], 6),
         ([{"name": "r", "firstAvailable": OPTIONS}], 2),
     ],
     ids=["one", "several", "alternatives"],
@@ -151,9 +133,7 @@ def test_devices_that_do_not_match_cost_what_it_takes_to_ask_about_them_once() -
 
 def unlike(number: int, kinds: int, name: str, *requests: Any) -> Any:
     """So many devices of so many kinds, and a claim all of whose devices are to be of different ones."""
-    made = [
-        device(f"d{index:02}", attributes=attributes(a=index, b=index % kinds)) for index in range(number)
-    ]
+    made = [device(f"d{index:02}", attributes=attributes(a=index, b=index % kinds)) for index in range(number)]
     apart = [{"distinctAttribute": f"{DRIVER}/b"}]
     return books(slice_of("s", *made), claim_of(name, *requests, constraints=apart))
 

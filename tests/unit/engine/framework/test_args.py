@@ -43,9 +43,7 @@ def test_what_is_not_given_is_as_in_kube_scheduler() -> None:
 def test_an_empty_list_of_resources_is_the_default_and_a_weight_of_zero_is_one() -> None:
     strategy = decode({"type": "MostAllocated", "resources": []}, args.ScoringStrategy)
     assert strategy.weights == {"cpu": 1, "memory": 1}
-    strategy = decode(
-        {"type": "MostAllocated", "resources": [{"name": "x", "weight": 0}]}, args.ScoringStrategy
-    )
+    strategy = decode({"type": "MostAllocated", "resources": [{"name": "x", "weight": 0}]}, args.ScoringStrategy)
     assert strategy.weights == {"x": 1}
     assert decode({"resources": []}, args.NodeResourcesBalancedAllocationArgs).names == ("cpu", "memory")
 
@@ -68,10 +66,7 @@ def spread(**change: object) -> dict[str, Any]:
     return {"defaultingType": "List", "defaultConstraints": [{**CONSTRAINT, **change}]}
 
 
-ADDED = {
-    **requiring(term("a", "b")),
-    **preferring((3, {"matchExpressions": [{"key": "a", "operator": "Exists"}]})),
-}
+ADDED = {**requiring(term("a", "b")), **preferring((3, {"matchExpressions": [{"key": "a", "operator": "Exists"}]}))}
 NO_OPERATOR = requiring({"matchExpressions": [{"key": "a", "operator": "Is"}]})
 
 
@@ -116,11 +111,7 @@ RATIO = "scoringStrategy.requestedToCapacityRatio"
             {"scoringStrategy": {"resources": []}},
             "scoringStrategy.type: is missing; allowed: LeastAllocated, MostAllocated, RequestedToCapacityRatio",
         ),
-        (
-            "Fit",
-            strategy("LeastAlocated"),
-            "scoringStrategy.type: found 'LeastAlocated'; did you mean LeastAllocated?",
-        ),
+        ("Fit", strategy("LeastAlocated"), "scoringStrategy.type: found 'LeastAlocated'; did you mean LeastAllocated?"),
         ("Fit", {"scoringStrategy": "x"}, "scoringStrategy: found 'x'; allowed: an object with"),
         (
             "Fit",
@@ -144,16 +135,8 @@ RATIO = "scoringStrategy.requestedToCapacityRatio"
             f"{RATIO}: has no meaning with type MostAllocated",
         ),
         ("Fit", curve(), f"{RATIO}.shape: found an empty list; allowed: at least one"),
-        (
-            "Fit",
-            curve((0, 0), (0, 0)),
-            f"{RATIO}.shape[1].utilization: found the number 0; allowed: more than",
-        ),
-        (
-            "Fit",
-            curve((101, 0)),
-            "shape[0].utilization: found the number 101; allowed: a whole number from 0 to 100",
-        ),
+        ("Fit", curve((0, 0), (0, 0)), f"{RATIO}.shape[1].utilization: found the number 0; allowed: more than"),
+        ("Fit", curve((101, 0)), "shape[0].utilization: found the number 101; allowed: a whole number from 0 to 100"),
         ("Fit", curve((1, 11)), "shape[0].score: found the number 11; allowed: a whole number from 0 to 10"),
         ("Fit", {"ignoredResources": ["a/b/c"]}, "ignoredResources[0]: found 'a/b/c'; allowed: a label key"),
         ("Fit", {"ignoredResourceGroups": ["a/b"]}, "ignoredResourceGroups[0]: found 'a/b'; allowed: the"),
@@ -163,11 +146,7 @@ RATIO = "scoringStrategy.requestedToCapacityRatio"
             {"resources": [{"name": "cpu", "weight": 2}]},
             "resources[0].weight: found the number 2; allowed: 1",
         ),
-        (
-            "Balanced",
-            {"resources": [{"name": "cpu"}, {"name": "cpu"}]},
-            "resources[1].name: found 'cpu' a second time",
-        ),
+        ("Balanced", {"resources": [{"name": "cpu"}, {"name": "cpu"}]}, "resources[1].name: found 'cpu' a second time"),
         (
             "Affinity",
             {"addedAffinity": NO_OPERATOR},
@@ -197,11 +176,7 @@ RATIO = "scoringStrategy.requestedToCapacityRatio"
         ),
         ("Volumes", {"bindTimeoutSeconds": -1}, "bindTimeoutSeconds: found the number -1; allowed"),
         ("Volumes", {"shape": []}, "shape: found an empty list"),
-        (
-            "Preempt",
-            {"minCandidateNodesPercentage": 101},
-            "minCandidateNodesPercentage: found the number 101",
-        ),
+        ("Preempt", {"minCandidateNodesPercentage": 101}, "minCandidateNodesPercentage: found the number 101"),
         ("Preempt", {"minCandidateNodesAbsolute": -1}, "minCandidateNodesAbsolute: found the number -1"),
         (
             "Preempt",
@@ -211,9 +186,7 @@ RATIO = "scoringStrategy.requestedToCapacityRatio"
         ("None", {"a": 1}, "a: unknown key; allowed: none"),
     ],
 )
-def test_a_mistake_is_told_with_its_place_and_what_is_allowed(
-    kind: str, value: dict[str, Any], expected: str
-) -> None:
+def test_a_mistake_is_told_with_its_place_and_what_is_allowed(kind: str, value: dict[str, Any], expected: str) -> None:
     with pytest.raises(Invalid) as caught:
         decode(value, KINDS[kind])
     assert expected in str(caught.value)

@@ -4,14 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from agent_scheduler.engine.framework.points import (
-    ALL,
-    Enabled,
-    PluginSet,
-    expanded,
-    merged,
-    weight_of,
-)
+from agent_scheduler.engine.framework.points import ALL, Enabled, PluginSet, expanded, merged, weight_of
 
 
 def plugins(*names: str, off: tuple[str, ...] = ()) -> PluginSet:

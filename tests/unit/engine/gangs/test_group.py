@@ -7,13 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from agent_scheduler.engine.gangs.group import (
-    PodGroupInfo,
-    effective_minimum,
-    of_native,
-    of_pod,
-    of_pod_group,
-)
+from agent_scheduler.engine.gangs.group import PodGroupInfo, effective_minimum, of_native, of_pod, of_pod_group
 from agent_scheduler.engine.queues.asks import needed
 from agent_scheduler.engine.state.batchinfo import GroupKey
 from agent_scheduler.engine.state.podspec import SpecError

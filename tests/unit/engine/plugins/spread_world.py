@@ -8,10 +8,7 @@ import numpy as np
 from hypothesis import strategies as st
 
 from agent_scheduler.engine.framework.handle import Handle
-from agent_scheduler.engine.plugins.pod_topology_spread import (
-    PodTopologySpread,
-    PodTopologySpreadScore,
-)
+from agent_scheduler.engine.plugins.pod_topology_spread import PodTopologySpread, PodTopologySpreadScore
 from agent_scheduler.engine.state.columns import Columns
 from agent_scheduler.engine.state.podclass import PodClass
 from agent_scheduler.engine.state.podinfo import PodInfo
@@ -30,9 +27,7 @@ def waiting(world: World, *constraints: dict[str, Any], app: str = "web", **spec
 
 def zones(*names: str) -> World:
     """Nodes a, b, c... in these zones; without the label where the name is empty."""
-    return World(
-        *(node("abcdefgh"[index], labels={ZONE: zone} if zone else {}) for index, zone in enumerate(names))
-    )
+    return World(*(node("abcdefgh"[index], labels={ZONE: zone} if zone else {}) for index, zone in enumerate(names)))
 
 
 def place(world: World, *names: str, app: str = "web", **more: Any) -> None:
@@ -65,18 +60,12 @@ def refusals(pod: PodClass, handle: Handle, columns: Columns, plugin: Any = FILT
 
 
 def ranks(
-    pod: PodClass,
-    handle: Handle,
-    columns: Columns,
-    feasible: list[int],
-    plugin: Any = SCORE,
+    pod: PodClass, handle: Handle, columns: Columns, feasible: list[int], plugin: Any = SCORE
 ) -> list[int] | None:
     state = plugin.prepare(pod, handle)
     if state is None:
         return None
-    answers: list[int] = plugin.normalize(
-        plugin.score(state, columns, np.array(feasible, dtype=np.intp))
-    ).tolist()
+    answers: list[int] = plugin.normalize(plugin.score(state, columns, np.array(feasible, dtype=np.intp))).tolist()
     return answers
 
 

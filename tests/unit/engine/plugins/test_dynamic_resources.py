@@ -82,19 +82,14 @@ def test_pods_of_one_template_are_one_class_and_each_sees_what_those_before_it_t
 
 def test_a_node_where_the_first_alternative_can_be_had_ranks_before_others() -> None:
     cluster = Cluster()
-    options = [
-        {"name": "three", "deviceClassName": "any", "count": 3},
-        {"name": "one", "deviceClassName": "any"},
-    ]
+    options = [{"name": "three", "deviceClassName": "any", "count": 3}, {"name": "one", "deviceClassName": "any"}]
     cluster.devices.set_claim(claim_of("mine", {"name": "r", "firstAvailable": options}))
     pod = cluster.with_claim("p", "mine")
     assert cluster.nodes(pod)[0] == "n1"
     view = cluster.views.of(cluster.snapshot.handle.class_of(pod))
     columns = cluster.snapshot.columns
     rows = columns.all_rows()
-    (scores,) = [
-        values for name, values in view.plugin_scores(columns, rows).items() if name == "DynamicResources"
-    ]
+    (scores,) = [values for name, values in view.plugin_scores(columns, rows).items() if name == "DynamicResources"]
     assert dict(zip(("n0", "n1"), scores.tolist(), strict=True)) == {"n0": 2 * (700 // 8), "n1": 2 * 100}
 
 
@@ -160,16 +155,9 @@ def entries_for(plugin: DynamicResources, kind: Resource, action: ActionType) ->
 
 
 def wakes(
-    devices: Devices | None,
-    pod: PodInfo,
-    kind: Resource,
-    old: Any,
-    new: Any,
-    action: ActionType | None = None,
+    devices: Devices | None, pod: PodInfo, kind: Resource, old: Any, new: Any, action: ActionType | None = None
 ) -> bool:
-    did = action or (
-        ActionType.ADD if old is None else ActionType.DELETE if new is None else ActionType.UPDATE
-    )
+    did = action or (ActionType.ADD if old is None else ActionType.DELETE if new is None else ActionType.UPDATE)
     return any_wakes(DynamicResources(devices=devices), pod, ClusterEvent(kind, did), old, new)
 
 
@@ -229,9 +217,7 @@ def test_a_slice_wakes_those_who_ask_for_what_its_pool_has(devices: Devices) -> 
     assert not wakes(devices, pod, Resource.RESOURCE_SLICE, None, nic)
     assert wakes(devices, pod, Resource.RESOURCE_SLICE, dumb, nic), "the old one could not be asked"
     empty = slice_of("u")
-    assert wakes(devices, pod, Resource.RESOURCE_SLICE, empty, None), (
-        "it may have kept its pool from being whole"
-    )
+    assert wakes(devices, pod, Resource.RESOURCE_SLICE, empty, None), "it may have kept its pool from being whole"
     everything = books(claim_of("mine", exactly(allocationMode="All")))
     assert wakes(everything, pod, Resource.RESOURCE_SLICE, nic, None)
 
@@ -276,8 +262,6 @@ def test_a_pod_is_kept_from_the_queue_until_its_claims_are_there(
 def test_pods_that_ask_for_the_same_have_one_place_in_the_index(devices: Devices) -> None:
     plugin = DynamicResources(devices=devices)
     (entry,) = entries_for(plugin, Resource.RESOURCE_SLICE, ActionType.ADD)
-    assert (
-        isinstance(entry.pre_hint, ByKeys) and entry.pre_hint.index.shared is not None and entry.pre_hint.once
-    )
+    assert isinstance(entry.pre_hint, ByKeys) and entry.pre_hint.index.shared is not None and entry.pre_hint.once
     shared = entry.pre_hint.index.shared
     assert shared(waiting("mine")) is shared(waiting("mine"))

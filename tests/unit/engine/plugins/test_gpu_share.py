@@ -43,9 +43,7 @@ def asking(world: World, amount: int, **spec: Any) -> PodInfo:
         (2000, {"three"}),
     ],
 )
-def test_a_node_needs_one_device_with_room_for_a_share_or_as_many_unused_ones(
-    amount: int, expected: set[str]
-) -> None:
+def test_a_node_needs_one_device_with_room_for_a_share_or_as_many_unused_ones(amount: int, expected: set[str]) -> None:
     world = used()
     pod = asking(world, amount)
     assert world.feasible(pod) == expected
@@ -77,8 +75,7 @@ def test_what_is_missing_names_the_resource_and_each_device(amount: int, row: in
 
 
 @pytest.mark.parametrize(
-    ("amount", "expected"),
-    [(700, [True, True, True, False]), (2000, [True, False, True, False]), (4000, [False] * 4)],
+    ("amount", "expected"), [(700, [True, True, True, False]), (2000, [True, False, True, False]), (4000, [False] * 4)]
 )
 def test_pods_that_go_would_help_where_there_are_enough_devices(amount: int, expected: list[bool]) -> None:
     columns = used().ledger.columns
@@ -120,9 +117,7 @@ def test_devices_that_are_thought_free_are_free() -> None:
 
 
 @pytest.mark.parametrize("with_ledger", [False, True])
-@pytest.mark.parametrize(
-    ("requests", "expected"), [({GPU: "100"}, True), ({GPU: "4000"}, True), ({"cpu": "1"}, False)]
-)
+@pytest.mark.parametrize(("requests", "expected"), [({GPU: "100"}, True), ({GPU: "4000"}, True), ({"cpu": "1"}, False)])
 def test_a_pod_with_gpus_that_ends_wakes_and_another_does_not(
     requests: dict[str, str], expected: bool, with_ledger: bool
 ) -> None:
@@ -138,10 +133,7 @@ def test_any_pod_that_ends_wakes_who_may_have_others_evicted() -> None:
     gone = world.place("a", requests={"cpu": "1"}, priority=5)
     plugin = GPUShare(world.ledger)
     for priority, expected in ((4, False), (5, False), (6, True)):
-        assert (
-            wakes(plugin, asking(world, 700, priority=priority), ev.ASSIGNED_POD_DELETE, gone, None)
-            is expected
-        )
+        assert wakes(plugin, asking(world, 700, priority=priority), ev.ASSIGNED_POD_DELETE, gone, None) is expected
     world.ledger.remove_pod(gone.uid)
     assert not wakes(plugin, asking(world, 700, priority=6), ev.ASSIGNED_POD_DELETE, gone, None)
 

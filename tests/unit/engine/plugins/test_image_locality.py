@@ -13,12 +13,7 @@ from hypothesis import strategies as st
 from agent_scheduler.engine.framework.plugin import Profile, WeightedScore
 from agent_scheduler.engine.plugins.image_locality import ImageLocality, with_tag
 from agent_scheduler.engine.state.columns import COLUMNS_KEPT
-from agent_scheduler.engine.state.nodeinfo import (
-    NodeInfo,
-    node_change_events,
-    node_info,
-    same_for_scheduling,
-)
+from agent_scheduler.engine.state.nodeinfo import NodeInfo, node_change_events, node_info, same_for_scheduling
 from agent_scheduler.engine.state.podclasses import PodClasses
 from agent_scheduler.engine.state.podinfo import PodInfo
 from agent_scheduler.objects import wire
@@ -35,8 +30,7 @@ PROFILE = Profile("s", (), (WeightedScore(ImageLocality(), 1),))
 def listed(**images: int) -> list[dict[str, Any]]:
     """MiB by name, each with a second name of the same size."""
     return [
-        {"names": [f"{image}@sha256:1", f"{image}:latest"], "sizeBytes": size * MIB}
-        for image, size in images.items()
+        {"names": [f"{image}@sha256:1", f"{image}:latest"], "sizeBytes": size * MIB} for image, size in images.items()
     ]
 
 
@@ -83,8 +77,7 @@ def test_a_name_without_a_tag_means_the_latest(image: str, name: str) -> None:
 
 def test_a_node_that_pulls_an_image_changes_only_where_somebody_asks() -> None:
     before, after = (
-        msgspec.convert(objects.node("a", status={"images": listed(**images)}), wire.Node)
-        for images in ({}, {"x": 1})
+        msgspec.convert(objects.node("a", status={"images": listed(**images)}), wire.Node) for images in ({}, {"x": 1})
     )
     assert same_for_scheduling(node_info(after), node_info(before))
     asked = node_info(after, images=True), node_info(before, images=True)
@@ -136,12 +129,8 @@ USED = st.lists(st.sampled_from(["x", "y:latest", "z@sha256:1", "other"]), max_s
 
 @examples(300)
 @given(nodes=st.lists(IMAGES, min_size=1, max_size=5), images=USED.filter(bool), inits=USED)
-def test_scores_agree_with_a_plain_reading(
-    nodes: list[dict[str, int]], images: list[str], inits: list[str]
-) -> None:
-    bodies = [
-        objects.node(f"n{index}", status={"images": listed(**held)}) for index, held in enumerate(nodes)
-    ]
+def test_scores_agree_with_a_plain_reading(nodes: list[dict[str, int]], images: list[str], inits: list[str]) -> None:
+    bodies = [objects.node(f"n{index}", status={"images": listed(**held)}) for index, held in enumerate(nodes)]
     pod = using(*images, inits=tuple(inits))
     world = World(*(node_info(msgspec.convert(body, wire.Node), images=True) for body in bodies))
     expected = image_locality.score(pod, bodies, plain.World(tuple(bodies), ()))

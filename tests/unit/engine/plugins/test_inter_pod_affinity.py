@@ -32,9 +32,7 @@ def test_drawn_clusters_are_decided_as_the_plain_reading_does(drawn: Drawn) -> N
     assert refusals(cls, handle, columns, InterPodAffinity()) == expected
     scores = inter_pod_affinity.score(pod, world.nodes, world)
     found = ranks(cls, handle, columns, list(range(len(world.nodes))), InterPodAffinityScore())
-    assert (found or [0] * len(world.nodes)) == list(
-        (scores or dict.fromkeys(range(len(world.nodes)), 0)).values()
-    )
+    assert (found or [0] * len(world.nodes)) == list((scores or dict.fromkeys(range(len(world.nodes)), 0)).values())
 
 
 def test_a_pod_with_one_kind_of_term_is_judged_by_it_alone() -> None:
@@ -97,18 +95,14 @@ def test_anti_affinity_that_is_made_of_labels_ends_with_them() -> None:
     """With matchLabelKeys a pod that runs keeps others away by its own labels."""
     pod = WORLD.pod(labels={"app": "db", "tier": "gold"})
     affinity = beside("podAntiAffinity", to_db(matchLabelKeys=["tier"]))
-    gold, iron = (
-        WORLD.pod(labels={"tier": tier}, affinity=affinity, nodeName="n") for tier in ("gold", "iron")
-    )
+    gold, iron = (WORLD.pod(labels={"tier": tier}, affinity=affinity, nodeName="n") for tier in ("gold", "iron"))
     event = ClusterEvent(Resource.ASSIGNED_POD, ActionType.UPDATE_POD_LABEL)
     assert wakes(InterPodAffinity(), pod, event, gold, iron)
     assert not wakes(InterPodAffinity(), pod, event, iron, gold)
 
 
 @pytest.mark.parametrize(("labels", "expected"), [({"app": "db"}, True), ({"app": "web"}, False)])
-def test_the_end_of_whom_affinity_wants_wakes_as_its_coming_does(
-    labels: dict[str, str], expected: bool
-) -> None:
+def test_the_end_of_whom_affinity_wants_wakes_as_its_coming_does(labels: dict[str, str], expected: bool) -> None:
     """A pod that wants its like may go anywhere once there is none."""
     pod = WORLD.pod(labels={"app": "db"}, affinity=beside("podAffinity", to_db()))
     other = WORLD.pod(labels=labels, nodeName="n")
@@ -116,10 +110,7 @@ def test_the_end_of_whom_affinity_wants_wakes_as_its_coming_does(
     assert wakes(InterPodAffinity(), pod, ev.ASSIGNED_POD_DELETE, other, None) is expected
 
 
-WANTS_AND_AVOIDS = {
-    **beside("podAffinity", to_db("rack")),
-    **beside("podAntiAffinity", to_db()),
-}
+WANTS_AND_AVOIDS = {**beside("podAffinity", to_db("rack")), **beside("podAntiAffinity", to_db())}
 
 
 @pytest.mark.parametrize(

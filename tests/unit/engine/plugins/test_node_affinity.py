@@ -31,11 +31,7 @@ def profile(added: dict[str, Any] | None, base: str = "default-scheduler") -> Pr
         "apiVersion": "agent-scheduler/v1",
         "kind": "SchedulerConfiguration",
         "profiles": [
-            {
-                "schedulerName": "agent-scheduler",
-                "base": base,
-                "pluginConfig": [{"name": "NodeAffinity", "args": args}],
-            }
+            {"schedulerName": "agent-scheduler", "base": base, "pluginConfig": [{"name": "NodeAffinity", "args": args}]}
         ],
     }
     (made,) = settings_of(load_text(json.dumps(document)), identity="test").profiles

@@ -22,16 +22,7 @@ from agent_scheduler.engine.plugins.node_resources_fit import (
 from agent_scheduler.engine.rules.device_backed import DeviceBacked
 from agent_scheduler.engine.state.nodeinfo import NodeInfo
 from agent_scheduler.engine.state.podinfo import PodInfo
-from tests.support.devices import (
-    DRIVER,
-    allocated_to,
-    attributes,
-    books,
-    claim_of,
-    class_of,
-    device,
-    slice_of,
-)
+from tests.support.devices import DRIVER, allocated_to, attributes, books, claim_of, class_of, device, slice_of
 from tests.support.engine import World, node, wakes
 from tests.support.examples import examples
 
@@ -74,9 +65,7 @@ def test_ignored_extended_resources_are_left_to_somebody_else(plugin: NodeResour
         (NodeResourcesFit(["x.kubernetes.io/y"], ["x.kubernetes.io"]), "x.kubernetes.io/y"),
     ],
 )
-def test_what_only_looks_like_an_ignored_resource_is_not_ignored(
-    plugin: NodeResourcesFit, resource: str
-) -> None:
+def test_what_only_looks_like_an_ignored_resource_is_not_ignored(plugin: NodeResourcesFit, resource: str) -> None:
     world = World(node("a"))
     assert world.fits(world.pod(requests={resource: "1"}), plugin) == [False]
 
@@ -180,11 +169,7 @@ def on_curve(shape: list[tuple[int, int]], at: int) -> int:
     shape=SHAPES,
 )
 def test_strategies_agree_with_a_plain_reading(
-    offered: list[int],
-    taken: list[int],
-    wanted: list[int],
-    weights: dict[str, int],
-    shape: list[tuple[int, int]],
+    offered: list[int], taken: list[int], wanted: list[int], weights: dict[str, int], shape: list[tuple[int, int]]
 ) -> None:
     whole = dict(zip(NAMES, map(str, offered), strict=True))
     world = World(node("a", cpu=whole.pop("cpu"), memory=whole.pop("memory"), extended=whole))
@@ -270,10 +255,7 @@ def verdicts(world: World, pod: PodInfo) -> tuple[list[bool], list[bool], dict[s
 
 def test_a_node_that_offers_none_is_judged_by_the_rest() -> None:
     world = with_class(
-        node("none"),
-        node("zero", extended={GPU: "0"}),
-        node("some", extended={GPU: "2"}),
-        node("small", cpu="1"),
+        node("none"), node("zero", extended={GPU: "0"}), node("some", extended={GPU: "2"}), node("small", cpu="1")
     )
     pod = world.pod(requests={"cpu": "2", GPU: "3"})
     fits, curable, reasons = verdicts(world, pod)

@@ -10,13 +10,7 @@ import pytest
 from agent_scheduler.engine.decide.refusals import Refusal
 from agent_scheduler.engine.decide.snapshot import Snapshot
 from agent_scheduler.engine.events import events as ev
-from agent_scheduler.engine.events.events import (
-    NODE_ADD,
-    NODE_SHARD_UPDATE,
-    ActionType,
-    ClusterEvent,
-    Resource,
-)
+from agent_scheduler.engine.events.events import NODE_ADD, NODE_SHARD_UPDATE, ActionType, ClusterEvent, Resource
 from agent_scheduler.engine.ledger import Ledger
 from agent_scheduler.engine.plugins.node_declared_features import NodeDeclaredFeatures
 from agent_scheduler.engine.plugins.node_name import NodeName
@@ -64,9 +58,7 @@ def test_a_node_wakes_whom_taints_refused_when_all_that_are_left_are_tolerated(
 def test_a_node_wakes_whom_a_cordon_refused_when_it_comes_open_or_is_opened(
     before: bool | None, after: bool, expected: bool
 ) -> None:
-    old, new = (
-        None if cordoned is None else node("n", unschedulable=cordoned) for cordoned in (before, after)
-    )
+    old, new = (None if cordoned is None else node("n", unschedulable=cordoned) for cordoned in (before, after))
     event = ev.NODE_ADD if old is None else ev.NODE_UPDATE_TAINT
     assert wakes(NodeUnschedulable(), World().pod(), event, old, new) is expected
 
@@ -133,20 +125,12 @@ def where(base: str, **spec: Any) -> list[str] | str:
         ({"hostNetwork": True, "hostUsers": True}, ["both", "none", "restarts", "users"]),
         ({"hostNetwork": True, "hostUsers": False}, ["both", "users"]),
         ({"containers": [{"name": "c", "restartPolicyRules": RESTARTING}]}, ["both", "restarts"]),
-        (
-            {"containers": [{"name": "c", "restartPolicyRules": RULED}]},
-            ["both", "none", "restarts", "users"],
-        ),
+        ({"containers": [{"name": "c", "restartPolicyRules": RULED}]}, ["both", "none", "restarts", "users"]),
         ({"initContainers": [{"name": "i", "restartPolicyRules": RULED + RESTARTING}]}, ["both", "restarts"]),
-        (
-            {"hostNetwork": True, "hostUsers": False, "containers": [{"restartPolicyRules": RESTARTING}]},
-            ["both"],
-        ),
+        ({"hostNetwork": True, "hostUsers": False, "containers": [{"restartPolicyRules": RESTARTING}]}, ["both"]),
     ],
 )
-def test_a_pod_goes_where_all_that_it_needs_is_declared(
-    base: str, spec: dict[str, Any], nodes: list[str]
-) -> None:
+def test_a_pod_goes_where_all_that_it_needs_is_declared(base: str, spec: dict[str, Any], nodes: list[str]) -> None:
     assert where(base, **spec) == nodes
 
 

@@ -59,11 +59,7 @@ class VolumeWorld(World):
             self.use.set(uid, name, volumes)
 
     def verdict(
-        self,
-        volumes: PodVolumes,
-        *,
-        without: Iterable[str] = (),
-        coming: Mapping[str, PodVolumes] | None = None,
+        self, volumes: PodVolumes, *, without: Iterable[str] = (), coming: Mapping[str, PodVolumes] | None = None
     ) -> list[str] | dict[str, int] | str:
         """The nodes that will do; or the reasons of each, if there are none; or why the pod is rejected.
 
@@ -108,12 +104,7 @@ CLAIM_AND_DISK = pod("c", v={"gcePersistentDisk": {"pdName": "d"}})
         ({}, CLAIM_AND_DISK, {"coming": {"1": disk()}}, {DISK_CONFLICT: 2}),
         ({}, CLAIM_AND_DISK, {"coming": {"1": pod("c")}}, {CLAIM_IN_USE: 2}),
         # The disk is named first, where both hold.
-        (
-            {"1": ("a", disk()), "2": ("b", pod("c"))},
-            CLAIM_AND_DISK,
-            {},
-            {DISK_CONFLICT: 1, CLAIM_IN_USE: 1},
-        ),
+        ({"1": ("a", disk()), "2": ("b", pod("c"))}, CLAIM_AND_DISK, {}, {DISK_CONFLICT: 1, CLAIM_IN_USE: 1}),
         # An ephemeral claim may be missing, and no other.
         ({}, pod(ephemeral=("tmp",)), {}, ANYWHERE),
         ({}, pod("x"), {}, 'persistentvolumeclaim "x" not found'),
@@ -216,12 +207,7 @@ def test_a_node_takes_volumes_up_to_its_limit(
         ([attachment("x", "a", "gone")], {}, pod("c"), ANYWHERE),
         ([attachment("x", "b", "v"), attachment("y", "a", "w", driver="efs")], {}, pod("c"), ANYWHERE),
         # Claims that are still to be made count for their class, and others for no driver.
-        (
-            [claim(name, class_name="made") for name in "cde"],
-            {"1": ("a", pod("c"))},
-            pod("e"),
-            ON_B,
-        ),
+        ([claim(name, class_name="made") for name in "cde"], {"1": ("a", pod("c"))}, pod("e"), ON_B),
         ([claim("c", class_name=None)], {"1": ("a", pod("d"))}, pod("c"), ANYWHERE),
         ([volume("v-c")], {"1": ("a", pod("d"))}, pod("c"), ANYWHERE),
     ],
@@ -277,9 +263,7 @@ def test_the_attachment_of_an_in_tree_volume_is_counted_with_its_pod() -> None:
         ),
     ],
 )
-def test_a_claim_that_cannot_be_looked_up_refuses_every_node(
-    objects: list[Any], asked: PodVolumes, why: str
-) -> None:
+def test_a_claim_that_cannot_be_looked_up_refuses_every_node(objects: list[Any], asked: PodVolumes, why: str) -> None:
     assert limited(*objects).verdict(asked) == {why: 2}
 
 
@@ -363,15 +347,11 @@ def test_a_node_of_another_zone_wakes_whom_volume_zone_refused_and_one_of_anothe
     volumes = [{"name": "v", "persistentVolumeClaim": {"claimName": "c"}}]
     pod = World().pod(volumes=volumes)
     zone = "topology.kubernetes.io/zone"
-    was, moved, renamed = (
-        node("n", labels=labels) for labels in ({zone: "a"}, {zone: "b"}, {zone: "a", "rack": "7"})
-    )
+    was, moved, renamed = (node("n", labels=labels) for labels in ({zone: "a"}, {zone: "b"}, {zone: "a", "rack": "7"}))
     bare = node("n")
     assert wakes(VolumeZone(), pod, ev.NODE_ADD, None, was)
     assert wakes(VolumeZone(), pod, ev.NODE_UPDATE_LABEL, was, moved)
-    assert wakes(VolumeZone(), pod, ev.NODE_UPDATE_LABEL, was, bare), (
-        "a node without zones takes every volume"
-    )
+    assert wakes(VolumeZone(), pod, ev.NODE_UPDATE_LABEL, was, bare), "a node without zones takes every volume"
     assert not wakes(VolumeZone(), pod, ev.NODE_UPDATE_LABEL, was, renamed)
 
 
@@ -395,9 +375,7 @@ def using(*claims: str, disk: str = "") -> PodInfo:
     return WORLD.pod(volumes=volumes)
 
 
-def wakes_by(
-    rule: str, kind: Resource, action: ActionType, old: object, new: object, waits: Any = None
-) -> bool:
+def wakes_by(rule: str, kind: Resource, action: ActionType, old: object, new: object, waits: Any = None) -> bool:
     """Whether a pod, by default one with claim c, that `rule` refused is worth another try after the event."""
     return any_wakes(PLUGINS[rule], waits or using("c"), ClusterEvent(kind, action), old, new)
 
@@ -507,8 +485,6 @@ def test_what_was_given_back_wakes_as_if_it_were_new() -> None:
 
 
 def test_a_pod_whose_volumes_are_not_known_is_woken() -> None:
-    (each,) = HintMap({"binding": binding_events(lambda pod: None)}).lookup(ClusterEvent(CLAIM, ADD))[
-        "binding"
-    ]
+    (each,) = HintMap({"binding": binding_events(lambda pod: None)}).lookup(ClusterEvent(CLAIM, ADD))["binding"]
     assert each.hint_fn is not None
     assert each.hint_fn(GONE, None, claim("d")) is QueueingHint.QUEUE

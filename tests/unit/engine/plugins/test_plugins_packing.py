@@ -103,16 +103,11 @@ def fragment(there: There, kinds: Sequence[Want]) -> float:
 def waste(there: There, kinds: Sequence[Want], weights: dict[str, int] = WEIGHTS) -> float:
     """Of CPU and memory, as a part of the node: what is left when as many pods of a kind have come as fit."""
     dividing = [kind for kind in kinds if not kind.gpu]
-    most = {
-        "cpu": max(kind.cpu for kind in dividing) or 1,
-        "memory": max(kind.memory for kind in dividing) or 1,
-    }
+    most = {"cpu": max(kind.cpu for kind in dividing) or 1, "memory": max(kind.memory for kind in dividing) or 1}
     parts = {name: weight / sum(weights.values()) for name, weight in weights.items()}
 
     def size(kind: Want) -> float:
-        return kind.weight * (
-            parts["cpu"] * kind.cpu / most["cpu"] + parts["memory"] * kind.memory / most["memory"]
-        )
+        return kind.weight * (parts["cpu"] * kind.cpu / most["cpu"] + parts["memory"] * kind.memory / most["memory"])
 
     total, expected = sum(map(size, dividing)), 0.0
     for kind in dividing:
@@ -160,9 +155,7 @@ NODES = st.lists(
     max_size=5,
 )
 PODS = st.tuples(
-    st.sampled_from([0, 1, 100, 2000]),
-    st.sampled_from([0, 1, 2]),
-    st.sampled_from([0, 0, 200, 500, 1000, 2000]),
+    st.sampled_from([0, 1, 100, 2000]), st.sampled_from([0, 1, 2]), st.sampled_from([0, 0, 200, 500, 1000, 2000])
 )
 
 
@@ -259,13 +252,9 @@ def test_nodes_on_which_nothing_is_lost_are_worth_the_same_however_their_sums_ar
     assert world.scores(world.pod(requests={"cpu": "100m", GPU: "1000"}), plugin) == [50]
 
 
-def test_measures_that_are_kept_are_forgotten_when_there_are_too_many(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_measures_that_are_kept_are_forgotten_when_there_are_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fragmentation, "_KEPT", 2)
-    nodes = [
-        ("a", 8, devices, taken, 0, [0, 300, 700, 1000]) for devices in range(5) for taken in (0, 500, 3500)
-    ]
+    nodes = [("a", 8, devices, taken, 0, [0, 300, 700, 1000]) for devices in range(5) for taken in (0, 500, 3500)]
     world, _ = made(nodes)
     arguments = given_by([Want(100, 1, 300, 1, "a"), Want(1000, 1, 2000, 2), Want(1000, 1, 0, 1)])
     first, second = (Fragmentation(arguments.weights, arguments.given) for _ in range(2))
@@ -282,13 +271,9 @@ def test_measures_that_are_kept_are_forgotten_when_there_are_too_many(
 # ---- as part of a profile, with all that is kept from decision to decision
 
 
-def test_nodes_that_are_alike_in_room_are_told_apart_by_who_may_use_them(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_nodes_that_are_alike_in_room_are_told_apart_by_who_may_use_them(monkeypatch: pytest.MonkeyPatch) -> None:
     """With a learnt workload as soon as it speaks of them, and no longer when it does not."""
-    world = World(
-        *(node(f"n{index}", extended={GPU: "2000"}, labels={"zone": "ab"[index]}) for index in range(2))
-    )
+    world = World(*(node(f"n{index}", extended={GPU: "2000"}, labels={"zone": "ab"[index]}) for index in range(2)))
     score = {"score": PluginSet((Enabled("Fragmentation", 100), Enabled("GPUPacking")))}
     world.profile = build_profile(ProfileSpec(scheduler_name="agent-scheduler", plugins=score))
     workload, snapshot, views = world.workload, world.snapshot, world.views
@@ -423,11 +408,7 @@ RESOURCES = st.dictionaries(st.sampled_from([*UNIT, "example.com/none"]), st.int
 
 
 @examples(300)
-@given(
-    nodes=FLEETS,
-    weights=RESOURCES,
-    asked=st.tuples(st.integers(0, 3), st.integers(0, 4), st.integers(0, 2000)),
-)
+@given(nodes=FLEETS, weights=RESOURCES, asked=st.tuples(st.integers(0, 3), st.integers(0, 4), st.integers(0, 2000)))
 def test_scores_are_what_the_formulas_say(
     nodes: list[tuple[int, int, int, int]], weights: dict[str, int], asked: tuple[int, int, int]
 ) -> None:

@@ -13,11 +13,7 @@ from hypothesis import strategies as st
 from agent_scheduler.engine.events.hints import QueueingHint
 from agent_scheduler.engine.framework.args import PodTopologySpreadArgs
 from agent_scheduler.engine.framework.handle import Handle
-from agent_scheduler.engine.plugins.pod_topology_spread import (
-    PodTopologySpread,
-    PodTopologySpreadScore,
-    default_spread,
-)
+from agent_scheduler.engine.plugins.pod_topology_spread import PodTopologySpread, PodTopologySpreadScore, default_spread
 from agent_scheduler.engine.state.labelselector import label_selector
 from agent_scheduler.engine.state.nodeinfo import node_info
 from agent_scheduler.engine.state.podclass import PodClass
@@ -68,17 +64,13 @@ def test_pods_without_constraints_and_those_of_the_other_half_are_left_out() -> 
 
 
 STEPS = st.lists(
-    st.tuples(st.sampled_from(("node", "no node", "pod", "pod", "no pod")), st.integers(0, 24)),
-    min_size=1,
-    max_size=16,
+    st.tuples(st.sampled_from(("node", "no node", "pod", "pod", "no pod")), st.integers(0, 24)), min_size=1, max_size=16
 )
 
 
 @examples(100)
 @given(drawn=clusters(), later=clusters(), steps=STEPS)
-def test_a_state_that_is_kept_sees_every_change(
-    drawn: Drawn, later: Drawn, steps: list[tuple[str, int]]
-) -> None:
+def test_a_state_that_is_kept_sees_every_change(drawn: Drawn, later: Drawn, steps: list[tuple[str, int]]) -> None:
     engine, pod = Engine(plain.World((), ())), drawn.pending
     info = engine.read(pod, "asked")
     ledger, snapshot = engine.ledger, engine.snapshot
@@ -174,10 +166,7 @@ def test_by_the_system_s_default_pods_are_spread_over_hostnames_and_zones_where_
     raw.append(round(weight + 2))
     most, least = max(raw), min(raw)
     assert ranks(pod, handle, columns, [0, 1, 2]) == [100 * (most + least - each) // most for each in raw]
-    explicit = [
-        spread(HOSTNAME, skew=3, when="ScheduleAnyway"),
-        spread(skew=5, when="ScheduleAnyway"),
-    ]
+    explicit = [spread(HOSTNAME, skew=3, when="ScheduleAnyway"), spread(skew=5, when="ScheduleAnyway")]
     strict = waiting(world, *explicit).cls
     assert ranks(strict, handle, columns, [0, 1]) == ranks(pod, handle, columns, [0, 1])
     ranked = ranks(strict, handle, columns, [0, 1, 2])

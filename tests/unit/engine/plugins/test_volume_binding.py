@@ -20,22 +20,9 @@ from agent_scheduler.engine.volumes.catalogue import Catalogue
 from agent_scheduler.engine.volumes.reservation import unreserve
 from tests.support.engine import World as Storage
 from tests.support.engine import node
-from tests.support.storage import (
-    capacity,
-    claim,
-    class_of,
-    csi_node,
-    driver,
-    pod,
-    ref,
-    spec,
-    storage_class,
-    volume,
-)
+from tests.support.storage import capacity, claim, class_of, csi_node, driver, pod, ref, spec, storage_class, volume
 
-TOKEN = (
-    b'[{"name":"kube-api-access-%s","projected":{"sources":[{"serviceAccountToken":{"path":"token"}}]}}%s]'
-)
+TOKEN = b'[{"name":"kube-api-access-%s","projected":{"sources":[{"serviceAccountToken":{"path":"token"}}]}}%s]'
 
 
 class World(Storage):
@@ -43,13 +30,9 @@ class World(Storage):
 
     def mounting(self, *claims: str, name: str = "", **more: Any) -> PodInfo:
         volumes = [{"name": f"v-{each}", "persistentVolumeClaim": {"claimName": each}} for each in claims]
-        return self.pod(
-            name, volumes=[*volumes, *({"name": each, **source} for each, source in more.items())]
-        )
+        return self.pod(name, volumes=[*volumes, *({"name": each, **source} for each, source in more.items())])
 
-    def bound(
-        self, name: str, *, meta: Any = None, modes: tuple[str, ...] = ("ReadWriteOnce",), **of: Any
-    ) -> None:
+    def bound(self, name: str, *, meta: Any = None, modes: tuple[str, ...] = ("ReadWriteOnce",), **of: Any) -> None:
         """A claim with its volume."""
         self.add(
             volume(f"pv-{name}", claim=ref(name), phase="Bound", meta=meta, **of),
@@ -195,17 +178,13 @@ def two_nodes(*objects: Any) -> Storage:
 
 
 def test_a_node_whose_volume_fits_better_is_rated_by_how_much_of_it_the_claim_takes() -> None:
-    storage = two_nodes(
-        claim("c", size="1Gi"), volume("v", size="2Gi", on="a"), volume("w", size="3Gi", on="b")
-    )
+    storage = two_nodes(claim("c", size="1Gi"), volume("v", size="2Gi", on="a"), volume("w", size="3Gi", on="b"))
     assert scored(storage, pod("c")) == {"a": 50, "b": 33}
     assert scored(storage, pod("c"), EMPTY_IS_BEST) == {"a": 50, "b": 67}
 
 
 def test_claims_of_one_class_are_taken_together_and_classes_count_the_same() -> None:
-    storage = two_nodes(
-        claim("c", size="1Gi"), claim("d", size="2Gi"), claim("e", size="1Gi", class_name="other")
-    )
+    storage = two_nodes(claim("c", size="1Gi"), claim("d", size="2Gi"), claim("e", size="1Gi", class_name="other"))
     storage.add(storage_class("other"))
     storage.add(volume("v", size="1Gi"), volume("w", size="5Gi"), volume("x", size="4Gi", class_name="other"))
     # Half of slow's 6Gi, a quarter of other's 4Gi: 37.5, rounded up.

@@ -109,10 +109,7 @@ def test_pods_that_a_budget_covers_stay_before_more_important_ones(ports: Any) -
         # A budget that would be broken, against a victim of higher priority.
         ([("b1", {"priority": 50})], [("x1", {"priority": 0, "labels": {"app": "x"}})]),
         ([("b1", {"priority": 1}), ("b2", {"priority": 1})], [("w1", {"priority": 2, "cpu": "2"})]),
-        (
-            [("b1", {"priority": 9}), ("b2", {"priority": 1})],
-            [("w1", {"priority": 9}), ("w2", {"priority": 2})],
-        ),
+        ([("b1", {"priority": 9}), ("b2", {"priority": 1})], [("w1", {"priority": 9}), ("w2", {"priority": 2})]),
         ([("b1", {"priority": 9, "cpu": "2"})], [("w1", {"priority": 9}), ("w2", {"priority": -50})]),
         (
             [("b1", {"priority": 9, "cpu": "2", "started": "2026-01-01T00:00:02Z"})],
@@ -160,10 +157,7 @@ def test_no_more_candidates_are_looked_for_than_wanted(ports: Any) -> None:
     pod, few = high(world, ports=ports), {"min_candidate_nodes_percentage": 0}
     assert chosen(world.preempt(pod, min_candidate_nodes_absolute=2, **few))[0] == "b"
     assert chosen(world.preempt(pod, min_candidate_nodes_absolute=3, **few))[0] == "c"
-    assert (
-        chosen(world.preempt(pod, min_candidate_nodes_percentage=50, min_candidate_nodes_absolute=0))[0]
-        == "b"
-    )
+    assert chosen(world.preempt(pod, min_candidate_nodes_percentage=50, min_candidate_nodes_absolute=0))[0] == "b"
     assert chosen(world.preempt(pod))[0] == "d"
 
 
@@ -175,9 +169,7 @@ def test_the_search_goes_on_until_a_node_breaks_no_budget(ports: Any) -> None:
         world.run(f"covered-{name}", name, cpu="2", labels={"app": "x"})
     world.run("c", "c", cpu="2", priority=50)
     world.run("d", "d", cpu="2")
-    found = world.preempt(
-        high(world, ports=ports), min_candidate_nodes_absolute=1, min_candidate_nodes_percentage=0
-    )
+    found = world.preempt(high(world, ports=ports), min_candidate_nodes_absolute=1, min_candidate_nodes_percentage=0)
     assert chosen(found)[0] == "c"
 
 
@@ -248,24 +240,16 @@ def test_pods_that_are_evicted_break_the_budgets_that_cover_them(
     labels = {"only": {"app": "x"}, "also": {"app": "x"}, "both": {"app": "x", "tier": "y"}, "bare": {}}
     for each in budgets:
         world.pdbs.set(each)
-    assert (
-        world.pdbs.violating([world.run(name, "a", labels=labels[name]) for name in order.split()])
-        == violating
-    )
+    assert world.pdbs.violating([world.run(name, "a", labels=labels[name]) for name in order.split()]) == violating
     for each in budgets:
         world.pdbs.delete("default", each.name)
     assert not world.pdbs
 
 
 @pytest.mark.parametrize(("deleting", "helps"), [(False, True), (True, False)])
-def test_a_pod_that_is_being_deleted_was_not_counted_and_makes_no_domain_emptier(
-    deleting: bool, helps: bool
-) -> None:
+def test_a_pod_that_is_being_deleted_was_not_counted_and_makes_no_domain_emptier(deleting: bool, helps: bool) -> None:
     """Spread over two zones, of which the pod can go into one: there stand one that stays and one of low priority."""
-    world = cluster(
-        node("a", labels={"zone": "x"}),
-        node("b", labels={"zone": "y"}, unschedulable=True),
-    )
+    world = cluster(node("a", labels={"zone": "x"}), node("b", labels={"zone": "y"}, unschedulable=True))
     labels = {"app": "web"}
     world.run("stays", "a", priority=100, labels=labels)
     world.run("low", "a", labels=labels, **(DELETED if deleting else {}))
@@ -281,9 +265,7 @@ def test_a_pod_that_is_being_deleted_was_not_counted_and_makes_no_domain_emptier
 
 @pytest.mark.promise("S14")
 @EITHER_WAY
-def test_of_three_victims_only_those_go_that_have_to_and_the_third_in_a_row_like_the_first(
-    ports: Any,
-) -> None:
+def test_of_three_victims_only_those_go_that_have_to_and_the_third_in_a_row_like_the_first(ports: Any) -> None:
     """Each pod that is put back is judged with those that were put back before it."""
     world = cluster(node("a", cpu="6"))
     for name, cpu, priority in (("p1", "1", 40), ("p2", "3", 30), ("p3", "1", 20), ("p4", "1", 10)):
@@ -342,7 +324,5 @@ def test_a_pod_that_ends_wakes_those_of_higher_priority(priority: int, woken: bo
 def test_a_part_of_the_nodes_is_enough_but_not_less_than_a_number_of_them(
     percentage: int, absolute: int, nodes: int, wanted: int
 ) -> None:
-    args = DefaultPreemptionArgs(
-        min_candidate_nodes_percentage=percentage, min_candidate_nodes_absolute=absolute
-    )
+    args = DefaultPreemptionArgs(min_candidate_nodes_percentage=percentage, min_candidate_nodes_absolute=absolute)
     assert DefaultPreemption(args).wanted(nodes) == wanted

@@ -171,9 +171,7 @@ class Drawn:
         rng = self.rng
         size: Any = {"cpu": str(rng.randint(1, 4)), "pods": str(rng.randint(3, 6))}
         labels, tainted = {ZONE: rng.choice("ab")}, rng.random() < 0.2
-        return node(
-            name, labels=labels, taints=[{"key": "k", "effect": "NoSchedule"}] if tainted else [], **size
-        )
+        return node(name, labels=labels, taints=[{"key": "k", "effect": "NoSchedule"}] if tainted else [], **size)
 
     def pod(self) -> PodInfo:
         rng = self.rng
@@ -201,9 +199,7 @@ class Drawn:
         return found
 
 
-def _one_by_one(
-    filters: object, against: Mapping[int, NominatedPods]
-) -> tuple[Mapping[int, NominatedPods], ...]:
+def _one_by_one(filters: object, against: Mapping[int, NominatedPods]) -> tuple[Mapping[int, NominatedPods], ...]:
     return NO_NOMINATED, against
 
 
@@ -237,7 +233,5 @@ def test_asked_at_once_or_one_by_one_the_same_is_said(
             patch.setattr(Nominations, "split", staticmethod(_one_by_one))
             one_by_one = [drawn.said(pod) for pod in pods]
         assert at_once == one_by_one, f"seed {seed}"
-        chosen += sum(
-            isinstance(said[-1], PostFilterResult) and said[-1].candidate is not None for said in at_once
-        )
+        chosen += sum(isinstance(said[-1], PostFilterResult) and said[-1].candidate is not None for said in at_once)
     assert sum(splits) > 300 and chosen > 25

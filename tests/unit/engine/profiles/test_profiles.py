@@ -4,24 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from agent_scheduler.engine.framework.args import (
-    NodeResourcesFitArgs,
-    PluginArgs,
-    ResourceSpec,
-    ScoringStrategy,
-)
+from agent_scheduler.engine.framework.args import NodeResourcesFitArgs, PluginArgs, ResourceSpec, ScoringStrategy
 from agent_scheduler.engine.framework.plugin import Profile
 from agent_scheduler.engine.framework.points import ALL, Enabled, PluginSet
 from agent_scheduler.engine.framework.registration import Registration, Registry
 from agent_scheduler.engine.plugins.node_ports import NodePorts
 from agent_scheduler.engine.profiles.bases import ABSENT, BASES, DEFAULT_PLUGINS, FIXED
-from agent_scheduler.engine.profiles.profiles import (
-    REGISTRY,
-    ProfileError,
-    ProfileSpec,
-    UnknownPlugin,
-    build_profile,
-)
+from agent_scheduler.engine.profiles.profiles import REGISTRY, ProfileError, ProfileSpec, UnknownPlugin, build_profile
 
 
 def profile(base: str = "default-scheduler", **points: PluginSet) -> Profile:
@@ -62,9 +51,9 @@ def test_filters_are_asked_in_kube_schedulers_order() -> None:
 def test_the_agent_base_packs_and_does_not_balance() -> None:
     made = profile("agent")
     assert "NodeResourcesBalancedAllocation" not in weights(made)
-    assert [
-        type(score.plugin).__name__ for score in made.scores if score.plugin.name == "NodeResourcesFit"
-    ] == ["MostAllocated"]
+    assert [type(score.plugin).__name__ for score in made.scores if score.plugin.name == "NodeResourcesFit"] == [
+        "MostAllocated"
+    ]
     assert filters(made) == filters(profile())
 
 
@@ -132,15 +121,10 @@ def test_a_plugin_that_only_kube_scheduler_has_can_be_disabled_and_not_enabled(n
 
 def test_arguments_reach_the_plugin() -> None:
     strategy = ScoringStrategy(
-        type="LeastAllocated",
-        resources=(ResourceSpec(name="cpu", weight=0), ResourceSpec(name="x", weight=7)),
+        type="LeastAllocated", resources=(ResourceSpec(name="cpu", weight=0), ResourceSpec(name="x", weight=7))
     )
-    spec = ProfileSpec(
-        scheduler_name="s", args={"NodeResourcesFit": NodeResourcesFitArgs(scoring_strategy=strategy)}
-    )
-    fit = next(
-        score.plugin for score in build_profile(spec).scores if score.plugin.name == "NodeResourcesFit"
-    )
+    spec = ProfileSpec(scheduler_name="s", args={"NodeResourcesFit": NodeResourcesFitArgs(scoring_strategy=strategy)})
+    fit = next(score.plugin for score in build_profile(spec).scores if score.plugin.name == "NodeResourcesFit")
     assert type(fit).__name__ == "LeastAllocated"
     assert getattr(fit, "resources") == {"cpu": 1, "x": 7}  # noqa: B009 - not of the Protocol
 

@@ -142,9 +142,7 @@ def own_update(pod: Pod, old: object | None, new: object | None) -> QueueingHint
     return QUEUE if isinstance(new, Pod) and new.uid == pod.uid else SKIP
 
 
-GATES_ELIMINATED = ev.ClusterEvent(
-    ev.Resource.TARGET_POD, ev.ActionType.UPDATE_POD_SCHEDULING_GATES_ELIMINATED
-)
+GATES_ELIMINATED = ev.ClusterEvent(ev.Resource.TARGET_POD, ev.ActionType.UPDATE_POD_SCHEDULING_GATES_ELIMINATED)
 
 
 def scheduling_gates() -> tuple[Gate, list[ClusterEventWithHint]]:
@@ -237,9 +235,7 @@ class World:
     def in_flight_timeline(self) -> list[str | ev.ClusterEvent]:
         """The UIDs in flight and the events kept for them, interleaved as they came."""
         flying = self.queue.places.in_flight
-        line: list[tuple[int, bool, str | ev.ClusterEvent]] = [
-            (one.position, False, one.entry.uid) for one in flying
-        ]
+        line: list[tuple[int, bool, str | ev.ClusterEvent]] = [(one.position, False, one.entry.uid) for one in flying]
         events = enumerate(flying.events_from(flying.begin), start=flying.begin)
         line += [(position, True, event) for position, (event, _, _) in events]
         return [each for _, _, each in sorted(line, key=lambda each: each[:2])]

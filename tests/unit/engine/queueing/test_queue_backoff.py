@@ -28,8 +28,7 @@ def waits_of(world, *, failures):
 
 
 @pytest.mark.parametrize(
-    ("windows", "at", "waits"),
-    [(True, 1000.0, [2, 3, 5, 9, 11, 11, 11]), (False, 1000.25, [1, 2, 4, 8, 10, 10, 10])],
+    ("windows", "at", "waits"), [(True, 1000.0, [2, 3, 5, 9, 11, 11, 11]), (False, 1000.25, [1, 2, 4, 8, 10, 10, 10])]
 )
 def test_case_53_the_penalty_doubles_up_to_its_maximum(windows: bool, at: float, waits: list[int]):
     """With windows every failure happens on a whole second and a window lasts one, so each wait is a second longer."""
@@ -56,11 +55,7 @@ def test_case_54_errors_and_refusals_are_counted_apart_and_a_refusal_ends_a_row_
         world.queue.add_unschedulable(entry, unschedulable_plugins=plugins)
         world.queue.move_all(ev.NODE_ADD, None, object())
         counts.append(
-            (
-                entry.consecutive_errors_count,
-                entry.unschedulable_count,
-                entry.backoff_expiration - world.clock.now,
-            )
+            (entry.consecutive_errors_count, entry.unschedulable_count, entry.backoff_expiration - world.clock.now)
         )
         world.clock.now = entry.backoff_expiration
         world.queue.flush_backoff()

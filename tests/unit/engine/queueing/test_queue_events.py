@@ -92,10 +92,7 @@ BASE = pod(
         ({"tolerations": ("t1", "t2")}, ["UPDATE_POD_TOLERATION"]),
         ({"claim_statuses": (("gpu", "gpu-abc"),)}, ["UPDATE_POD_GENERATED_RESOURCE_CLAIM"]),
         ({"phase": "Other"}, ["UPDATE_POD_OTHER"]),
-        (
-            {"labels": {}, "tolerations": ()},
-            ["UPDATE_POD_LABEL", "UPDATE_POD_TOLERATION"],
-        ),
+        ({"labels": {}, "tolerations": ()}, ["UPDATE_POD_LABEL", "UPDATE_POD_TOLERATION"]),
     ],
     ids="+".join,
 )

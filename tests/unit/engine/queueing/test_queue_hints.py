@@ -23,9 +23,7 @@ def test_case_28_a_pre_check_leaves_out_the_pods_that_it_refuses():
     low, high = pod("low", priority=1), pod("high", priority=10)
     world.refuse(low, "foo")
     world.refuse(high, "foo")
-    moved = world.queue.move_all(
-        ev.NODE_ADD, None, NODE, pre_check=lambda candidate: candidate.priority >= 10
-    )
+    moved = world.queue.move_all(ev.NODE_ADD, None, NODE, pre_check=lambda candidate: candidate.priority >= 10)
     assert moved == 1
     assert (world.where(low), world.where(high)) == ("unschedulable", "backoff")
     assert world.queue.move_all(ev.NODE_ADD, None, NODE) == 1
@@ -38,11 +36,7 @@ def test_case_29_only_the_hints_of_plugins_that_refused_the_pod_are_asked():
     world.refuse(pod("a"), "foo", "bar")
     world.refuse(pod("b"), "bar")
     world.queue.move_all(ev.NODE_ADD, None, NODE)
-    assert {name: sorted(hint.asked) for name, hint in hints.items()} == {
-        "foo": ["a"],
-        "bar": ["a", "b"],
-        "baz": [],
-    }
+    assert {name: sorted(hint.asked) for name, hint in hints.items()} == {"foo": ["a"], "bar": ["a", "b"], "baz": []}
 
 
 @pytest.mark.parametrize(
@@ -54,9 +48,7 @@ def test_case_29_only_the_hints_of_plugins_that_refused_the_pod_are_asked():
     ],
 )
 def test_an_event_moves_a_pod_only_if_the_plugin_that_refused_it_may_be_helped(refused_by: str, moved: int):
-    world = World(
-        {"foo": [on(ev.NODE_ADD)], "other": [on(ev.ASSIGNED_POD_DELETE)], "silent": None, "mute": []}
-    )
+    world = World({"foo": [on(ev.NODE_ADD)], "other": [on(ev.ASSIGNED_POD_DELETE)], "silent": None, "mute": []})
     one = pod("a")
     world.refuse(one, refused_by)
     assert world.queue.move_all(ev.NODE_ADD, None, NODE) == moved
@@ -116,9 +108,7 @@ def test_case_33_a_wildcard_that_carries_a_pod_concerns_that_pod_alone():
         pytest.param(SKIP, "backoff", ["a"], id="case 35: another may still lead to backoff"),
     ],
 )
-def test_cases_34_and_35_the_pending_plugin_is_asked_first(
-    answer: QueueingHint, place: str, asked: list[str]
-):
+def test_cases_34_and_35_the_pending_plugin_is_asked_first(answer: QueueingHint, place: str, asked: list[str]):
     pending, refusing = Hint(answer), Hint(QUEUE)
     world = World({"a-refuses": [on(ev.NODE_ADD, refusing)], "z-waits": [on(ev.NODE_ADD, pending)]})
     one = pod("a")
@@ -172,9 +162,7 @@ def test_case_37_a_pod_that_still_backs_off_goes_to_backoff_and_otherwise_to_act
 def test_case_38_a_gated_pod_hears_only_of_events_that_its_gate_registered():
     gate_hint, other_hint = Hint(SKIP), Hint(QUEUE)
     gate = Gate("gate", lambda pod: True)
-    world = World(
-        {"gate": [on(ev.ASSIGNED_POD_ADD, gate_hint)], "foo": [on(ev.NODE_ADD, other_hint)]}, gates=[gate]
-    )
+    world = World({"gate": [on(ev.ASSIGNED_POD_ADD, gate_hint)], "foo": [on(ev.NODE_ADD, other_hint)]}, gates=[gate])
     one = pod("a")
     world.queue.add(one)
     assert world.where(one) == "gated"
@@ -275,10 +263,7 @@ def test_an_event_is_put_only_to_pods_of_profiles_whose_plugins_registered_it():
     """Two profiles with a plugin of one name: what one registered says nothing about the other."""
     hint = Hint(QUEUE)
     queue: SchedulingQueue = scheduling_queue(
-        {
-            PROFILE: HintMap({"fit": [ClusterEventWithHint(ev.NODE_ADD, hint)]}),
-            "batch": HintMap({"fit": []}),
-        },
+        {PROFILE: HintMap({"fit": [ClusterEventWithHint(ev.NODE_ADD, hint)]}), "batch": HintMap({"fit": []})},
         clock=Clock(),
     )
     for one in (pod("a"), pod("b", scheduler_name="batch")):

@@ -72,9 +72,7 @@ def test_cases_18_to_23_what_an_event_in_flight_does_for_a_pod_that_fails(
     world = World({"foo": [on(ev.NODE_ADD, hint)], "bar": [on(PV_ADD)]})
     entry = world.try_pod(pod("a"))
     world.queue.move_all(ev.NODE_ADD, None, object())
-    assert (
-        world.queue.add_unschedulable(entry, unschedulable_plugins=refused, pending_plugins=pending) == place
-    )
+    assert world.queue.add_unschedulable(entry, unschedulable_plugins=refused, pending_plugins=pending) == place
     assert hint.asked == (["a"] if "foo" in (*refused, *pending) else [])
     if not refused and not pending:
         assert world.queue.pop() is None, "error backoff is never left early"

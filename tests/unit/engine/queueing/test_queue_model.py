@@ -62,12 +62,7 @@ class QueueMachine(RuleBasedStateMachine):
     @rule(priority=st.integers(0, 3), gated=st.booleans(), node=st.sampled_from(["", "node-1", "node-2"]))
     def add(self, priority: int, gated: bool, node: str) -> None:
         self.count += 1
-        one = pod(
-            f"pod-{self.count}",
-            priority=priority,
-            gates=("hold",) if gated else (),
-            nominated_node_name=node,
-        )
+        one = pod(f"pod-{self.count}", priority=priority, gates=("hold",) if gated else (), nominated_node_name=node)
         self.waiting[one.uid] = one
         self.queue.add(one)
         assert self.queue.where(one.uid) == ("gated" if gated else "active")
@@ -124,9 +119,7 @@ class QueueMachine(RuleBasedStateMachine):
             for events in self.happened.values():
                 events.add(ev.ASSIGNED_POD_DELETE)
             for shown in dump(self.queue, limit=10_000)["unschedulable"]:
-                cured = [
-                    name for name in shown.unschedulable_plugins if ev.ASSIGNED_POD_DELETE in CURES[name]
-                ]
+                cured = [name for name in shown.unschedulable_plugins if ev.ASSIGNED_POD_DELETE in CURES[name]]
                 assert not cured or shown.priority > one.priority
 
     @rule(event=EVENTS)

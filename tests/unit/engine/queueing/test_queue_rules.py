@@ -81,13 +81,7 @@ def test_a_new_gate_holds_pods_that_were_ready() -> None:
 
 def test_backoff_and_patience_are_those_of_the_new_rules() -> None:
     world = World()
-    reconfigure(
-        world,
-        initial_backoff=7.0,
-        max_backoff=20.0,
-        pop_from_backoff=False,
-        max_in_unschedulable=50.0,
-    )
+    reconfigure(world, initial_backoff=7.0, max_backoff=20.0, pop_from_backoff=False, max_in_unschedulable=50.0)
     world.refuse(pod("a"), "bar")
     assert world.queue.next_deadline() == world.clock.now + 50
     world.queue.move_all(ev.NODE_ADD)
@@ -116,8 +110,7 @@ def test_a_profile_can_come_and_go() -> None:
 
 
 @pytest.mark.parametrize(
-    "rules",
-    [{"max_urgent_retries": -1}, {"max_in_unschedulable": 0.0}, {"pre_enqueue": {"nobody": ()}}],
+    "rules", [{"max_urgent_retries": -1}, {"max_in_unschedulable": 0.0}, {"pre_enqueue": {"nobody": ()}}]
 )
 def test_rules_that_make_no_sense_change_nothing(rules: dict[str, Any]) -> None:
     world = World()

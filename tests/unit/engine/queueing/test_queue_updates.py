@@ -12,9 +12,7 @@ from .queue_world import QUEUE, SKIP, Gate, Hint, World, dump, gated_world, on, 
 LABEL = ClusterEvent(Resource.TARGET_POD, ActionType.UPDATE_POD_LABEL)
 
 
-@pytest.mark.parametrize(
-    ("before", "after", "order"), [(5, 5, "one other"), (1, 9, "one other"), (9, 1, "other one")]
-)
+@pytest.mark.parametrize(("before", "after", "order"), [(5, 5, "one other"), (1, 9, "one other"), (9, 1, "other one")])
 def test_case_43_an_active_pod_is_updated_where_its_priority_belongs(before: int, after: int, order: str):
     world = World()
     one = pod("one", priority=before)
@@ -53,8 +51,7 @@ def test_a_pod_in_backoff_whose_priority_rose_leaves_before_those_that_wait_as_l
 
 
 @pytest.mark.parametrize(
-    ("answer", "waited", "expected"),
-    [(QUEUE, 0.0, "backoff"), (QUEUE, 60.0, "active"), (SKIP, 60.0, "unschedulable")],
+    ("answer", "waited", "expected"), [(QUEUE, 0.0, "backoff"), (QUEUE, 60.0, "active"), (SKIP, 60.0, "unschedulable")]
 )
 def test_case_44_an_update_of_a_refused_pod_moves_it_when_a_hint_says_so(answer, waited, expected):
     world = World({"foo": [on(LABEL, Hint(answer))]})
@@ -70,8 +67,7 @@ def test_case_44_an_update_of_a_refused_pod_moves_it_when_a_hint_says_so(answer,
 
 
 @pytest.mark.parametrize(
-    ("registered", "place"),
-    [(LABEL, "unschedulable"), (ClusterEvent(Resource.POD, ActionType.UPDATE), "backoff")],
+    ("registered", "place"), [(LABEL, "unschedulable"), (ClusterEvent(Resource.POD, ActionType.UPDATE), "backoff")]
 )
 def test_case_46_an_update_that_scheduling_does_not_look_at_wakes_who_registered_every_update_alone(
     registered: ClusterEvent, place: str

@@ -15,8 +15,7 @@ pytestmark = [in_time, pytest.mark.drawn]
 def first_of(*cases: object) -> list[object]:
     """The first case, and the others in the wide tests."""
     others = [
-        pytest.param(*(each if isinstance(each, tuple) else (each,)), marks=pytest.mark.wide)
-        for each in cases[1:]
+        pytest.param(*(each if isinstance(each, tuple) else (each,)), marks=pytest.mark.wide) for each in cases[1:]
     ]
     return [cases[0], *others]
 

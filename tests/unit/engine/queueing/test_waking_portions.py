@@ -17,9 +17,7 @@ from .queue_world import QUEUE, SKIP, Gate, Hint, Pod, World, on, pod, replace, 
 NODE = object()
 
 
-def refused(
-    *pods: Pod, portion: int = 1, hint: Callable[..., QueueingHint] | None = None, **more: Any
-) -> World:
+def refused(*pods: Pod, portion: int = 1, hint: Callable[..., QueueingHint] | None = None, **more: Any) -> World:
     """`foo` refused them all, and wakes them when there is a node; one is asked about at a time."""
     world = World({"foo": [on(ev.NODE_ADD, hint)], "bar": [on(ev.ASSIGNED_POD_DELETE)]}, **more)
     world.queue.waker.portion = portion

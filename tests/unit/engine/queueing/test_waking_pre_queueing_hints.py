@@ -10,14 +10,7 @@ import pytest
 from agent_scheduler.engine.events import events as ev
 from agent_scheduler.engine.events.events import ActionType, ClusterEvent, Resource
 from agent_scheduler.engine.events.hints import QueueingHint
-from agent_scheduler.engine.events.prehints import (
-    ALL_PODS,
-    AllPods,
-    Amount,
-    ByKeys,
-    PodIndex,
-    UpTo,
-)
+from agent_scheduler.engine.events.prehints import ALL_PODS, AllPods, Amount, ByKeys, PodIndex, UpTo
 
 from .queue_world import QUEUE, SKIP, Hint, Pod, World, on, own_update, pod, replace
 
@@ -42,13 +35,8 @@ class Claims:
     def __init__(self) -> None:
         self.asked: list[str] = []
         index = PodIndex(keys_of=claims_of)
-        changes = ClusterEvent(
-            Resource.RESOURCE_CLAIM, ActionType.ADD | ActionType.UPDATE | ActionType.DELETE
-        )
-        self.events = [
-            on(changes, self.hint, ByKeys(index, self.keys)),
-            on(GENERATED, own_update),
-        ]
+        changes = ClusterEvent(Resource.RESOURCE_CLAIM, ActionType.ADD | ActionType.UPDATE | ActionType.DELETE)
+        self.events = [on(changes, self.hint, ByKeys(index, self.keys)), on(GENERATED, own_update)]
 
     def keys(self, event: ClusterEvent, old: Any, new: Any) -> AllPods | Iterable[str]:
         if old is not None and old[1] and (new is None or not new[1]):
@@ -67,12 +55,7 @@ def test_cases_a_and_b_a_plugin_that_narrows_nothing_sees_all_pods_that_it_refus
 ) -> None:
     one, other = pod("one"), pod("other")
     narrow, wide = Hint(SKIP), Hint(SKIP)
-    world = World(
-        {
-            "narrow": [on(CLAIM_ADD, narrow, names(one))],
-            "wide": [on(CLAIM_ADD, wide, pre_hint)],
-        },
-    )
+    world = World({"narrow": [on(CLAIM_ADD, narrow, names(one))], "wide": [on(CLAIM_ADD, wide, pre_hint)]})
     for each in (one, other):
         world.refuse(each, "narrow", "wide")
     world.queue.move_all(CLAIM_ADD, None, object())
@@ -107,12 +90,7 @@ def _raises_on_the_way(event: ClusterEvent, old: object, new: object) -> Iterabl
 def test_case_c_an_error_means_all_pods_for_that_plugin_alone_and_is_told_once(wrong: Any) -> None:
     one, other = pod("one"), pod("other")
     faulty, narrow = Hint(SKIP), Hint(SKIP)
-    world = World(
-        {
-            "faulty": [on(CLAIM_ADD, faulty, wrong)],
-            "narrow": [on(CLAIM_ADD, narrow, names(one))],
-        }
-    )
+    world = World({"faulty": [on(CLAIM_ADD, faulty, wrong)], "narrow": [on(CLAIM_ADD, narrow, names(one))]})
     for each in (one, other):
         world.refuse(each, "faulty", "narrow")
     world.queue.move_all(CLAIM_ADD, None, object())
@@ -213,9 +191,7 @@ def test_case_f_a_pod_that_stays_in_the_pool_is_found_by_its_newest_keys() -> No
 
 @pytest.mark.parametrize("pre_hints", [False, True])
 @pytest.mark.parametrize(("claim", "place"), [("a", "backoff"), ("b", "unschedulable")])
-def test_case_g_a_pod_in_flight_gets_the_same_answer_when_it_fails(
-    claim: str, place: str, pre_hints: bool
-) -> None:
+def test_case_g_a_pod_in_flight_gets_the_same_answer_when_it_fails(claim: str, place: str, pre_hints: bool) -> None:
     claims = Claims()
     world = World({"claims": claims.events}, pre_queueing_hints=pre_hints)
     one = pod("one", spec=["a"])
@@ -239,9 +215,7 @@ def test_case_g_what_an_error_named_for_all_is_put_to_pods_in_flight_too() -> No
 def test_case_h_an_entity_of_several_pods_is_asked_as_a_whole_whichever_member_is_named() -> None:
     hint = Hint(QUEUE)
     gangs = PodIndex(keys_of=lambda one: (one.spec,), shared=lambda one: one.spec)
-    world = World(
-        {"gang": [on(CLAIM_ADD, hint, ByKeys(gangs, lambda event, old, new: [new.spec], once=True))]}
-    )
+    world = World({"gang": [on(CLAIM_ADD, hint, ByKeys(gangs, lambda event, old, new: [new.spec], once=True))]})
     members = [pod(f"member-{number}", spec="gang") for number in range(3)]
     stranger = pod("stranger", spec="other gang")
     for each in (*members, stranger):
@@ -350,9 +324,7 @@ def test_the_same_change_in_another_burst_is_told_again() -> None:
 def test_a_pod_that_is_no_longer_like_its_group_speaks_for_itself_alone(helped: str) -> None:
     """What it needs follows from other objects, such as its claims, so it changes without being told."""
     needs = {"one": "x", "two": "x"}
-    index = PodIndex(
-        keys_of=lambda pod: (needs[pod.name],), shared=lambda pod: needs[pod.name], volatile=True
-    )
+    index = PodIndex(keys_of=lambda pod: (needs[pod.name],), shared=lambda pod: needs[pod.name], volatile=True)
 
     def helps(pod: Any, old: object | None, new: object | None) -> QueueingHint:
         return QUEUE if needs[pod.name] == new else SKIP

@@ -60,16 +60,13 @@ class History:
         self.clock = Clock()
         self.recorders = (Recorder(), Recorder())
         self.narrowed, self.scanned = (
-            self._queue(pre_hints, recorder)
-            for pre_hints, recorder in zip((True, False), self.recorders, strict=True)
+            self._queue(pre_hints, recorder) for pre_hints, recorder in zip((True, False), self.recorders, strict=True)
         )
         self.queues = (self.narrowed, self.scanned)
         if portion:
             self.narrowed.waker.portion = portion
         hints = self.profile.hint_map()
-        self.plugins = sorted(
-            {NO_NODES, POD_SPEC, "DefaultPreemption", *(each.name for each in self.profile.filters)}
-        )
+        self.plugins = sorted({NO_NODES, POD_SPEC, "DefaultPreemption", *(each.name for each in self.profile.filters)})
         assert all(hints.events_of(plugin) for plugin in self.plugins)
         self.waiting: dict[str, Json] = {}
         self.assigned: dict[str, Json] = {}

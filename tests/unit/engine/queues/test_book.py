@@ -37,16 +37,11 @@ def test_without_queues_there_is_nothing_to_ask() -> None:
 
 def test_the_first_queue_upwards_that_lacks_something_is_named_with_how_much() -> None:
     found = book(
-        queue_of("p", capability={"cpu": 3000, GPU: 1000}),
-        queue_of("a", "p", capability=2500),
-        queue_of("b", "p"),
+        queue_of("p", capability={"cpu": 3000, GPU: 1000}), queue_of("a", "p", capability=2500), queue_of("b", "p")
     )
     found.set("u", "b", {"cpu": 1000, GPU: 1000}, Standing.ASSUMED)
     assert found.shortfall("a", {"cpu": 2000}) is None
-    assert (
-        str(found.shortfall("a", {"cpu": 2600}))
-        == "queue a has too little capability left: 100m of cpu missing"
-    )
+    assert str(found.shortfall("a", {"cpu": 2600})) == "queue a has too little capability left: 100m of cpu missing"
     assert str(found.shortfall("a", {"cpu": 2500, GPU: 1000, "memory": 9})) == (
         "queue p has too little capability left: 500m of cpu, 1 of nvidia.com/gpu missing"
     )
@@ -162,9 +157,7 @@ class Book(RuleBasedStateMachine):
         self.book.remove(uid)
         self.pods.pop(uid, None)
 
-    @rule(
-        name=NAMES.filter(lambda name: name != "gone"), parent=NAMES | st.just(""), limit=st.none() | VECTORS
-    )
+    @rule(name=NAMES.filter(lambda name: name != "gone"), parent=NAMES | st.just(""), limit=st.none() | VECTORS)
     def set_queue(self, name: str, parent: str, limit: Vector | None) -> None:
         self.infos[name] = queue_of(name, parent, capability=limit)
         self.book.set_queue(self.infos[name])
@@ -186,9 +179,7 @@ class Book(RuleBasedStateMachine):
         assert bool(self.book) == bool(self.infos)
         for name in ("root", "p", "a", "b", "gone"):
             below = [pod for pod in self.pods.values() if name == pod[0] or name in ancestors.get(pod[0], ())]
-            assert {each: amount for each, amount in self.book.used(name).items() if amount} == self._sum(
-                below
-            )
+            assert {each: amount for each, amount in self.book.used(name).items() if amount} == self._sum(below)
             for standing in Standing:
                 own = [pod for pod in self.pods.values() if pod[0] == name and pod[2] == standing]
                 assert dict(self.book.own(name, standing)) == self._sum(own)

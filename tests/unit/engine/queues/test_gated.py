@@ -26,9 +26,7 @@ pytestmark = pytest.mark.promise("S32", "S34")
 OTHER = "example.com/other"
 
 
-def gated(
-    name: str, named: str = "q", *, gates: tuple[str, ...] = (QUEUE_ALLOCATION_GATE,), **more: Any
-) -> PodInfo:
+def gated(name: str, named: str = "q", *, gates: tuple[str, ...] = (QUEUE_ALLOCATION_GATE,), **more: Any) -> PodInfo:
     found = pod(name, named, annotations={QUEUE_ALLOCATION_GATE: "true"}, **more)
     return with_gates(found, *gates)
 
@@ -103,9 +101,7 @@ def test_a_pod_whose_gate_is_gone_before_anybody_let_it_past_is_reserved_from_th
 def test_room_of_a_member_whose_group_is_deleted_admits_no_other_member() -> None:
     world, key = Gates(queue("q", "1")), GroupKey("team", "g", native=True)
     exists = [key]
-    world.gated.choose = lambda found, members, _has: (
-        GatedMembers((), [*members]) if found in exists else None
-    )
+    world.gated.choose = lambda found, members, _has: GatedMembers((), [*members]) if found in exists else None
     world.usage.set_native_group(key, exists=True)
     in_group = {"schedulingGroup": {"podGroupName": "g"}}
     world.see(gated("a", gates=(), **in_group), gated("b", **in_group))
@@ -205,9 +201,7 @@ def test_of_a_gang_that_has_changed_it_is_decided_anew_who_is_let_past_when_room
     assert world.let == ["a", "b"]
 
 
-def test_room_of_a_member_that_is_reserved_no_more_is_not_for_those_above_the_minimum_that_it_was_part_of() -> (
-    None
-):
+def test_room_of_a_member_that_is_reserved_no_more_is_not_for_those_above_the_minimum_that_it_was_part_of() -> None:
     world = Gates(queue("q", "1"))
 
     def choose(_key: GroupKey, members: Collection[PodInfo], reserved: Container[str]) -> GatedMembers | None:
@@ -333,9 +327,7 @@ def test_members_of_a_gang_that_lacks_some_say_so() -> None:
     assert world.gated.explain(members[0]) == GateStatus("q", why, (), ())
 
 
-def test_those_that_come_to_wait_for_a_queue_are_named_once_with_the_reason_and_again_for_another_queue() -> (
-    None
-):
+def test_those_that_come_to_wait_for_a_queue_are_named_once_with_the_reason_and_again_for_another_queue() -> None:
     world = Gates(queue("q", "1"), queue("r", "1"))
     heard: list[tuple[list[str], str]] = []
     world.gated.events.held.connect(lambda pods, why: heard.append(([each.name for each in pods], why)))
@@ -412,9 +404,7 @@ class Model(RuleBasedStateMachine):
         assert list(self.world.usage.book.above_capability()) == []
         for uid in self.world.gated.reserved:
             standing = self.world.standing(uid)
-            assert standing is (
-                Standing.ASSUMED if uid in self.world.ledger.placements else Standing.RESERVED
-            )
+            assert standing is (Standing.ASSUMED if uid in self.world.ledger.placements else Standing.RESERVED)
         assert contradictions(self.world.ledger) == []
 
 
@@ -431,9 +421,7 @@ def test_a_gang_has_the_turn_of_the_first_of_its_members() -> None:
 
 def test_a_queue_is_to_have_room_for_what_a_group_asks_for_at_least() -> None:
     world = Gates(queue("q", "3"))
-    world.gated.choose = lambda _key, members, _has: GatedMembers(
-        sorted(members, key=turn_of_pod), (), {"cpu": 4000}
-    )
+    world.gated.choose = lambda _key, members, _has: GatedMembers(sorted(members, key=turn_of_pod), (), {"cpu": 4000})
     world.see(gated("a", group="g"))
     assert world.let == []
     world.usage.set_queue(queue("q", "4"))

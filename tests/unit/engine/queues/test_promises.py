@@ -57,8 +57,7 @@ class Groups(Gates):
         self.promises = self.usage.promises
         self.promises.ask_for_groups(True, ())
         self.gated.choose = lambda key, members, _has: GatedMembers(
-            sorted(members, key=turn_of_pod) if key in self.known else (),
-            () if key in self.known else [*members],
+            sorted(members, key=turn_of_pod) if key in self.known else (), () if key in self.known else [*members]
         )
         self.known: set[GroupKey] = set()
         self.told: list[str] = []
@@ -100,11 +99,7 @@ def test_a_group_has_its_turn_before_a_session_has_looked_at_it() -> None:
     world = Groups(queue("q", "1"))
     first, second = gated("p-1", group="g"), gated("p-2")
     world.gated.choose = lambda key, members, _has: (
-        GatedMembers((), [*members])
-        if key.name == "p-2"
-        else GatedMembers([*members])
-        if key in world.known
-        else None
+        GatedMembers((), [*members]) if key.name == "p-2" else GatedMembers([*members]) if key in world.known else None
     )
     world.see(first, second)
     assert world.let == [] and world.let_in() == ["g"], "the group itself has not been seen yet"
@@ -218,9 +213,7 @@ def test_a_group_that_needs_more_than_its_queue_has_keeps_what_its_members_hold(
     assert world.let_in() == [] and world.cpu("q") == 1, "as a new process finds it"
 
 
-@pytest.mark.parametrize(
-    ("phase", "roles", "kept"), [("Inqueue", "", 2), ("Running", "", 0), ("Running", "b", 1)]
-)
+@pytest.mark.parametrize(("phase", "roles", "kept"), [("Inqueue", "", 2), ("Running", "", 0), ("Running", "b", 1)])
 def test_a_new_process_finds_what_was_promised(phase: str, roles: str, kept: int) -> None:
     world = Groups(queue("q", "2"))
     ended = replace(pod("a", group="g"), finished=True, node_name="n")
@@ -297,10 +290,7 @@ def test_a_group_moves_to_another_queue_without_what_it_was_promised() -> None:
     world.made(group("g", "Inqueue", named="p"))
     assert world.let_in() == [] and world.cpu("q") == world.cpu("p") == 0
     world.ask(*[ask("g", named="p")])
-    assert (
-        str(world.promises.shortfall(key_of("g")))
-        == "queue p has too little capability left: 1 of cpu missing"
-    )
+    assert str(world.promises.shortfall(key_of("g"))) == "queue p has too little capability left: 1 of cpu missing"
 
 
 def test_what_jobs_hold_above_their_minimums_lets_a_group_in_that_has_no_gates() -> None:
@@ -328,7 +318,9 @@ def test_a_group_that_lacks_members_for_long_gives_way_to_those_who_have_theirs(
     lacking = [ask(name)._replace(complete=False) for name in ("g", "h")]
     world.ask(*lacking)
     # Pods of a Job are made when its group is let in, so each is given one turn.
-    assert [world.promises.give_way(now, 30) for now in (0.0, 29.0, 30.0)] == [False, False, True]
+    assert [world.promises.give_way(now, 30) for now in (0.0, 29.0)] == [False, False]
+    assert [world.promises.gives_way_at(now, 30) for now in (29.0, 30.0)] == [30.0, inf]
+    assert world.promises.give_way(30.0, 30)
     world.ask(lacking[0])
     assert world.let_in() == ["h"]
     assert not any(world.promises.give_way(now, 30) for now in (40.0, 100.0)), "nobody else could use it"
@@ -374,9 +366,7 @@ def test_groups_that_lack_members_give_way_together_if_none_of_them_is_enough(mi
 
 
 @pytest.mark.parametrize("missing", [1000, 1500, 2000])
-def test_a_group_that_comes_last_leaves_room_that_came_free_to_those_whom_a_session_refused(
-    missing: int,
-) -> None:
+def test_a_group_that_comes_last_leaves_room_that_came_free_to_those_whom_a_session_refused(missing: int) -> None:
     world = Groups(queue("q", "3"))
     world.made(group("g", cpu=1))
     lacking = ask("g", cpu=1)._replace(complete=False)
@@ -519,9 +509,7 @@ class Model(RuleBasedStateMachine):
     @rule()
     def hold_a_session(self) -> None:
         waiting = [each for each in self.queues if not self.world.promises.is_let_in(key_of(each))]
-        self.world.ask(
-            *[ask(each, *self._members(each), named=self.queues[each], created=each) for each in waiting]
-        )
+        self.world.ask(*[ask(each, *self._members(each), named=self.queues[each], created=each) for each in waiting])
 
     @rule(name=st.sampled_from(_NAMES), number=st.integers(0, 1), has_gate=st.booleans())
     def come(self, name: str, number: int, has_gate: bool) -> None:

@@ -193,9 +193,7 @@ def test_a_pod_that_names_another_queue_than_the_one_it_waits_for_is_tried_again
     assert world.called == ["second"] and not world.usage.is_held("second")
 
 
-def test_a_pod_that_wants_a_node_is_tried_again_when_its_namespace_or_group_puts_it_into_a_full_queue() -> (
-    None
-):
+def test_a_pod_that_wants_a_node_is_tried_again_when_its_namespace_or_group_puts_it_into_a_full_queue() -> None:
     world = World(queue("a"), queue("full", "1"))
     world.ledger.set_pod(pod("placed", "full"), "n")
     world.usage.set_namespace("team", "a")
@@ -251,9 +249,7 @@ def test_one_that_waits_for_any_room_in_its_queue_is_asked_again_when_pods_may_b
     assert world.called == ["late"] and not world.usage.is_held("late")
 
 
-def test_a_gang_that_its_queue_cannot_hold_waits_whole_and_a_member_that_leaves_lets_the_next_be_asked() -> (
-    None
-):
+def test_a_gang_that_its_queue_cannot_hold_waits_whole_and_a_member_that_leaves_lets_the_next_be_asked() -> None:
     world = World(queue("a", "3"))
     for name in ("first", "second"):
         world.ledger.set_pod(pod(name, "a"), "n")
@@ -293,9 +289,7 @@ steps = st.lists(
 
 
 @given(steps)
-def test_what_queues_hold_agrees_with_the_placements_after_any_changes(
-    steps: list[tuple[str, str, int]],
-) -> None:
+def test_what_queues_hold_agrees_with_the_placements_after_any_changes(steps: list[tuple[str, str, int]]) -> None:
     world = World()
     members: set[str] = set()
     for step, name, number in steps:

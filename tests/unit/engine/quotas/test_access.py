@@ -45,9 +45,7 @@ LABELS = {"team": "a", "example.com/tier": "gold", "empty": ""}
 def test_a_namespace_is_let_in_by_its_name_or_its_labels(
     names: str | None, selector: str | None, namespace: str, *, allowed: bool
 ) -> None:
-    said = {
-        key: text for key, text in ((NAMESPACES, names), (NAMESPACE_SELECTOR, selector)) if text is not None
-    }
+    said = {key: text for key, text in ((NAMESPACES, names), (NAMESPACE_SELECTOR, selector)) if text is not None}
     problems: list[str] = []
     listed = namespace_list(said, problems)
     assert problems == [] and listed is not None
@@ -58,10 +56,7 @@ def test_a_namespace_is_let_in_by_its_name_or_its_labels(
     ("key", "text"),
     [
         *((NAMESPACES, text) for text in ("team a", "a,,b", "A", "*", "a/b", "a" * 64)),
-        *(
-            (NAMESPACE_SELECTOR, text)
-            for text in ("team=a,", "team=(a)", "team in a", "in (a)", "a=b=c", "*", "a>1")
-        ),
+        *((NAMESPACE_SELECTOR, text) for text in ("team=a,", "team=(a)", "team in a", "in (a)", "a=b=c", "*", "a>1")),
         (NAMESPACE_SELECTOR, "(" * 5000),
     ],
 )

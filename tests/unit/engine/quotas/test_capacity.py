@@ -37,21 +37,14 @@ def opened(
     """`held`: by the queue how much of the CPU a job of it holds."""
     tree = QueueTree([queue_of("root"), *queues])
     jobs += tuple(holding(name, amount) for name, amount in (held or {}).items())
-    return CapacityAccounts(
-        tree, jobs, total, others=others, hierarchy=hierarchy, ancestor_reclaim_level=level
-    )
+    return CapacityAccounts(tree, jobs, total, others=others, hierarchy=hierarchy, ancestor_reclaim_level=level)
 
 
 @pytest.mark.parametrize("hierarchy", [False, True])
-def test_what_pods_of_no_job_hold_counts_in_their_queue_and_of_queues_that_are_gone_nowhere(
-    hierarchy: bool,
-) -> None:
+def test_what_pods_of_no_job_hold_counts_in_their_queue_and_of_queues_that_are_gone_nowhere(hierarchy: bool) -> None:
     others = tuple(JobDemand.of_others(name, cpu(500)) for name in ("a", "gone"))
     accounts = opened(
-        queue_of("a", "root" if hierarchy else ""),
-        jobs=(holding("a", 1000),),
-        others=others,
-        hierarchy=hierarchy,
+        queue_of("a", "root" if hierarchy else ""), jobs=(holding("a", 1000),), others=others, hierarchy=hierarchy
     )
     assert accounts.accounts["a"].allocated["cpu"] == 1500
     assert accounts.fault == "" and "gone" not in accounts.accounts
@@ -62,9 +55,7 @@ def nested(*queues: QueueInfo, **more: Any) -> CapacityAccounts:
 
 
 def test_a_queue_may_hold_what_others_are_not_guaranteed() -> None:
-    accounts = opened(
-        queue_of("a", guarantee=3000), queue_of("b", capability={"memory": 500}), held={"a": 1, "b": 1}
-    )
+    accounts = opened(queue_of("a", guarantee=3000), queue_of("b", capability={"memory": 500}), held={"a": 1, "b": 1})
     assert accounts.accounts["a"].real_capability["cpu"] == 10_000
     assert accounts.accounts["b"].real_capability == {"cpu": 7000, "memory": 500, "pods": 100}
 
@@ -97,9 +88,7 @@ def test_the_real_capability_limits_what_is_allocated_of_what_is_wanted() -> Non
     assert refusal is not None
     assert (refusal.queue, refusal.resources) == ("a", ["cpu"])
     accounts.allocate("a", cpu(501), "u")
-    assert accounts.cannot_allocate("a", {"cpu": 0, "memory": 1000}, "u") is None, (
-        "what is not wanted does not count"
-    )
+    assert accounts.cannot_allocate("a", {"cpu": 0, "memory": 1000}, "u") is None, "what is not wanted does not count"
 
 
 def test_of_a_resource_that_no_pod_holds_yet_all_may_be_taken_and_where_no_limit_names_it_none() -> None:
@@ -164,17 +153,13 @@ def test_a_child_is_limited_by_its_parent_and_inherits_what_it_says_nothing_of()
 
 
 def test_what_a_child_holds_counts_in_all_of_its_ancestors() -> None:
-    accounts = nested(
-        queue_of("p", capability=4000), queue_of("a", "p"), queue_of("b", "p"), held={"a": 3000}
-    )
+    accounts = nested(queue_of("p", capability=4000), queue_of("a", "p"), queue_of("b", "p"), held={"a": 3000})
     refusal = accounts.cannot_allocate("b", cpu(1001), "u")
     assert refusal is not None
     assert refusal.queue == "b" or refusal.queue == "p"
     accounts.deallocate("a", cpu(3000))
     assert accounts.cannot_allocate("b", cpu(4000), "u") is None
-    assert accounts.gauges["p"].allocated["cpu"] == 3000, (
-        "Volcano's gauge of an inner queue is that of the opening"
-    )
+    assert accounts.gauges["p"].allocated["cpu"] == 3000, "Volcano's gauge of an inner queue is that of the opening"
 
 
 def test_one_fault_of_the_tree_stops_all_queues() -> None:
@@ -223,9 +208,7 @@ def test_what_is_admitted_counts_in_all_queues_above() -> None:
     assert refusal is not None and refusal.queue in ("a", "p")
 
 
-@pytest.mark.parametrize(
-    ("level", "within", "beyond"), [(0, False, False), (1, True, False), (2, True, True)]
-)
+@pytest.mark.parametrize(("level", "within", "beyond"), [(0, False, False), (1, True, False), (2, True, True)])
 def test_a_queue_may_reclaim_by_what_the_queues_above_it_deserve_as_far_as_they_are_judged(
     level: int, within: bool, beyond: bool
 ) -> None:

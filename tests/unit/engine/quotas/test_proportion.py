@@ -17,9 +17,7 @@ def opened(*queues: QueueInfo, total: int = 12_000, **wanted: tuple[int, int]) -
         JobDemand(queue=name, phase="Running", allocated={"cpu": held}, holding=1, pending={"cpu": pending})
         for name, (held, pending) in wanted.items()
     ]
-    return ProportionAccounts(
-        QueueTree([queue_of("root"), *queues]), jobs, {"cpu": total, "memory": 0, "pods": 99}
-    )
+    return ProportionAccounts(QueueTree([queue_of("root"), *queues]), jobs, {"cpu": total, "memory": 0, "pods": 99})
 
 
 def deserved(accounts: ProportionAccounts) -> dict[str, float]:
@@ -38,11 +36,7 @@ def test_what_one_does_not_ask_for_goes_to_the_others() -> None:
 
 def test_a_capability_limits_and_a_guarantee_is_kept_free() -> None:
     accounts = opened(
-        queue_of("a", capability=2000),
-        queue_of("b"),
-        queue_of("c", guarantee=4000),
-        a=(0, 20_000),
-        b=(0, 20_000),
+        queue_of("a", capability=2000), queue_of("b"), queue_of("c", guarantee=4000), a=(0, 20_000), b=(0, 20_000)
     )
     assert deserved(accounts) == {"a": 2000, "b": 8000}
 
@@ -100,11 +94,7 @@ amounts = st.integers(0, 20) | st.integers(0, 50_000)
 
 
 @given(
-    st.lists(
-        st.tuples(st.integers(1, 9), amounts, st.none() | amounts, st.integers(0, 2000)),
-        min_size=1,
-        max_size=5,
-    ),
+    st.lists(st.tuples(st.integers(1, 9), amounts, st.none() | amounts, st.integers(0, 2000)), min_size=1, max_size=5),
     st.integers(10_000, 30_000),
 )
 def test_no_queue_deserves_more_than_it_wants_or_may_hold_and_all_together_no_more_than_there_is(

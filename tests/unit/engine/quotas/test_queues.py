@@ -126,11 +126,7 @@ def test_a_job_waits_for_the_rest_of_its_minimum(fields: dict[str, object], admi
 
 
 def test_what_is_held_above_the_minimum_is_elastic() -> None:
-    assert job(allocated={"cpu": 5000, "memory": 4, "pods": 2}).elastic() == {
-        "cpu": 1000,
-        "memory": 0,
-        "pods": 2,
-    }
+    assert job(allocated={"cpu": 5000, "memory": 4, "pods": 2}).elastic() == {"cpu": 1000, "memory": 0, "pods": 2}
 
 
 vectors = st.dictionaries(
@@ -144,9 +140,7 @@ def test_resources_are_read_in_thousandths_but_for_memory_and_pods() -> None:
     assert of_resources(None) == of_resources({}) == {}
 
 
-@pytest.mark.parametrize(
-    "resource", ["count/pods", "requests.cpu", "requests.nvidia.com/gpu", "storage", "services"]
-)
+@pytest.mark.parametrize("resource", ["count/pods", "requests.cpu", "requests.nvidia.com/gpu", "storage", "services"])
 def test_a_quota_of_objects_or_requests_is_no_dimension(resource: str) -> None:
     assert of_resources({resource: "5", "cpu": "1"}) == {"cpu": 1000}
 
@@ -180,9 +174,7 @@ def test_what_is_added_can_be_taken_off_again(left: dict[str, float], right: dic
 
 
 @given(vectors, vectors)
-def test_one_vector_is_within_another_if_nothing_exceeds_it(
-    left: dict[str, float], right: dict[str, float]
-) -> None:
+def test_one_vector_is_within_another_if_nothing_exceeds_it(left: dict[str, float], right: dict[str, float]) -> None:
     assert less_equal(left, right) == (not any(exceeding(left, right).values()))
 
 
@@ -207,18 +199,13 @@ def test_one_vector_is_within_another_if_nothing_exceeds_it(
         (is_empty, [{GPU: 1}], False),
     ],
 )
-def test_vectors_are_compared_by_the_dimensions_that_count(
-    compare: Any, vectors: list[Any], expected: bool
-) -> None:
+def test_vectors_are_compared_by_the_dimensions_that_count(compare: Any, vectors: list[Any], expected: bool) -> None:
     assert compare(*vectors) is expected
 
 
 def test_nothing_exceeds_what_is_unlimited() -> None:
     assert less_equal({"cpu": UNLIMITED}, {"cpu": UNLIMITED})
-    assert exceeding({"cpu": UNLIMITED, "memory": 5}, {"cpu": 7, "memory": 5}) == {
-        "cpu": UNLIMITED,
-        "memory": 0,
-    }
+    assert exceeding({"cpu": UNLIMITED, "memory": 5}, {"cpu": 7, "memory": 5}) == {"cpu": UNLIMITED, "memory": 0}
 
 
 def test_the_lesser_of_two_takes_what_a_missing_dimension_is_said_to_be() -> None:

@@ -45,11 +45,7 @@ class Scene(World):
 
 
 def _node(rng: random.Random, name: str) -> Any:
-    about: Any = {
-        "cpu": str(rng.randint(1, 4)),
-        "pods": str(rng.randint(2, 5)),
-        "labels": {ZONE: rng.choice("ab")},
-    }
+    about: Any = {"cpu": str(rng.randint(1, 4)), "pods": str(rng.randint(2, 5)), "labels": {ZONE: rng.choice("ab")}}
     return node(name, extended={"example.com/gpu": "2"} if rng.random() < 0.5 else {}, **about)
 
 
@@ -72,9 +68,7 @@ def _drawn(scene: Scene, rng: random.Random, name: str, on: str = "") -> PodInfo
 
 
 @pytest.mark.promise("L1")
-@pytest.mark.parametrize(
-    "first", [0, *(pytest.param(100 * each, marks=pytest.mark.wide) for each in (1, 2, 3))]
-)
+@pytest.mark.parametrize("first", [0, *(pytest.param(100 * each, marks=pytest.mark.wide) for each in (1, 2, 3))])
 def test_who_is_not_woken_when_a_pod_ends_would_be_refused_again(first: int) -> None:
     outcomes: Counter[str] = Counter()
     for seed in range(first, first + 100):

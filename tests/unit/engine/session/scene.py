@@ -41,9 +41,7 @@ SCHEDULER = "volcano"
 GATED = {"schedulingGates": [{"name": "example.com/wait"}]}
 
 
-def conf(
-    *plugins: str | PluginOption, actions: str = "enqueue allocate backfill", **more: Any
-) -> SessionConf:
+def conf(*plugins: str | PluginOption, actions: str = "enqueue allocate backfill", **more: Any) -> SessionConf:
     """All plugins in one tier; by default those that place gangs."""
     named = plugins or ("priority", "gang", "predicates", "nodeorder")
     options = tuple(PluginOption(each) if isinstance(each, str) else each for each in named)
@@ -172,9 +170,7 @@ class Scene(World):
                     book.set(pod.uid, group.queue, of_requests(pod.requests), Standing.BOUND)
         return book
 
-    def session(
-        self, how: SessionConf | None = None, *, now: str = "", book: QuotaBook | None = None
-    ) -> Session:
+    def session(self, how: SessionConf | None = None, *, now: str = "", book: QuotaBook | None = None) -> Session:
         how = how or conf()
         snapshot = Snapshot(self.ledger, handle_of(self.ledger))
         profile = profile_of(how, SCHEDULER)

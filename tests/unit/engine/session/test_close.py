@@ -169,9 +169,7 @@ def test_who_others_leave_for_is_nominated_to_their_node_until_its_pod_says_so()
     assert {each.group.key.name: each.preempts for each in result.groups}["high"]
     again(scene, result)
     _, result = scene.run(how)
-    assert {each.pod.name: each.nominated for each in result.pods} == {"high-1": "n0"}, (
-        "only this was not written"
-    )
+    assert {each.pod.name: each.nominated for each in result.pods} == {"high-1": "n0"}, "only this was not written"
     there = scene.members[GroupKey("default", "high")]
     there[1] = msgspec.structs.replace(there[1], nominated_node_name="n0")
     assert not scene.run(how)[1].pods
@@ -187,8 +185,7 @@ def test_what_runs_in_several_queues_counts_in_each_above_and_what_has_ended_in_
     held = {each.queue.name: each.allocated for each in scene.run()[1].queues}
     counts = {"root": 2, "default": 0, "p": 2, "x": 1, "y": 1, "lost": 1, "loop": 1}
     assert held == {
-        name: {"cpu": 1000 * count, "memory": 0} | ({"pods": count} if count else {})
-        for name, count in counts.items()
+        name: {"cpu": 1000 * count, "memory": 0} | ({"pods": count} if count else {}) for name, count in counts.items()
     }
 
 

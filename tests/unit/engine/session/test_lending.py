@@ -11,27 +11,13 @@ from agent_scheduler.engine.queues.entries import Standing
 from agent_scheduler.engine.session.conf import PluginOption, SessionConf
 from agent_scheduler.objects.batch import PREEMPTABLE, QUEUE_ALLOCATION_GATE
 from tests.support.engine import queue_of
-from tests.unit.engine.session.scene import (
-    Part,
-    Scene,
-    bound,
-    claimed,
-    conf,
-    evicted,
-    has,
-    runs,
-    sized,
-    told,
-    waits,
-)
+from tests.unit.engine.session.scene import Part, Scene, bound, claimed, conf, evicted, has, runs, sized, told, waits
 
 NEVER: dict[str, Any] = {"preemptionPolicy": "Never"}
 STAYS: dict[str, Any] = {"annotations": {PREEMPTABLE: "false"}}
 GATED: dict[str, Any] = {"schedulingGates": [{"name": QUEUE_ALLOCATION_GATE}]}
 OPTS_IN: dict[str, Any] = {"annotations": {QUEUE_ALLOCATION_GATE: "true"}}
-KEPT = (
-    "0/2 nodes are unavailable: 1 Insufficient cpu, 1 node(s) kept for pods within the share of their queue."
-)
+KEPT = "0/2 nodes are unavailable: 1 Insufficient cpu, 1 node(s) kept for pods within the share of their queue."
 
 
 def how(actions: str = "enqueue allocate", *plugins: str) -> SessionConf:
@@ -131,9 +117,7 @@ def test_who_is_kept_from_nodes_is_told_so() -> None:
     assert told(result)["more-0"] == ("Unschedulable", KEPT)
 
 
-@pytest.mark.parametrize(
-    ("of_a", "first"), [({}, "older"), ({"priority": 1}, "of-a"), ({"weight": 3}, "older")]
-)
+@pytest.mark.parametrize(("of_a", "first"), [({}, "older"), ({"priority": 1}, "of-a"), ({"weight": 3}, "older")])
 def test_of_queues_that_are_alike_the_one_with_the_oldest_job_is_lent_room_first(
     of_a: dict[str, Any], first: str
 ) -> None:
@@ -192,9 +176,7 @@ def test_a_member_without_its_gang_has_no_claim() -> None:
 
 
 @pytest.mark.parametrize(("priority", "first"), [("low", "claims"), ("high", "other")])
-def test_who_was_evicted_does_not_come_before_the_pod_that_it_was_evicted_for(
-    priority: str, first: str
-) -> None:
+def test_who_was_evicted_does_not_come_before_the_pod_that_it_was_evicted_for(priority: str, first: str) -> None:
     made = scene(cpus=(1,))
     made.gang("other", 1, queue="a", priorityClassName=priority)
     made.group("claims", queue="b" if priority == "low" else "a", priorityClassName="low")

@@ -63,11 +63,7 @@ def test_in_a_shard_of_ones_own_alone_nodes_of_others_are_neither_taken_nor_room
 
 @pytest.mark.parametrize(
     ("spec", "is_room"),
-    [
-        ({}, True),
-        ({"ports": [80]}, False),
-        ({"affinity": beside("podAntiAffinity", pod_term())}, False),
-    ],
+    [({}, True), ({"ports": [80]}, False), ({"affinity": beside("podAntiAffinity", pod_term())}, False)],
 )
 def test_room_that_a_pod_leaves_counts_unless_it_is_in_the_way_otherwise_until_it_is_gone(
     spec: dict[str, Any], is_room: bool
@@ -78,9 +74,7 @@ def test_room_that_a_pod_leaves_counts_unless_it_is_in_the_way_otherwise_until_i
 def test_of_several_that_leave_and_claim_a_node_each_counts_once() -> None:
     """Two leave 3 of 4, of which two claims take 2: there is room for one more claim, and now for none."""
     old = has("old", *({"cpu": cpu, "node": "n0", "deleting": True} for cpu in ("1", "2")), phase="Running")
-    session, _ = (
-        sized(4).holding(old, runs("stays", "n0"), *(waits(f"g{number}") for number in range(4))).run()
-    )
+    session, _ = sized(4).holding(old, runs("stays", "n0"), *(waits(f"g{number}") for number in range(4))).run()
     assert claimed(session) == {"g0-0": "n0", "g1-0": "n0", "g2-0": "n0"}
     assert bound(session) == {}
 

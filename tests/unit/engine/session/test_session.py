@@ -125,8 +125,7 @@ def test_pods_without_requests_are_backfilled_onto_full_nodes() -> None:
 
 
 @pytest.mark.parametrize(
-    ("taints", "text"),
-    [([], ""), ([{"key": "k", "effect": "NoSchedule"}], "1 node(s) had untolerated taint(s), ")],
+    ("taints", "text"), [([], ""), ([{"key": "k", "effect": "NoSchedule"}], "1 node(s) had untolerated taint(s), ")]
 )
 def test_a_node_that_is_full_of_pods_says_so_in_a_backfill_beside_what_else_it_refuses_for(
     taints: list[dict[str, str]], text: str
@@ -164,9 +163,7 @@ def test_a_gated_pod_is_let_in_and_bound_in_a_later_session() -> None:
         ([{"name": "example.com/wait"}], MANAGED, True),
     ],
 )
-def test_no_other_gate_is_touched(
-    gates: list[dict[str, str]], annotations: dict[str, str], features: bool
-) -> None:
+def test_no_other_gate_is_touched(gates: list[dict[str, str]], annotations: dict[str, str], features: bool) -> None:
     scene = sized(4).holding(has("g", {"annotations": annotations, "schedulingGates": gates}))
     session, result = scene.run(GATED if features else conf())
     assert not bound(session) and not result.ungated
@@ -179,9 +176,7 @@ def test_a_role_that_found_no_node_is_not_tried_again_for_the_same_job() -> None
 
 
 def test_a_gang_goes_on_without_a_role_that_has_its_minimum() -> None:
-    big, small = (
-        {"cpu": cpu, "annotations": {TASK_SPEC: role}} for role, cpu in (("big", "2"), ("small", "1"))
-    )
+    big, small = ({"cpu": cpu, "annotations": {TASK_SPEC: role}} for role, cpu in (("big", "2"), ("small", "1")))
     scene = sized(3).holding(has("g", big, big, small, minMember=2, minTaskMember={"big": 1, "small": 1}))
     assert sorted(bound(scene.run()[0])) == ["g-0", "g-2"]
 

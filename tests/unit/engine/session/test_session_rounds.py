@@ -93,8 +93,7 @@ class Rounds:
         lacks = max(gang.minimum - gang.running, 1)
         taken = [(place, each.cpu) for each in self.gangs for place in each.places]
         free = [
-            cpus - sum(cpu for place, cpu in taken if place == f"n{index}")
-            for index, cpus in enumerate(self.nodes)
+            cpus - sum(cpu for place, cpu in taken if place == f"n{index}") for index, cpus in enumerate(self.nodes)
         ]
         others = [spec.get("guarantee", 0) for name, spec in self.queues.items() if name != gang.queue]
         limit = sum(self.nodes) * 1000 - sum(others)

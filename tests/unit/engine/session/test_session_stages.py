@@ -118,9 +118,7 @@ def test_those_that_stand_by_leave_the_room_to_who_runs_before_them(roles: dict[
 
 
 @pytest.mark.parametrize("waits", [False, True])
-def test_those_that_stand_by_are_given_nothing_while_only_others_of_the_first_stage_have_run(
-    waits: bool,
-) -> None:
+def test_those_that_stand_by_are_given_nothing_while_only_others_of_the_first_stage_have_run(waits: bool) -> None:
     scene = staged("2", phase="Running")
     members(scene, "a", 1, node="n0", phase="Succeeded")
     members(scene, "a", int(waits), cpu="3")

@@ -25,9 +25,7 @@ RUNS = TaskStatus.RUNNING
 def scene_with_pods() -> Scene:
     # Some are bound, and their containers have not started.
     phases = ((place, phase) for place in ("n0", "n1", "") for phase in ("", "Pending"))
-    return sized(8, 8).holding(
-        has("g", *({"node": place, "phase": phase} for place, phase in phases), minMember=2)
-    )
+    return sized(8, 8).holding(has("g", *({"node": place, "phase": phase} for place, phase in phases), minMember=2))
 
 
 def opening(
@@ -36,12 +34,7 @@ def opening(
     """A session that is open, its job, a task that runs and those that wait."""
     session = opened((scene or scene_with_pods()).session(how))
     job = session.jobs["default/g"]
-    return (
-        session,
-        job,
-        next(iter(job.by_status[RUNS].values())),
-        list(job.by_status[TaskStatus.PENDING].values()),
-    )
+    return (session, job, next(iter(job.by_status[RUNS].values())), list(job.by_status[TaskStatus.PENDING].values()))
 
 
 def state_of(session: Session, job: JobInfo) -> dict[str, Any]:
@@ -51,9 +44,7 @@ def state_of(session: Session, job: JobInfo) -> dict[str, Any]:
         "statuses": {task.uid: (task.status, task.node_name, task.row) for task in job.tasks.values()},
         "allocated": {name: amount for name, amount in job.allocated.items() if amount},
         "ready": (job.ready, job.waiting, job.best_effort),
-        "room": [
-            [session.nodes.has_room(task, row) for row in range(columns.size)] for task in job.tasks.values()
-        ],
+        "room": [[session.nodes.has_room(task, row) for row in range(columns.size)] for task in job.tasks.values()],
     }
 
 
@@ -107,12 +98,7 @@ def test_plugins_hear_of_every_step_and_of_its_undoing() -> None:
     statement.evict(runs, "preempt")
     statement.pipeline(waits, 0, evicting=True)
     statement.discard()
-    assert heard == [
-        ("deallocated", "g-0"),
-        ("allocated", "g-4"),
-        ("deallocated", "g-4"),
-        ("allocated", "g-0"),
-    ]
+    assert heard == [("deallocated", "g-0"), ("allocated", "g-4"), ("deallocated", "g-4"), ("allocated", "g-0")]
 
 
 def test_a_commit_tells_plugins_first() -> None:

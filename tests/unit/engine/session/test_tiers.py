@@ -79,9 +79,7 @@ def test_all_have_to_agree_that_a_job_is_ready() -> None:
     assert tiers().job_ready(job())
 
 
-@pytest.mark.parametrize(
-    ("answers", "starving"), [([], False), ([[True], [False]], True), ([[True, False]], False)]
-)
+@pytest.mark.parametrize(("answers", "starving"), [([], False), ([[True], [False]], True), ([[True, False]], False)])
 def test_the_first_tier_with_an_opinion_says_who_starves(answers: list[list[bool]], starving: bool) -> None:
     asked = tiers(*([starving_says(answer) for answer in tier] for tier in answers))
     assert asked.starving(job()) is starving
@@ -123,12 +121,9 @@ def test_a_plugin_may_abstain_from_naming_victims() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "number"),
-    [("job-worker-12", 12), ("worker-12", None), ("a-b-c", None), ("a-b-+3", 3), ("a-b-", None)],
+    ("name", "number"), [("job-worker-12", 12), ("worker-12", None), ("a-b-c", None), ("a-b-+3", 3), ("a-b-", None)]
 )
-def test_the_number_of_a_pod_is_what_its_controller_put_behind_its_name(
-    name: str, number: int | None
-) -> None:
+def test_the_number_of_a_pod_is_what_its_controller_put_behind_its_name(name: str, number: int | None) -> None:
     assert number_of(name) == number
 
 
@@ -223,9 +218,7 @@ def test_binpack_weighs_the_resources_that_are_named() -> None:
         "binpack.resources": "nvidia.com/gpu, ",
         "binpack.resources.nvidia.com/gpu": 3,
     }
-    ((plugin, weight),) = [
-        (each.plugin, each.weight) for each in profile(PluginOption("binpack", arguments)).scores
-    ]
+    ((plugin, weight),) = [(each.plugin, each.weight) for each in profile(PluginOption("binpack", arguments)).scores]
     assert isinstance(plugin, Binpack)
     assert weight == 5
     assert plugin.weights == {"nvidia.com/gpu": 3, "cpu": 1, "memory": 1}
@@ -241,19 +234,13 @@ def job_with(*kinds: tuple[str, str, str]) -> JobInfo:
     """(cpu, role, sub-group) of each pod."""
     policy = {"name": "p", "subGroupSize": 2, "minSubGroups": 1, "matchLabelKeys": ["part"]}
     members = (
-        {
-            "cpu": cpu,
-            "annotations": {TASK_SPEC: role} if role else {},
-            "labels": {"part": part} if part else {},
-        }
+        {"cpu": cpu, "annotations": {TASK_SPEC: role} if role else {}, "labels": {"part": part} if part else {}}
         for cpu, role, part in kinds
     )
     return made_of(*members, minMember=3, minTaskMember={"x": 1, "y": 1}, subGroupPolicy=[policy])
 
 
-KINDS = st.tuples(
-    st.sampled_from(["", "1", "2"]), st.sampled_from(["", "x", "y"]), st.sampled_from(["", "0", "1"])
-)
+KINDS = st.tuples(st.sampled_from(["", "1", "2"]), st.sampled_from(["", "x", "y"]), st.sampled_from(["", "0", "1"]))
 
 
 @given(st.data())

@@ -56,10 +56,7 @@ def test_who_would_fit_and_waits_for_the_rest_of_its_gang_asks_for_nodes_like_th
     _, volcano = made.run()
     assert {reason for reason, _ in told(volcano).values()} == {"Schedulable", "Unschedulable"}
     assert said(made, how=conf()) == {
-        "g-0": (
-            "Unschedulable",
-            "Pod default/g-0 can possibly be assigned to n0, once minAvailable is satisfied",
-        ),
+        "g-0": ("Unschedulable", "Pod default/g-0 can possibly be assigned to n0, once minAvailable is satisfied"),
         "g-1": ("Unschedulable", "0/1 nodes are unavailable: 1 Insufficient cpu."),
     }
 
@@ -107,10 +104,7 @@ def test_what_the_minimum_of_a_gang_still_lacks_is_asked_for_as_a_whole(
     """N: the member asks for nodes; Q: its queue holds it back, for 1 cpu; `.`: it has a node."""
     found = said(scene(cpu, capability=capability).holding(has("g", *members, queue="q", **group)))
     letters = {"Unschedulable": "N", "QueueFull": "Q"}
-    told = [
-        letters[found[name][0]] if name in found else "."
-        for name in (f"g-{at}" for at in range(len(members)))
-    ]
+    told = [letters[found[name][0]] if name in found else "." for name in (f"g-{at}" for at in range(len(members)))]
     assert "".join(told) == expected
     assert {text for reason, text in found.values() if reason == "QueueFull"} <= {FULL.format(1)}
 
@@ -147,9 +141,7 @@ def test_a_queue_that_is_full_because_the_cluster_is_does_not_keep_nodes_from_co
     assert set(reasons(made).values()) == {"Unschedulable"}
 
 
-def test_while_there_is_a_fault_in_the_tree_of_queues_nobody_asks_for_nodes_who_asks_queues_for_room() -> (
-    None
-):
+def test_while_there_is_a_fault_in_the_tree_of_queues_nobody_asks_for_nodes_who_asks_queues_for_room() -> None:
     tree = PluginOption("capacity", switches={"enableHierarchy": True})
     made = scene("1")
     made.queues.append(queue_of("lost", "gone"))
@@ -196,8 +188,7 @@ def test_what_is_written_is_not_written_again_and_is_when_the_cause_changes() ->
 
 
 @pytest.mark.parametrize(
-    ("members", "expected"),
-    [(1, {"g-0": "Unschedulable"}), (2, {"g-0": "Unschedulable", "g-1": "QueueFull"})],
+    ("members", "expected"), [(1, {"g-0": "Unschedulable"}), (2, {"g-0": "Unschedulable", "g-1": "QueueFull"})]
 )
 def test_who_is_about_to_have_room_says_so_whatever_the_queue_holds_now_and_who_is_above_the_minimum_does_not(
     members: int, expected: dict[str, str]
@@ -210,8 +201,7 @@ def test_who_is_about_to_have_room_says_so_whatever_the_queue_holds_now_and_who_
 
 
 @pytest.mark.parametrize(
-    ("minimum", "kept", "expected"),
-    [(None, [2], "QQN"), ({"cpu": "2"}, [1, 2], "QNN"), ({"cpu": "2"}, [2], "QQQ")],
+    ("minimum", "kept", "expected"), [(None, [2], "QQN"), ({"cpu": "2"}, [1, 2], "QNN"), ({"cpu": "2"}, [2], "QQQ")]
 )
 def test_a_member_for_which_room_is_kept_asks_for_a_node_though_its_queue_has_none_for_others(
     minimum: Any, kept: list[int], expected: str
@@ -226,17 +216,13 @@ def test_a_member_for_which_room_is_kept_asks_for_a_node_though_its_queue_has_no
     assert reasons(made, book) == {f"g-{at}": letters[each] for at, each in enumerate(expected)}
 
 
-def test_if_more_is_kept_for_members_than_their_queue_declares_the_first_in_its_order_asks_for_a_node() -> (
-    None
-):
+def test_if_more_is_kept_for_members_than_their_queue_declares_the_first_in_its_order_asks_for_a_node() -> None:
     """Sessions take them by UID, as their names have no number of a controller."""
     made = scene(capability=1)
     members = made.gang("g", 2, minMember=1, queue="q", phase="Inqueue")
     there = made.members[made.groups[0].key]
     created = members[0].created
-    there[:] = [
-        msgspec.structs.replace(pod, uid=uid, created=created) for pod, uid in zip(members, "ba", strict=True)
-    ]
+    there[:] = [msgspec.structs.replace(pod, uid=uid, created=created) for pod, uid in zip(members, "ba", strict=True)]
     book = made.book()
     for pod in there:
         book.set(pod.uid, "q", of_requests(pod.requests), Standing.RESERVED, turn_of_pod(pod))

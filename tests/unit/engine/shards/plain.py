@@ -71,9 +71,7 @@ class PlainPlanner:
         )
 
     def passes(self, node: NodeFacts, shard: ShardSettings) -> bool:
-        margin = (
-            exact(self.settings.stickiness.margin) if self.owner(node.name) == shard.name else Fraction(0)
-        )
+        margin = exact(self.settings.stickiness.margin) if self.owner(node.name) == shard.name else Fraction(0)
         for policy in shard.policies:
             if isinstance(policy.arguments, AllocationRateArgs):
                 rates = {each: self.rate(node, each) for each in policy.arguments.ranges}

@@ -31,16 +31,9 @@ def rival(name: str, desired: str, in_use: str, liveness: Liveness = Liveness.AL
 
 @pytest.mark.parametrize(
     ("desired", "used_by_others", "left"),
-    [
-        ("n1 n2 n3", [], "n1 n2 n3"),
-        ("n1 n2 n3", ["n3 n4"], "n1 n2"),
-        ("n1 n2", ["n1", "n2"], ""),
-        ("", ["n1"], ""),
-    ],
+    [("n1 n2 n3", [], "n1 n2 n3"), ("n1 n2 n3", ["n3 n4"], "n1 n2"), ("n1 n2", ["n1", "n2"], ""), ("", ["n1"], "")],
 )
-def test_available_is_what_is_desired_and_nobody_else_uses(
-    desired: str, used_by_others: list[str], left: str
-) -> None:
+def test_available_is_what_is_desired_and_nobody_else_uses(desired: str, used_by_others: list[str], left: str) -> None:
     others = [rival(f"o{number}", used, used) for number, used in enumerate(used_by_others)]
     assert available(names(desired), others) == names(left)
 
@@ -110,15 +103,10 @@ def test_the_designs_tables_follow_from_the_rules() -> None:
     assert status(agent, agent_uses, now="t") == NodeShardStatus("t", ("node4", "node5"), ("node0",), ())
     # So volcano has node3, and when it is done on node0 both are as desired.
     volcano_uses = share(
-        "volcano",
-        volcano,
-        before["volcano"],
-        [Other("agent-scheduler", agent, agent_uses, Liveness.ALIVE)],
+        "volcano", volcano, before["volcano"], [Other("agent-scheduler", agent, agent_uses, Liveness.ALIVE)]
     )
     assert volcano_uses == volcano
-    agent_uses = share(
-        "agent-scheduler", agent, agent_uses, [Other("volcano", volcano, volcano_uses, Liveness.ALIVE)]
-    )
+    agent_uses = share("agent-scheduler", agent, agent_uses, [Other("volcano", volcano, volcano_uses, Liveness.ALIVE)])
     assert status(agent, agent_uses, now="t") == NodeShardStatus("t", ("node0", "node4", "node5"), (), ())
 
 

@@ -142,10 +142,7 @@ def test_a_plan_stays_what_it_is_while_the_planner_goes_on() -> None:
     world.planner.reconfigure(settings(shard("other")))
     world.node("n4")
     world.plan()
-    assert {name: list(nodes) for name, nodes in plan.desired.items()} == {
-        "low": ["n1", "n3"],
-        "high": ["n2"],
-    }
+    assert {name: list(nodes) for name, nodes in plan.desired.items()} == {"low": ["n1", "n3"], "high": ["n2"]}
     assert [move.node for move in plan.moves] == ["n1", "n2", "n3"]
     assert plan.changes["high"].added == ("n2",)
 
@@ -160,12 +157,7 @@ def test_what_is_not_in_a_plan_is_not_found_in_it() -> None:
 
 @pytest.mark.parametrize(
     ("conditions", "ready"),
-    [
-        ([("Ready", "True")], True),
-        ([("Ready", "Unknown")], False),
-        ([("Ready", "False")], False),
-        ([], False),
-    ],
+    [([("Ready", "True")], True), ([("Ready", "Unknown")], False), ([("Ready", "False")], False), ([], False)],
 )
 def test_a_node_is_ready_if_its_condition_says_so(conditions: Iterable[tuple[str, str]], ready: bool) -> None:
     node = wire.Node(

@@ -23,12 +23,8 @@ GPU = "example.com/gpu"
 
 SETTINGS: list[PlanSettings] = [
     settings(shard("a", rate(0, 0.6)), shard("b", rate(0.7, 1))),
-    settings(
-        shard("a", rate(0, 0.6), limit(2, 4)), shard("b", rate(0.7, 1), warm(), limit(2, 5)), leftover="a"
-    ),
-    settings(
-        shard("b", weighted(3, rate(0.5, 1)), warm(), limit(1, 3)), shard("a", limit(percent=40)), shard("c")
-    ),
+    settings(shard("a", rate(0, 0.6), limit(2, 4)), shard("b", rate(0.7, 1), warm(), limit(2, 5)), leftover="a"),
+    settings(shard("b", weighted(3, rate(0.5, 1)), warm(), limit(1, 3)), shard("a", limit(percent=40)), shard("c")),
     settings(
         shard("a", weighted(0, rate(0.1, 0.9)), rate(0, 0.6), limit(3, percent=25)),
         shard("c", weighted(0, warm()), limit(4)),

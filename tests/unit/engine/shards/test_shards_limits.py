@@ -39,9 +39,7 @@ def test_a_node_that_was_cordoned_while_a_minimum_was_full_does_not_fill_it_late
 
 def test_of_several_limits_the_closest_counts_whichever_comes_first() -> None:
     one = NodeLimitArgs(min_nodes=2, max_nodes=9, max_percent=50, max_capacity={"cpu": "4"})
-    other = NodeLimitArgs(
-        min_nodes=1, max_nodes=5, max_percent=80, max_capacity={"cpu": "8", "memory": "1Gi"}
-    )
+    other = NodeLimitArgs(min_nodes=1, max_nodes=5, max_percent=80, max_capacity={"cpu": "8", "memory": "1Gi"})
     for first, second in ((one, other), (other, one)):
         limits = NodeLimits().and_also(first).and_also(second)
         assert (limits.least, limits.most, limits.percent) == (2, 5, 50)

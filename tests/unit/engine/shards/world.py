@@ -36,9 +36,7 @@ def warm() -> PolicyArgs:
 def limit(
     least: int = 0, most: int = 0, *, percent: float | None = None, capacity: Mapping[str, str] | None = None
 ) -> PolicyArgs:
-    return NodeLimitArgs(
-        min_nodes=least, max_nodes=most, max_percent=percent, max_capacity=dict(capacity or {})
-    )
+    return NodeLimitArgs(min_nodes=least, max_nodes=most, max_percent=percent, max_capacity=dict(capacity or {}))
 
 
 def weighted(weight: float, arguments: PolicyArgs) -> PolicySettings:
@@ -54,9 +52,7 @@ def shard(name: str, *policies: PolicyArgs | PolicySettings) -> ShardSettings:
     )
 
 
-def settings(
-    *shards: ShardSettings, leftover: str = "none", gain: float = 0.1, margin: float = 0.05
-) -> PlanSettings:
+def settings(*shards: ShardSettings, leftover: str = "none", gain: float = 0.1, margin: float = 0.05) -> PlanSettings:
     return PlanSettings(shards=shards, leftover=leftover, stickiness=Stickiness(gain=gain, margin=margin))
 
 

@@ -75,9 +75,7 @@ def test_the_gate_is_managed_for_the_exact_word_only_and_preemptable_as_go_reads
 
 @pytest.mark.parametrize("text", ["", "x", "1.5", " 1", "1_0", "2147483648", "9" * 5000, "٣"])
 def test_a_number_that_go_would_not_read_is_none(text: str) -> None:
-    found = info(
-        {"volcano.sh/task-index": text, "volcano.sh/task-priority": text, "volcano.sh/task-spec": "x"}
-    )
+    found = info({"volcano.sh/task-index": text, "volcano.sh/task-priority": text, "volcano.sh/task-spec": "x"})
     assert (found.index, found.priority) == (None, None)
 
 

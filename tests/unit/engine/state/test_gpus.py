@@ -32,9 +32,7 @@ from tests.support.examples import examples
 pytestmark = pytest.mark.promise("S38")
 
 #: What devices have free; below 0 where others put more there than they have.
-FREE = st.lists(st.sampled_from([-200, 0, 1, 299, 300, 500, 700, 999, 1000, 1000, 1000]), max_size=6).map(
-    tuple
-)
+FREE = st.lists(st.sampled_from([-200, 0, 1, 299, 300, 500, 700, 999, 1000, 1000, 1000]), max_size=6).map(tuple)
 AMOUNT = st.sampled_from([1, 300, 500, 700, 999, 1000, 2000, 3000, 5000])
 
 
@@ -65,11 +63,7 @@ def test_a_pod_is_given_devices_with_room_the_fullest_for_a_share(free: tuple[in
         assert given_ == choices[0], "the first that nobody uses"
     left = without(free, given_, amount)
     assert sum(free) - sum(left) == amount
-    assert all(
-        now == before
-        for index, (now, before) in enumerate(zip(left, free, strict=True))
-        if index not in given_
-    )
+    assert all(now == before for index, (now, before) in enumerate(zip(left, free, strict=True)) if index not in given_)
     assert all(left[index] >= 0 for index in given_)
 
 
@@ -119,9 +113,7 @@ def test_an_annotation_is_read_as_indices_or_not_at_all(text: str, expected: tup
     assert indices_in(text, 8 * WHOLE) == expected
 
 
-@pytest.mark.parametrize(
-    ("amount", "held"), [(1, 1), (999, 1), (1000, 1), (1500, 1), (2000, 2), (3000, 3), (9000, 8)]
-)
+@pytest.mark.parametrize(("amount", "held"), [(1, 1), (999, 1), (1000, 1), (1500, 1), (2000, 2), (3000, 3), (9000, 8)])
 def test_an_annotation_takes_no_more_devices_than_its_pod_requests(amount: int, held: int) -> None:
     world = World(gpu_node(offered=8000))
     stranger = pod(world, "p", amount, "7,6,5,4,3,2,1,0", "a")
@@ -131,12 +123,9 @@ def test_an_annotation_takes_no_more_devices_than_its_pod_requests(amount: int, 
 
 
 @pytest.mark.parametrize(
-    ("amount", "allowed"),
-    [*((each, True) for each in (0, 1, 300, 1000, 2000, 8000)), (1001, False), (1500, False)],
+    ("amount", "allowed"), [*((each, True) for each in (0, 1, 300, 1000, 2000, 8000)), (1001, False), (1500, False)]
 )
-def test_shares_of_one_and_whole_ones_can_be_asked_for_and_else_it_is_told_what_can(
-    amount: int, allowed: bool
-) -> None:
+def test_shares_of_one_and_whole_ones_can_be_asked_for_and_else_it_is_told_what_can(amount: int, allowed: bool) -> None:
     why = (
         f"agent-scheduler.io/gpu-milli: {amount} is neither a share of one GPU nor a number of whole ones; "
         "allowed: up to 1000, or a multiple of it"

@@ -25,11 +25,7 @@ PODS: list[dict[str, Any]] = [
 def scaled(name: str, number: int, *, tainted: bool) -> NodeInfo:
     """As an autoscaler leaves them: its taints bear the time, and labels name the machine."""
     taints = [{"key": "scale-down", "value": f"{1_700_000_000 + number}", "effect": "NoSchedule"}]
-    return node(
-        name,
-        labels={"zone": f"z{number % 3}", "machine": f"m-{number}"},
-        taints=taints if tainted else [],
-    )
+    return node(name, labels={"zone": f"z{number % 3}", "machine": f"m-{number}"}, taints=taints if tainted else [])
 
 
 def answer(world: World, pod: PodInfo) -> object:
@@ -37,12 +33,8 @@ def answer(world: World, pod: PodInfo) -> object:
     return sorted(world.feasible(pod)) or world.message(pod)
 
 
-@pytest.mark.parametrize(
-    "goes", [False, pytest.param(True, marks=pytest.mark.wide)], ids=["taints change", "nodes go"]
-)
-def test_fifty_thousand_taints_on_nodes_long_gone_leave_small_tables_and_the_same_decisions(
-    goes: bool,
-) -> None:
+@pytest.mark.parametrize("goes", [False, pytest.param(True, marks=pytest.mark.wide)], ids=["taints change", "nodes go"])
+def test_fifty_thousand_taints_on_nodes_long_gone_leave_small_tables_and_the_same_decisions(goes: bool) -> None:
     world = World(profile=SPREAD)
     names = [f"n{number}" for number in range(NODES)]
     pods = [world.pod(**spec) for spec in PODS]

@@ -65,9 +65,7 @@ class World(Storage):
 
     def __init__(self, labels: dict[str, str], disk: VolumeInfo) -> None:
         super().__init__(node("old", labels=labels), node("new", labels=labels))
-        self.add(
-            csi_node("old"), csi_node("new", migrated="kubernetes.io/gce-pd,kubernetes.io/aws-ebs"), disk
-        )
+        self.add(csi_node("old"), csi_node("new", migrated="kubernetes.io/gce-pd,kubernetes.io/aws-ebs"), disk)
         self.add(claim("c", volume=disk.name, bound=True))
 
     def fits(self) -> list[str]:
@@ -145,9 +143,7 @@ def test_a_static_volume_that_is_bound_is_looked_for_where_its_driver_is() -> No
     world = World(labels, volume("other", phase="Bound"))
     world.add(storage_class(), claim("d"), volume("w", zone="z1", **DISK))
     taken = {name: reserve(pod("d"), world.catalogue, world.node(name), name) for name in ("old", "new")}
-    world.add(
-        volume("w", zone="z1", claim=ref("d"), phase="Bound", **DISK), claim("d", volume="w", bound=True)
-    )
+    world.add(volume("w", zone="z1", claim=ref("d"), phase="Bound", **DISK), claim("d", volume="w", bound=True))
     found = {
         name: check_bindings(each, world.catalogue, world.node(name))
         for name, each in taken.items()

@@ -20,9 +20,7 @@ def selecting(**labels: str) -> LabelSelector:
     return found
 
 
-def made_by(
-    kind: str, name: str, *, api_version: str = "apps/v1", controller: bool = True
-) -> list[dict[str, Any]]:
+def made_by(kind: str, name: str, *, api_version: str = "apps/v1", controller: bool = True) -> list[dict[str, Any]]:
     return [
         {"apiVersion": "v1", "kind": "ConfigMap", "name": "other", "uid": "1"},
         {"apiVersion": api_version, "kind": kind, "name": name, "uid": "2", "controller": controller},
@@ -43,10 +41,7 @@ def world() -> World:
     [
         (made_by("ReplicaSet", "r"), ControllerRef(OwnerKind.REPLICA_SET, "r")),
         (made_by("StatefulSet", "s"), ControllerRef(OwnerKind.STATEFUL_SET, "s")),
-        (
-            made_by("ReplicationController", "c", api_version="v1"),
-            ControllerRef(OwnerKind.REPLICATION_CONTROLLER, "c"),
-        ),
+        (made_by("ReplicationController", "c", api_version="v1"), ControllerRef(OwnerKind.REPLICATION_CONTROLLER, "c")),
         (made_by("ReplicaSet", "r", controller=False), None),
         (made_by("Job", "j", api_version="batch/v1"), None),
         (made_by("ReplicaSet", "r", api_version="other.io/v1"), None),
@@ -133,9 +128,7 @@ def test_a_pod_with_constraints_of_its_own_is_spread_by_these(world: World) -> N
     owners = world.owners
     owners.set(OwnerKind.SERVICE, "default", "web", selecting(app="web"))
     constraint = {"topologyKey": "zone", "maxSkew": 1, "whenUnsatisfiable": "DoNotSchedule"}
-    own, plain = (
-        world.pod(labels={"app": "web"}, topologySpreadConstraints=each) for each in ([constraint], [])
-    )
+    own, plain = (world.pod(labels={"app": "web"}, topologySpreadConstraints=each) for each in ([constraint], []))
     handle = world.handle
     assert handle.class_of(own) is own.cls
     assert handle.class_of(plain).siblings is not None

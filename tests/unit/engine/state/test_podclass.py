@@ -49,16 +49,10 @@ def test_a_class_lives_as_long_as_a_pod_of_it() -> None:
 @pytest.mark.parametrize(
     ("spec", "place"),
     [
-        (
-            {"containers": [container("ten")]},
-            "spec.containers[0].resources.requests[cpu]: invalid quantity 'ten'",
-        ),
+        ({"containers": [container("ten")]}, "spec.containers[0].resources.requests[cpu]: invalid quantity 'ten'"),
         ({"containers": [container("-1")]}, "is negative"),
         ({"overhead": {"cpu": "x"}}, "spec.overhead[cpu]"),
-        (
-            {"tolerations": [{"operator": "Sometimes"}]},
-            "spec.tolerations[0].operator: 'Sometimes' is unknown",
-        ),
+        ({"tolerations": [{"operator": "Sometimes"}]}, "spec.tolerations[0].operator: 'Sometimes' is unknown"),
         ({"tolerations": [{"effect": "Never"}]}, "spec.tolerations[0].effect"),
         ({"nodeSelector": {"a": 1}}, "spec.nodeSelector"),
     ],
@@ -68,10 +62,7 @@ def test_a_spec_that_cannot_be_read_names_the_place(spec: dict[str, Any], place:
 
 
 def test_host_ports_are_held_by_all_that_runs_on_and_by_no_ordinary_init_container() -> None:
-    init = [
-        container(ports=[{"hostPort": 81}], restartPolicy="Always"),
-        container(ports=[{"hostPort": 82}]),
-    ]
+    init = [container(ports=[{"hostPort": 81}], restartPolicy="Always"), container(ports=[{"hostPort": 82}])]
     body = pod_json(containers=[container(ports=[{"hostPort": 80}])], initContainers=init)
     ports = read_pod(body, PodClasses()).cls.host_ports
     assert sorted(port for _, _, port in ports) == [80, 81]
@@ -101,9 +92,7 @@ def test_what_can_be_read_of_a_pod_counts_whatever_else_is_wrong_with_it() -> No
     assert "$." in pod.cls.error
 
 
-@pytest.mark.parametrize(
-    "raw", [b"{", b"[]", b"7", b'{"metadata":{"uid":7}}', b'{"spec":7}', b'{"metadata":{}} x']
-)
+@pytest.mark.parametrize("raw", [b"{", b"[]", b"7", b'{"metadata":{"uid":7}}', b'{"spec":7}', b'{"metadata":{}} x'])
 def test_what_is_no_pod_is_refused(raw: bytes) -> None:
     with pytest.raises(msgspec.DecodeError):
         PodReader(PodClasses())(raw)
@@ -135,10 +124,7 @@ def test_integers_are_read_as_go_reads_them(text: str, number: int | None) -> No
 @pytest.mark.parametrize(
     ("requirement", "problem"),
     [
-        (
-            {"key": "a", "operator": "Near", "values": ["x"]},
-            "operator: 'Near' is unknown; allowed: In, NotIn",
-        ),
+        ({"key": "a", "operator": "Near", "values": ["x"]}, "operator: 'Near' is unknown; allowed: In, NotIn"),
         ({"key": "a", "operator": "In"}, "values: at least one value"),
         ({"key": "a", "operator": "Exists", "values": ["x"]}, "values: must be empty"),
         ({"key": "a", "operator": "Gt", "values": ["1", "2"]}, "values: exactly one value"),

@@ -47,10 +47,7 @@ def test_pods_are_counted_only_while_somebody_asks() -> None:
 def test_pods_that_are_being_deleted_count_where_that_is_wanted() -> None:
     world = World(node("a"))
     handle = world.handle
-    alive, all_of_them = (
-        handle.count([in_default(app="db")], alive_only=True),
-        handle.count([in_default(app="db")]),
-    )
+    alive, all_of_them = (handle.count([in_default(app="db")], alive_only=True), handle.count([in_default(app="db")]))
     info = pod(world.classes, "1", app="db")
     world.ledger.set_pod(info, "a")
     version = world.ledger.columns.version[0]
@@ -76,8 +73,7 @@ def test_a_pod_faces_the_terms_that_speak_of_it() -> None:
     ):
         assert handle.class_of(other) is other.cls
     world.ledger.set_pod(
-        pod(world.classes, "6", app="cache", affinity=apart("web") | beside("podAffinity", pod_term("web"))),
-        "a",
+        pod(world.classes, "6", app="cache", affinity=apart("web") | beside("podAffinity", pod_term("web"))), "a"
     )
     assert len(handle.class_of(plain).matching_terms) == 2
     world.ledger.remove_pod("6")

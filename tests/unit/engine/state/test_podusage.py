@@ -24,9 +24,7 @@ def test_requests_and_limits_have_the_names_of_quotas_and_extended_resources_bot
     found = usage(
         3,
         containers=[
-            container(
-                {"cpu": "500m", "memory": "512Mi", "nvidia.com/gpu": 1}, {"cpu": 1, "nvidia.com/gpu": 1}
-            )
+            container({"cpu": "500m", "memory": "512Mi", "nvidia.com/gpu": 1}, {"cpu": 1, "nvidia.com/gpu": 1})
         ],
     )
     assert found == {
@@ -43,10 +41,7 @@ def test_requests_and_limits_have_the_names_of_quotas_and_extended_resources_bot
 
 
 def test_an_init_step_counts_where_it_takes_more_and_a_sidecar_always() -> None:
-    init = [
-        container({"memory": "1Gi"}, restartPolicy="Always"),
-        container({"cpu": "4", "memory": "1Mi"}),
-    ]
+    init = [container({"memory": "1Gi"}, restartPolicy="Always"), container({"cpu": "4", "memory": "1Mi"})]
     found = usage(containers=[container({"cpu": "1", "memory": "1Gi"})], initContainers=init)
     assert (found["cpu"], found["memory"]) == ("4", "2Gi")
 

@@ -87,11 +87,7 @@ RBD = {"monitors": ["m1", "m2"], "image": "i"}
     [
         ({"gcePersistentDisk": GCE}, {"gcePersistentDisk": GCE}, True),
         ({"gcePersistentDisk": GCE}, {"gcePersistentDisk": {**GCE, "readOnly": True}}, True),
-        (
-            {"gcePersistentDisk": {**GCE, "readOnly": True}},
-            {"gcePersistentDisk": {**GCE, "readOnly": True}},
-            False,
-        ),
+        ({"gcePersistentDisk": {**GCE, "readOnly": True}}, {"gcePersistentDisk": {**GCE, "readOnly": True}}, False),
         ({"gcePersistentDisk": GCE}, {"gcePersistentDisk": {"pdName": "e"}}, False),
         ({"gcePersistentDisk": GCE}, {"awsElasticBlockStore": {"volumeID": "d"}}, False),
         (

@@ -42,9 +42,7 @@ SCOPES = """
 def test_a_quota_counts_the_pods_of_its_scopes(row: str) -> None:
     """And so it does when what it asks was written down in between."""
     spec, told, counted = map(yaml.safe_load, row.split("|"))
-    by_class = (
-        {} if isinstance(told, list) else {"matchExpressions": [{"scopeName": "PriorityClass", **told}]}
-    )
+    by_class = {} if isinstance(told, list) else {"matchExpressions": [{"scopeName": "PriorityClass", **told}]}
     quota = msgspec.convert({"scopeSelector": by_class} if by_class else {"scopes": told}, ResourceQuotaSpec)
     classes = PodClasses()
     classes.quotas_for = frozenset(("volcano",))

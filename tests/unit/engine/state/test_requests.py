@@ -24,16 +24,10 @@ def running(spec: dict[str, Any], status: dict[str, Any]) -> PodInfo:
     return read_pod({**pod_json("runs", uid="runs", nodeName="n", **spec), "status": status}, _classes)
 
 
-def test_sidecars_run_beside_the_containers_and_beside_later_init_containers_and_overhead_comes_on_top() -> (
-    None
-):
+def test_sidecars_run_beside_the_containers_and_beside_later_init_containers_and_overhead_comes_on_top() -> None:
     def cpu(*inits: dict[str, Any]) -> int:
         containers = [{"name": "c", "resources": asking(cpu="1")}]
-        spec: dict[str, Any] = {
-            "containers": containers,
-            "initContainers": list(inits),
-            "overhead": {"cpu": "250m"},
-        }
+        spec: dict[str, Any] = {"containers": containers, "initContainers": list(inits), "overhead": {"cpu": "250m"}}
         return read_pod(pod_json(**spec), _classes).cls.requests["cpu"]
 
     sidecar = {"name": "s", "resources": asking(cpu="1"), "restartPolicy": "Always"}

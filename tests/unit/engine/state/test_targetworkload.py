@@ -13,13 +13,7 @@ from hypothesis import strategies as st
 from agent_scheduler.engine.state import targetworkload
 from agent_scheduler.engine.state.columns import NODE_NAME
 from agent_scheduler.engine.state.podclass import PodClass
-from agent_scheduler.engine.state.targetworkload import (
-    KINDS_USED,
-    LOOK_EVERY,
-    WINDOW,
-    TargetWorkload,
-    kind_of,
-)
+from agent_scheduler.engine.state.targetworkload import KINDS_USED, LOOK_EVERY, WINDOW, TargetWorkload, kind_of
 from agent_scheduler.objects import wire
 from tests.support.engine import World
 from tests.support.examples import examples

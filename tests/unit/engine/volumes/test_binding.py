@@ -81,17 +81,9 @@ def verdict(world: World, volumes: PodVolumes) -> str | list[str] | dict[str, in
         ([], pod("c"), 'persistentvolumeclaim "c" not found'),
         ([claim("c", meta={"namespace": "other"})], pod("c"), 'persistentvolumeclaim "c" not found'),
         ([], EPHEMERAL, UNMADE),
-        (
-            [claim("p-tmp")],
-            EPHEMERAL,
-            "PVC default/p-tmp was not created for pod default/p (pod is not owner)",
-        ),
+        ([claim("p-tmp")], EPHEMERAL, "PVC default/p-tmp was not created for pod default/p (pod is not owner)"),
         ([claim("p-tmp", meta=OWNED), volume("v", on="a")], EPHEMERAL, ["a"]),
-        (
-            [bound(phase="Lost")],
-            pod("c"),
-            'persistentvolumeclaim "c" bound to non-existent persistentvolume "v"',
-        ),
+        ([bound(phase="Lost")], pod("c"), 'persistentvolumeclaim "c" bound to non-existent persistentvolume "v"'),
         ([bound(meta=DELETED)], pod("c"), 'persistentvolumeclaim "c" is being deleted'),
         # A missing claim is named before an unbound one.
         ([claim("c", class_name=None)], BOTH, 'persistentvolumeclaim "d" not found'),
@@ -106,11 +98,7 @@ def verdict(world: World, volumes: PodVolumes) -> str | list[str] | dict[str, in
         # One that is meant for the claim is the only one that it may have, whatever its phase and access modes.
         ([claim("c"), volume("v", on="a"), volume("w", on="b", claim=ref("c", uid=""))], pod("c"), ["b"]),
         ([claim("c"), volume("v", on="b", claim=ref("c"), phase="Bound", accessModes=[])], pod("c"), ["b"]),
-        (
-            [claim("c"), claim("d"), volume("v", on="a"), *(volume(name, on="b") for name in "wx")],
-            BOTH,
-            ["b"],
-        ),
+        ([claim("c"), claim("d"), volume("v", on="a"), *(volume(name, on="b") for name in "wx")], BOTH, ["b"]),
         # Claims choose by size, so that the large volume is left for the large claim.
         ([LARGE, claim("d"), volume("v", on="a"), volume("w", size="2Gi", on="a")], BOTH, ["a"]),
         # Volumes that are made: in the topologies of the class, and on the node that was selected before.
@@ -124,11 +112,7 @@ def verdict(world: World, volumes: PodVolumes) -> str | list[str] | dict[str, in
         ([made(selected="gone")], pod("c"), {NOTHING: 2}),
         # A driver that tells its capacity makes volumes where a pool is large enough.
         ([made(), driver("csi"), IN_A], pod("c"), ["a"]),
-        (
-            [made(), driver("csi", tells_capacity=False), capacity("p", "1Mi", topology={})],
-            pod("c"),
-            ["a", "b"],
-        ),
+        ([made(), driver("csi", tells_capacity=False), capacity("p", "1Mi", topology={})], pod("c"), ["a", "b"]),
         ([made(size=None), driver("csi")], pod("c"), ["a", "b"]),
         # The first claim that cannot be made gives the reason; bound and waiting claims each give theirs.
         ([made(), driver("csi"), IN_A, claim("d", size="2Gi")], BOTH, {NOTHING: 1, ROOM: 1}),
@@ -235,12 +219,9 @@ AFFINITY = st.none() | st.lists(
     st.builds(lambda found: {"matchExpressions": found}, st.lists(requirements(), max_size=2)), max_size=2
 )
 VOLUMES = st.lists(
-    st.tuples(st.sampled_from(SIZES), AFFINITY, st.sampled_from([None, None, None, "c0", "c1", "else"])),
-    max_size=6,
+    st.tuples(st.sampled_from(SIZES), AFFINITY, st.sampled_from([None, None, None, "c0", "c1", "else"])), max_size=6
 )
-CLAIMS = st.lists(
-    st.tuples(st.sampled_from(SIZES), st.sampled_from(["slow", "made"])), min_size=1, max_size=3
-)
+CLAIMS = st.lists(st.tuples(st.sampled_from(SIZES), st.sampled_from(["slow", "made"])), min_size=1, max_size=3)
 
 RUNS = examples(200)
 
@@ -254,8 +235,7 @@ def plain_reach(terms: list[Json] | None, labels: Any) -> bool:
     if terms is None:
         return True
     return any(
-        term["matchExpressions"] and all(_holds(each, labels) for each in term["matchExpressions"])
-        for term in terms
+        term["matchExpressions"] and all(_holds(each, labels) for each in term["matchExpressions"]) for term in terms
     )
 
 
@@ -298,9 +278,7 @@ def plain_choice(claims: Any, volumes: Any, labels: Any) -> dict[str, str]:
     for name, (size, class_name) in sorted(claims.items(), key=lambda each: each[1][0]):
         fitting = [
             (name_of, owner, terms)
-            for name_of, (capacity_of, terms, owner) in sorted(
-                volumes.items(), key=lambda each: (each[1][0], each[0])
-            )
+            for name_of, (capacity_of, terms, owner) in sorted(volumes.items(), key=lambda each: (each[1][0], each[0]))
             if class_name == "slow" and capacity_of >= size and owner in (None, name)
         ]
         meant = [each for each in fitting if each[1] == name]
@@ -341,9 +319,7 @@ def test_many_nodes_at_once_are_as_one_after_the_other(
         plain = plain_choice(named_claims, named_volumes, labels)
         chosen = find_matching_volumes(choosing, storage.node(name))
         assert {key[1]: each.name for key, each in chosen.items()} == plain
-        assert {each.claim.name for each, mask in zip(choosing, masks, strict=True) if mask[position]} == set(
-            plain
-        )
+        assert {each.claim.name for each, mask in zip(choosing, masks, strict=True) if mask[position]} == set(plain)
         # In the order in which they choose, the first that is neither found nor made gives the reason.
         verdict = ""
         for claim_name, (size, class_name) in sorted(named_claims.items(), key=lambda each: each[1][0]):
@@ -392,8 +368,7 @@ def test_a_volume_that_is_meant_for_a_claim_has_its_attributes_class_or_is_none(
     assert find_matching_volumes(claims_to_bind([c], storage.catalogue), storage.node("a")) == {}
     storage.add(right)
     assert [
-        each.name
-        for each in find_matching_volumes(claims_to_bind([c], storage.catalogue), storage.node("a")).values()
+        each.name for each in find_matching_volumes(claims_to_bind([c], storage.catalogue), storage.node("a")).values()
     ] == ["v2"]
 
 
@@ -402,8 +377,7 @@ def test_a_volume_that_is_being_deleted_is_meant_for_nobody() -> None:
     gone = {"deletionTimestamp": "2026-01-01T00:00:00Z"}
     storage = three_nodes().add(c, volume("v1", claim=ref("c"), meta=gone), volume("v2", size="2Gi"))
     assert [
-        each.name
-        for each in find_matching_volumes(claims_to_bind([c], storage.catalogue), storage.node("a")).values()
+        each.name for each in find_matching_volumes(claims_to_bind([c], storage.catalogue), storage.node("a")).values()
     ] == ["v2"]
 
 

@@ -76,9 +76,7 @@ def test_an_object_that_changed_since_it_was_looked_at_is_not_taken() -> None:
 
 def test_a_volume_that_names_a_claim_without_a_uid_is_for_whichever_has_the_name() -> None:
     c = claim("c")
-    catalogue = (
-        Storage().add(c, volume("v", claim=ref("c", uid="")), volume("w", claim=ref("c", uid="9"))).catalogue
-    )
+    catalogue = Storage().add(c, volume("v", claim=ref("c", uid="")), volume("w", claim=ref("c", uid="9"))).catalogue
     assert [each.name for each in catalogue.prebound_for(c)] == ["v"]
 
 
@@ -222,9 +220,7 @@ def test_allowed_topologies_are_any_of_their_terms(topologies: list[Json] | None
     assert reaches(records.read_class(encoded(body)).reach, ZONED) is fits
 
 
-def test_the_limit_of_a_pool_is_its_room_or_the_largest_volume_and_without_topology_it_is_out_of_reach() -> (
-    None
-):
+def test_the_limit_of_a_pool_is_its_room_or_the_largest_volume_and_without_topology_it_is_out_of_reach() -> None:
     assert capacity("c", "1Gi", topology=None).limit == -1
     everywhere = capacity("c", "1Ki", topology={})
     assert everywhere.limit == 1024 and everywhere.reach is None

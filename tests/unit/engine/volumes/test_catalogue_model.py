@@ -45,12 +45,7 @@ class CatalogueMachine(RuleBasedStateMachine):
 
     # ---- the watch
 
-    @rule(
-        name=VOLUME,
-        owner=st.sampled_from([None, *CLAIMS]),
-        size=st.sampled_from(["1Gi", "2Gi"]),
-        ok=st.booleans(),
-    )
+    @rule(name=VOLUME, owner=st.sampled_from([None, *CLAIMS]), size=st.sampled_from(["1Gi", "2Gi"]), ok=st.booleans())
     def volume_is_shown(self, name: str, owner: str | None, size: str, ok: bool) -> None:
         meta = self.meta(name)
         self.api_volumes[name] = (owner, ok, size)
@@ -147,9 +142,7 @@ class CatalogueMachine(RuleBasedStateMachine):
         assert {each.name for each in self.catalogue.release(pod)} == freed
         assert (self.catalogue.version > before) is bool(freed)
 
-    @rule(
-        size=st.sampled_from([1 << 30, 2 << 30]), modes=st.sampled_from([(), ("ReadWriteOnce",), ("Other",)])
-    )
+    @rule(size=st.sampled_from([1 << 30, 2 << 30]), modes=st.sampled_from([(), ("ReadWriteOnce",), ("Other",)]))
     def volumes_are_looked_for(self, size: int, modes: tuple[str, ...]) -> None:
         """From now on what suffices is kept in step, which `check` looks at."""
         demand = VolumeDemand(size, "Filesystem", frozenset(modes), "", None)
@@ -172,11 +165,7 @@ class CatalogueMachine(RuleBasedStateMachine):
 
     @invariant()
     def free_are_the_volumes_without_a_claim_smallest_first(self) -> None:
-        free = [
-            (size, name)
-            for name, (_, ok, size) in self.api_volumes.items()
-            if ok and self.owner_of(name) is None
-        ]
+        free = [(size, name) for name, (_, ok, size) in self.api_volumes.items() if ok and self.owner_of(name) is None]
         assert [each.name for each in self.catalogue.free.of("slow")] == [name for _, name in sorted(free)]
 
     @invariant()
@@ -217,10 +206,7 @@ class AttachedMachine(RuleBasedStateMachine):
     @rule(name=ONE_VOLUME, handle=st.sampled_from(["h1", "h2"]), in_tree=st.booleans())
     def volume_is_shown(self, name: str, handle: str, in_tree: bool) -> None:
         source: Any = {"cinder": {"volumeID": handle}}
-        put(
-            self.catalogue,
-            volume(name, **(source if in_tree else {"csi": {"driver": "ebs", "volumeHandle": handle}})),
-        )
+        put(self.catalogue, volume(name, **(source if in_tree else {"csi": {"driver": "ebs", "volumeHandle": handle}})))
 
     @rule(name=ONE_VOLUME)
     def volume_goes(self, name: str) -> None:
@@ -234,10 +220,7 @@ class AttachedMachine(RuleBasedStateMachine):
     def volume_is_detached(self, name: str) -> None:
         self.catalogue.delete_attachment(name)
 
-    @rule(
-        name=st.sampled_from(["slow", "other"]),
-        provisioner=st.sampled_from(["ebs", "efs", "kubernetes.io/cinder"]),
-    )
+    @rule(name=st.sampled_from(["slow", "other"]), provisioner=st.sampled_from(["ebs", "efs", "kubernetes.io/cinder"]))
     def class_is_shown(self, name: str, provisioner: str) -> None:
         put(self.catalogue, storage_class(name, provisioner=provisioner))
 
@@ -264,13 +247,9 @@ class AttachedMachine(RuleBasedStateMachine):
         for name in PLACES:
             there = {uid: volumes for uid, (place, volumes) in self.pods.items() if place == name}
             assert self.use.on(name) == there
-            assert self.use.count(name) == sum(
-                len(each.claims) + len(each.in_tree) for each in there.values()
-            )
+            assert self.use.count(name) == sum(len(each.claims) + len(each.in_tree) for each in there.values())
         for key in (("default", "c1"), ("default", "c2")):
-            assert self.use.users(key) == {
-                uid: each for uid, each in self.pods.items() if key in each[1].keys
-            }
+            assert self.use.users(key) == {uid: each for uid, each in self.pods.items() if key in each[1].keys}
         [wanted] = DISK.disks
         using = {uid: each for uid, each in self.pods.items() if wanted in each[1].disks}
         assert dict(self.use.disk_users(wanted)) == using

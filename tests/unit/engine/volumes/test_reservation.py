@@ -87,11 +87,7 @@ NOTHING = "node(s) didn't find available persistent volumes to bind"
         ([], "c", 'persistentvolumeclaim "c" not found'),
         # A pool that is full by now, a class that makes none for the node, and a node that was selected before.
         ([claim("c", class_name="made"), driver("csi")], "c", NOTHING),
-        (
-            [claim("c", class_name="made"), storage_class("made", provisioner="csi", zones=["b"])],
-            "c",
-            NOTHING,
-        ),
+        ([claim("c", class_name="made"), storage_class("made", provisioner="csi", zones=["b"])], "c", NOTHING),
         ([claim("c", class_name="made", selected="b")], "c", NOTHING),
         # All is reserved or nothing.
         ([claim("c"), volume("v", on="a"), claim("d", size="9Gi")], "cd", NOTHING),
@@ -224,10 +220,7 @@ def provisioning(storage: Storage, c: ClaimInfo) -> ReservedVolumes:
 
 
 def test_a_provision_is_done_when_the_claim_is_bound_to_a_volume_that_the_node_reaches() -> None:
-    c, v = (
-        claim("c", class_name="made"),
-        volume("v", zone="a", class_name="made", claim=ref("c"), phase="Bound"),
-    )
+    c, v = (claim("c", class_name="made"), volume("v", zone="a", class_name="made", claim=ref("c"), phase="Bound"))
     storage = cluster(c)
     found = provisioning(storage, c)
     storage.add(shown(c, selected_node="a", volume_name="v", bind_completed=True))
@@ -284,9 +277,7 @@ def test_a_claim_that_is_gone_fails_the_attempt() -> None:
     )
 
 
-def test_a_pod_a_node_or_a_claim_that_is_gone_fails_the_attempt_and_another_claim_of_the_name_is_not_the_one() -> (
-    None
-):
+def test_a_pod_a_node_or_a_claim_that_is_gone_fails_the_attempt_and_another_claim_of_the_name_is_not_the_one() -> None:
     storage = cluster(claim("c", class_name="made"))
     found = reserved(storage, pod("c"))
     gone = check_bindings(found, storage.catalogue, None)

@@ -15,9 +15,7 @@ Rule = Callable[[str], Problems]
 
 _LABEL: Final = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
 _NAME: Final = "([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]"
-_LETTERS: Final = (
-    "alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character"
-)
+_LETTERS: Final = "alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character"
 #: Maximum bytes of a label, its value, and the part of a qualified name after its prefix; and of a subdomain.
 _SHORT: Final = 63
 _LONG: Final = 253

@@ -198,9 +198,7 @@ def _of_each(container: Container, at: str, seen: set[str], pod: PodContext) -> 
         yield duplicate(f"{at}.name", container.name)
     seen.add(container.name)
     yield from present(f"{at}.image", container.image)
-    yield from one_of(
-        f"{at}.terminationMessagePolicy", container.termination_message_policy or None, _MESSAGES
-    )
+    yield from one_of(f"{at}.terminationMessagePolicy", container.termination_message_policy or None, _MESSAGES)
     yield from _of_ports(container.ports, f"{at}.ports")
     yield from _of_environment(container.env, f"{at}.env")
     yield from _of_sources(container.env_from, f"{at}.envFrom")
@@ -252,10 +250,7 @@ def _of_value(variable: _Env, source: _ValueFrom, at: str) -> Iterator[str]:
         yield from field_problems(source.field_ref, f"{at}.fieldRef")
     if source.resource_field_ref is not None:
         yield from resource_field_problems(source.resource_field_ref, f"{at}.resourceFieldRef")
-    for name, ref in (
-        ("configMapKeyRef", source.config_map_key_ref),
-        ("secretKeyRef", source.secret_key_ref),
-    ):
+    for name, ref in (("configMapKeyRef", source.config_map_key_ref), ("secretKeyRef", source.secret_key_ref)):
         if ref is not None:
             yield from formatted(f"{at}.{name}.name", ref.name, names.subdomain)
             yield from named(f"{at}.{name}.key", ref.key, names.config_key)

@@ -11,16 +11,7 @@ from typing import Final
 from apimachinery.wire import Wire
 
 from . import names
-from .field_problems import (
-    duplicate,
-    forbidden,
-    formatted,
-    invalid,
-    label_problems,
-    one_of,
-    required,
-    unsupported,
-)
+from .field_problems import duplicate, forbidden, formatted, invalid, label_problems, one_of, required, unsupported
 
 _EFFECTS: Final = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 _DO_NOT_SCHEDULE: Final = "DoNotSchedule"
@@ -116,14 +107,10 @@ def toleration_problems(tolerations: Sequence[Toleration], field: str) -> Iterat
         if each.key:
             yield from formatted(f"{at}.key", each.key, names.qualified)
         elif each.operator != "Exists":
-            detail = (
-                'operator must be Exists when `key` is empty, which means "match all values and all keys"'
-            )
+            detail = 'operator must be Exists when `key` is empty, which means "match all values and all keys"'
             yield invalid(operator, each.operator, detail)
         if each.toleration_seconds is not None and each.effect != "NoExecute":
-            yield invalid(
-                f"{at}.effect", each.effect, "effect must be 'NoExecute' when `tolerationSeconds` is set"
-            )
+            yield invalid(f"{at}.effect", each.effect, "effect must be 'NoExecute' when `tolerationSeconds` is set")
         if each.operator in ("", "Equal"):
             if problems := names.label_value(each.value):
                 yield invalid(operator, each.value, ";".join(problems))

@@ -163,9 +163,7 @@ def template_problems(template: PodTemplate, field: str) -> Iterator[str]:
     yield from annotation_problems(f"{field}.annotations", template.metadata.annotations)
     yield from _of_spec(template.spec, f"{field}.spec")
     if template.spec.ephemeral_containers:
-        yield forbidden(
-            f"{field}.spec.ephemeralContainers", "ephemeral containers not allowed in pod template"
-        )
+        yield forbidden(f"{field}.spec.ephemeralContainers", "ephemeral containers not allowed in pod template")
 
 
 def _of_spec(spec: _PodSpec, field: str) -> Iterator[str]:
@@ -262,10 +260,7 @@ def _asked(container: Container) -> Counter[str]:
     """Return the requests of a container, whose limits are the defaults."""
     resources = container.resources
     return Counter(
-        {
-            name: nano_of(said)
-            for name, said in {**(resources.limits or {}), **(resources.requests or {})}.items()
-        }
+        {name: nano_of(said) for name, said in {**(resources.limits or {}), **(resources.requests or {})}.items()}
     )
 
 
@@ -297,9 +292,7 @@ def _of_dns(spec: _PodSpec, field: str) -> Iterator[str]:
         detail = f"must not have more than {_MOST_SEARCHES} search paths"
         yield invalid(f"{field}.searches", config.searches, detail)
     if len(" ".join(config.searches)) > _LONGEST_SEARCHES:
-        detail = (
-            f"must not have more than {_LONGEST_SEARCHES} characters (including spaces) in the search list"
-        )
+        detail = f"must not have more than {_LONGEST_SEARCHES} characters (including spaces) in the search list"
         yield invalid(f"{field}.searches", config.searches, detail)
     for index, search in enumerate(config.searches):
         # A trailing dot makes it absolute, and a single dot is the root.
@@ -314,11 +307,7 @@ def _of_dns(spec: _PodSpec, field: str) -> Iterator[str]:
 
 def _of_security(spec: _PodSpec, field: str) -> Iterator[str]:
     context = spec.security_context
-    numbers = {
-        "fsGroup": context.fs_group,
-        "runAsUser": context.run_as_user,
-        "runAsGroup": context.run_as_group,
-    }
+    numbers = {"fsGroup": context.fs_group, "runAsUser": context.run_as_user, "runAsGroup": context.run_as_group}
     for name, number in numbers.items():
         yield from between(f"{field}.{name}", number, 0, MOST_ID)
     for index, number in enumerate(context.supplemental_groups):
@@ -337,9 +326,7 @@ def _of_security(spec: _PodSpec, field: str) -> Iterator[str]:
         elif sysctl.name in seen:
             yield duplicate(at, sysctl.name)
         seen.add(sysctl.name)
-    yield from one_of(
-        f"{field}.fsGroupChangePolicy", context.fs_group_change_policy, (_ALWAYS, "OnRootMismatch")
-    )
+    yield from one_of(f"{field}.fsGroupChangePolicy", context.fs_group_change_policy, (_ALWAYS, "OnRootMismatch"))
     yield from profile_problems(context.seccomp_profile, f"{field}.seccompProfile", "seccomp")
     yield from profile_problems(context.app_armor_profile, f"{field}.appArmorProfile", "AppArmor")
     policy = context.supplemental_groups_policy

@@ -257,9 +257,7 @@ def _of_source(source: object, field: str) -> Iterator[str]:
 def block_devices(volumes: Sequence[Volume]) -> frozenset[str]:
     """Return the names of the volumes that may be block devices."""
     return frozenset(
-        each.name
-        for each in volumes
-        if each.persistent_volume_claim is not None or each.ephemeral is not None
+        each.name for each in volumes if each.persistent_volume_claim is not None or each.ephemeral is not None
     )
 
 
@@ -297,9 +295,7 @@ def _of_downward(downward: _Downward, field: str) -> Iterator[str]:
         elif item.field_ref is not None:
             yield from field_problems(item.field_ref, f"{at}.fieldRef", in_volume=True)
         elif item.resource_field_ref is not None:
-            yield from resource_field_problems(
-                item.resource_field_ref, f"{at}.resourceFieldRef", in_volume=True
-            )
+            yield from resource_field_problems(item.resource_field_ref, f"{at}.resourceFieldRef", in_volume=True)
         yield from file_mode(f"{at}.mode", item.mode)
 
 

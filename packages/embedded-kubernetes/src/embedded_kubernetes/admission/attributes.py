@@ -31,9 +31,7 @@ _SCHEME = "pkg/api/legacyscheme/scheme.go:30"
 
 #: Kinds that policies never see, so that a policy cannot prevent its own change.
 _POLICIES = frozenset(
-    (GROUP, f"{kind}admissionpolic{plural}")
-    for kind in ("mutating", "validating")
-    for plural in ("ies", "ybindings")
+    (GROUP, f"{kind}admissionpolic{plural}") for kind in ("mutating", "validating") for plural in ("ies", "ybindings")
 )
 #: Policies do not see reviews either, because components of the cluster depend on them.
 _REVIEWS = frozenset(
@@ -49,9 +47,7 @@ _REVIEWS = frozenset(
     }
 )
 _NOT_FOR_POLICIES = _POLICIES | _REVIEWS
-_NOT_FOR_WEBHOOKS = _POLICIES | {
-    (GROUP, f"{kind}webhookconfigurations") for kind in ("mutating", "validating")
-}
+_NOT_FOR_WEBHOOKS = _POLICIES | {(GROUP, f"{kind}webhookconfigurations") for kind in ("mutating", "validating")}
 
 
 class GroupVersionKind(NamedTuple):

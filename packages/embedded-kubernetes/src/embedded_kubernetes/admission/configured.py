@@ -96,8 +96,7 @@ class Reviewers:
     def concerned(self, admission: Admission) -> bool:
         """Return whether any webhook's or policy's rules match this write."""
         return self.calls(admission) or any(
-            policy.form(admission) is not None
-            for policy in (*self.mutating_policies, *self.validating_policies)
+            policy.form(admission) is not None for policy in (*self.mutating_policies, *self.validating_policies)
         )
 
     def calls(self, admission: Admission) -> bool:

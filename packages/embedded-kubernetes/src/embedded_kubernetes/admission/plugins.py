@@ -58,9 +58,7 @@ def admit_create(registry: Registry, served: Served, obj: Object, namespace: str
             runtime.admit(obj, lambda name: registry.object(RUNTIME_CLASSES, name))
     elif served.name == CLAIMS and storage.wants_default_class(obj):
         classes = registry.stored(STORAGE_CLASSES)
-        storage.use_default_class(
-            obj, (classes.stored.decode(record.data) for record in classes.table.scan(""))
-        )
+        storage.use_default_class(obj, (classes.stored.decode(record.data) for record in classes.table.scan("")))
     if served.name in _PROTECTED:
         storage.protect(_PROTECTED[served.name], obj)
     elif served.name in _ASKS_FOR_DEVICES:

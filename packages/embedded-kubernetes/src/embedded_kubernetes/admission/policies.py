@@ -99,9 +99,7 @@ def asked(policies: tuple[Policy, ...], admission: Admission) -> Iterator[Policy
             try:
                 params = _params(kind, spec.get("paramRef"), admission)
             except Misconfigured as problem:
-                yield PolicyEvaluation(
-                    policy, name, spec, form, None, f"failed to configure binding: {problem}"
-                )
+                yield PolicyEvaluation(policy, name, spec, form, None, f"failed to configure binding: {problem}")
                 continue
             for each in params:
                 yield PolicyEvaluation(policy, name, spec, form, each)
@@ -148,11 +146,7 @@ class Scope:
         if admission.namespace and not admission.is_namespace:
             namespace = admission.registry.object(("", "namespaces"), admission.namespace)
         #: The variables of match conditions.
-        self.names: Mapping[str, Any] = {
-            **admission.variables(one.form),
-            "params": one.params,
-            "variables": {},
-        }
+        self.names: Mapping[str, Any] = {**admission.variables(one.form), "params": one.params, "variables": {}}
         self._names: dict[str, Any] = {**self.names, "namespaceObject": namespace}
         #: Errors of variables that failed, by name. An expression that uses one fails with its error.
         self._failed: dict[str, str] = {}
@@ -253,9 +247,7 @@ def validate(policies: tuple[Policy, ...], admission: Admission) -> None:
         raise refused
 
 
-def _decisions(
-    one: PolicyEvaluation, admission: Admission, published: dict[str, list[str]]
-) -> Iterator[_Denied]:
+def _decisions(one: PolicyEvaluation, admission: Admission, published: dict[str, list[str]]) -> Iterator[_Denied]:
     """Yield the failed validations. Adds audit annotations to `published`, each value once."""
     spec, fails = one.policy.spec, one.policy.fails
     if one.problem:
@@ -301,11 +293,7 @@ def _message(validation: Object, scope: Scope) -> str:
         message = found.strip() if isinstance(found, str) else ""
         if len(message.encode()) > _LONGEST_MESSAGE or "\n" in message:
             message = ""
-    return (
-        message
-        or validation.get("message", "").strip()
-        or f"failed expression: {validation['expression'].strip()}"
-    )
+    return message or validation.get("message", "").strip() or f"failed expression: {validation['expression'].strip()}"
 
 
 class MutationFailure(NamedTuple):

@@ -64,9 +64,7 @@ def decoded(status: int, content_type: str, text: bytes, *, version: str) -> Obj
     found = _parsed(text)
     if not isinstance(found, dict):
         wanted = r'struct { APIVersion string "json:\"apiVersion,omitempty\""; Kind string "json:\"kind,omitempty\"" }'
-        raise BadAnswer(
-            f"{_NO_KIND} json: cannot unmarshal {json_name(found)} into Go value of type {wanted}"
-        )
+        raise BadAnswer(f"{_NO_KIND} json: cannot unmarshal {json_name(found)} into Go value of type {wanted}")
     wanted, kind = f"{_GROUP}/{version}", found.get("kind") or _KIND
     given = found.get("apiVersion") or wanted
     if kind == "Status" and given == "v1":
@@ -124,11 +122,7 @@ def _check_types(review: Object) -> None:
         if not isinstance(text, str):
             raise _misplaced(text, f"AdmissionResponse.response.{name}", "string")
     status = response.get("status") or {}
-    for name, go, fit in (
-        ("message", "string", str),
-        ("reason", "v1.StatusReason", str),
-        ("code", "int32", int),
-    ):
+    for name, go, fit in (("message", "string", str), ("reason", "v1.StatusReason", str), ("code", "int32", int)):
         value = status.get(name)
         if value is not None and (not isinstance(value, fit) or isinstance(value, bool)):
             raise _misplaced(value, f"Status.response.status.{name}", go)

@@ -15,16 +15,7 @@ from ..registry import Registry
 from ..store import Record
 from ..times import parse
 from . import jwt
-from .identity import (
-    CREDENTIAL,
-    NODE_NAME,
-    NODE_UID,
-    POD_NAME,
-    POD_UID,
-    User,
-    account_groups,
-    account_name,
-)
+from .identity import CREDENTIAL, NODE_NAME, NODE_UID, POD_NAME, POD_UID, User, account_groups, account_name
 from .jwt import Keys, TokenError
 from .quoting import quoted
 
@@ -67,9 +58,7 @@ class AccountTokens(NamedTuple):
         own = self.issuer.audiences_of(found)
         meant = tuple(audience for audience in own if audience in audiences)
         if not meant:
-            raise TokenError(
-                f"token audiences {quoted(own)} is invalid for the target audiences {quoted(audiences)}"
-            )
+            raise TokenError(f"token audiences {quoted(own)} is invalid for the target audiences {quoted(audiences)}")
         now = self.registry.store.clock()
         _check_times(found, now)
         return self._account(found, now), meant
@@ -104,18 +93,14 @@ class AccountTokens(NamedTuple):
                 extra[NODE_UID] = (node[1],)
         return User(account_name(namespace, name), uid, account_groups(namespace), extra)
 
-    def _check_bound(
-        self, kind: tuple[str, str], namespace: str, reference: tuple[str, str], now: float
-    ) -> None:
+    def _check_bound(self, kind: tuple[str, str], namespace: str, reference: tuple[str, str], now: float) -> None:
         name, uid = reference
         record = self.registry.stored(kind).table.get(namespace, name)
         if record is None or self._deleted(kind, record, now):
             raise TokenError("service account token has been invalidated")
         if record.uid != uid:
             shown = kind[1].removesuffix("s")
-            raise TokenError(
-                f"{shown} UID ({record.uid}) does not match service account {shown} ref claim ({uid})"
-            )
+            raise TokenError(f"{shown} UID ({record.uid}) does not match service account {shown} ref claim ({uid})")
 
     def _deleted(self, kind: tuple[str, str], record: Record, now: float) -> bool:
         """Return whether the object was marked for deletion longer ago than the allowed clock skew."""
@@ -132,9 +117,7 @@ def _check_times(claims: dict[str, Any], now: float) -> None:
     if ends is not None and now - _LEEWAY > ends:
         raise TokenError("service account token has expired")
     if issued is not None and now + _LEEWAY < issued:
-        raise TokenError(
-            "service account token claims could not be validated due to unexpected validation error"
-        )
+        raise TokenError("service account token claims could not be validated due to unexpected validation error")
 
 
 def _time(claims: dict[str, Any], name: str) -> float | None:

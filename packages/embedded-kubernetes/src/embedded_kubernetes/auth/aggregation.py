@@ -49,9 +49,7 @@ def gather(registry: Registry) -> bool:
         rules = _gathered(role, roles)
         if rules != (role.get("rules") or []):
             changed = True
-            registry.store.replace(
-                CLUSTER_ROLES, served.table.records[name], {**role, "rules": rules or None}
-            )
+            registry.store.replace(CLUSTER_ROLES, served.table.records[name], {**role, "rules": rules or None})
     return changed
 
 

@@ -14,14 +14,7 @@ from urllib.parse import unquote
 from ..errors import ApiError
 from ..selectors import field_terms, label_requirements
 
-VERBS = {
-    "POST": "create",
-    "GET": "get",
-    "HEAD": "get",
-    "PUT": "update",
-    "PATCH": "patch",
-    "DELETE": "delete",
-}
+VERBS = {"POST": "create", "GET": "get", "HEAD": "get", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
 #: Verbs that a path may have before the resource.
 _IN_PATH = ("proxy", "watch")
 _NAMESPACE_SUBRESOURCES = ("status", "finalize")

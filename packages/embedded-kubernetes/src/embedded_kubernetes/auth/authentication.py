@@ -118,9 +118,7 @@ def read_tokens(text: str) -> dict[str, User]:
         if not row or row[0].startswith("#"):
             continue
         if len(row) < 3:
-            raise ValueError(
-                f"line {rows.line_num}: at least a token, a user and a uid, not {len(row)} columns"
-            )
+            raise ValueError(f"line {rows.line_num}: at least a token, a user and a uid, not {len(row)} columns")
         token, name, uid = row[:3]
         if not token:
             raise ValueError(f"line {rows.line_num}: the token is empty")

@@ -28,14 +28,7 @@ _COLLECTED = ("ownerReferences", "finalizers", "managedFields")
 
 
 def check_write(
-    access: Access,
-    kind: tuple[str, str],
-    user: User,
-    namespace: str,
-    name: str,
-    *,
-    new: Object,
-    old: Object | None,
+    access: Access, kind: tuple[str, str], user: User, namespace: str, name: str, *, new: Object, old: Object | None
 ) -> None:
     """Check a write of a role or binding.
 

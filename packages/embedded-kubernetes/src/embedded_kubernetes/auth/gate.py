@@ -145,9 +145,7 @@ class Gate:
             if token is not None:
                 FURTHER.reset(token)
         if isinstance(result, AT_ONCE):
-            return (
-                result if token is None and known.user is not NOBODY else self._told(request, known, result)
-            )
+            return result if token is None and known.user is not NOBODY else self._told(request, known, result)
         return self._finish(request, known, result)
 
     async def _finish(self, request: Request, known: _Known, pending: Pending) -> Response:

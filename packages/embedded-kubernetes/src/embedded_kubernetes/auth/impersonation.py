@@ -241,9 +241,4 @@ def _extra_problem(key: str, value: str) -> str:
 
 
 def _key(user: User) -> object:
-    return (
-        user.name,
-        user.uid,
-        user.groups,
-        tuple((key, tuple(user.extra[key])) for key in sorted(user.extra)),
-    )
+    return (user.name, user.uid, user.groups, tuple((key, tuple(user.extra[key])) for key in sorted(user.extra)))

@@ -88,15 +88,7 @@ class Rbac:
             return Decision(True)
         if not asked.of_resource:
             return self._authorize_path(user, asked)
-        key = (
-            user.name,
-            user.groups,
-            asked.namespace,
-            asked.verb,
-            asked.group,
-            asked.resource,
-            asked.subresource,
-        )
+        key = (user.name, user.groups, asked.namespace, asked.verb, asked.group, asked.resource, asked.subresource)
         ways = self._ways.get(key)
         if ways is None:
             if len(self._ways) >= _MOST:
@@ -165,9 +157,7 @@ class Rbac:
 
     def _bindings_in(self, namespace: str) -> list[_Binding]:
         served = self._registry.stored(BINDINGS if namespace else CLUSTER_BINDINGS)
-        return [
-            _binding(served.stored.decode(record.data), namespace) for record in served.table.scan(namespace)
-        ]
+        return [_binding(served.stored.decode(record.data), namespace) for record in served.table.scan(namespace)]
 
 
 Authorizer = AlwaysAllow | Rbac

@@ -121,9 +121,7 @@ def _fits_label(requirement: Object) -> bool:
     if names.qualified(requirement.get("key") or "") or any(names.label_value(value) for value in values):
         return False
     operator = requirement.get("operator")
-    return (
-        bool(values) if operator in ("In", "NotIn") else operator in ("Exists", "DoesNotExist") and not values
-    )
+    return bool(values) if operator in ("In", "NotIn") else operator in ("Exists", "DoesNotExist") and not values
 
 
 def _asked(spec: Object) -> Attributes:

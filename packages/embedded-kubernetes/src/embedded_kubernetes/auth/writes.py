@@ -26,17 +26,13 @@ from .refusals import forbidden
 CLAIMS = ("resource.k8s.io", "resourceclaims")
 
 
-def _status_causes(
-    access: Access, user: User, asked: Attributes, *, new: Object, old: Object
-) -> Iterator[Cause]:
+def _status_causes(access: Access, user: User, asked: Attributes, *, new: Object, old: Object) -> Iterator[Cause]:
     """Yield why `user` may not make this change of a claim's status.
 
     `asked` are the request's attributes, `old` is the stored claim.
     """
     status, was = new.get("status") or {}, old.get("status") or {}
-    if any(
-        (status.get(field) or None) != (was.get(field) or None) for field in ("allocation", "reservedFor")
-    ):
+    if any((status.get(field) or None) != (was.get(field) or None) for field in ("allocation", "reservedFor")):
         wanted = asked._replace(subresource="binding", namespace="", name="")
         if not access.allows(user, wanted):
             what = (
@@ -95,9 +91,7 @@ def creation(request: Request) -> Attributes:
     return attributes_of(request.method, request.path, request.parameters)._replace(verb="create")
 
 
-def check_creation(
-    registry: Registry, served: Served, obj: Object, request: Request, asked: Attributes | None
-) -> None:
+def check_creation(registry: Registry, served: Served, obj: Object, request: Request, asked: Attributes | None) -> None:
     """Check the creation of an object. Raises 403 if a role or binding grants permissions that its user lacks.
 
     `asked` is the result of `creation`; None if the request is a POST.

@@ -41,9 +41,7 @@ _LOGIC = {kind: logic for module in _MODULES for kind, logic in module.LOGIC.ite
 
 _DECLARED: tuple[Resource, ...] = tuple(
     # Logic for one version of a kind takes precedence over logic for all of them.
-    resource(
-        kind, _LOGIC.get((f"{kind.group}/{kind.version}", kind.kind)) or _LOGIC.get((kind.group, kind.kind))
-    )
+    resource(kind, _LOGIC.get((f"{kind.group}/{kind.version}", kind.kind)) or _LOGIC.get((kind.group, kind.kind)))
     for kind in declared()
 )
 

@@ -72,9 +72,7 @@ def check_container_resource(name: str, path: str) -> Iterator[Cause]:
         yield invalid(path, name, "doesn't follow extended resource name standard")
 
 
-def check_requirements(
-    resources: dict[str, Any], path: str, claims: frozenset[str] = frozenset()
-) -> Iterator[Cause]:
+def check_requirements(resources: dict[str, Any], path: str, claims: frozenset[str] = frozenset()) -> Iterator[Cause]:
     """Check `resources` of a container; `claims` are the names in the pod's `spec.resourceClaims`."""
     limits, requests = resources.get("limits") or {}, resources.get("requests") or {}
     for name, amount in limits.items():

@@ -113,9 +113,7 @@ def _check(scaler: Object, old: Object | None) -> Iterator[Cause]:
         yield from check_name(f"spec.scaleTargetRef.{field}", target.get(field, ""), names.path_segment)
 
 
-_SHAPE = Shape(
-    stored=(_GROUP, "horizontalpodautoscalers"), to_stored=to_stored, from_stored=from_stored, version="v2"
-)
+_SHAPE = Shape(stored=(_GROUP, "horizontalpodautoscalers"), to_stored=to_stored, from_stored=from_stored, version="v2")
 LOGIC = {
     (_GROUP, _KIND): Logic(default=_default, check=_check),
     (f"{_GROUP}/v1", _KIND): Logic(default=_default, check=_check, shape=_SHAPE),

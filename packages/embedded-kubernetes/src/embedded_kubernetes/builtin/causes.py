@@ -31,9 +31,7 @@ def invalid(path: str, value: object, detail: str) -> Cause:
 
 def unsupported(path: str, value: object, allowed: Iterable[str]) -> Cause:
     names = ", ".join(f'"{name}"' for name in allowed)
-    return Cause(
-        "FieldValueNotSupported", path, f"Unsupported value: {shown(value)}: supported values: {names}"
-    )
+    return Cause("FieldValueNotSupported", path, f"Unsupported value: {shown(value)}: supported values: {names}")
 
 
 def internal(path: str, detail: str) -> Cause:

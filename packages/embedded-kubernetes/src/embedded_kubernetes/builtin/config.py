@@ -13,12 +13,7 @@ from apimachinery.quantity import milli_value
 from ..errors import Cause
 from ..resource import Object
 from . import names
-from .amounts import (
-    check_amount,
-    check_container_resource,
-    check_quota_name,
-    check_resource_name,
-)
+from .amounts import check_amount, check_container_resource, check_quota_name, check_resource_name
 from .causes import check_format, duplicate, forbidden, immutable, invalid, required, too_long
 from .kind import Logic
 
@@ -54,9 +49,7 @@ def _check_frozen(obj: Object, old: Object, fields: tuple[str, ...]) -> Iterator
     detail = "field is immutable when `immutable` is set"
     if not obj.get("immutable"):
         yield forbidden("immutable", detail)
-    yield from (
-        forbidden(field, detail) for field in fields if (obj.get(field) or {}) != (old.get(field) or {})
-    )
+    yield from (forbidden(field, detail) for field in fields if (obj.get(field) or {}) != (old.get(field) or {}))
 
 
 def _default_secret(secret: Object) -> None:
@@ -86,9 +79,9 @@ def _check_secret(secret: Object, old: Object | None) -> Iterator[Cause]:
     if kind == "kubernetes.io/basic-auth" and not data.keys() & {"username", "password"}:
         yield required("data[username]")
         yield required("data[password]")
-    if kind == "kubernetes.io/service-account-token" and not (
-        secret["metadata"].get("annotations") or {}
-    ).get("kubernetes.io/service-account.name"):
+    if kind == "kubernetes.io/service-account-token" and not (secret["metadata"].get("annotations") or {}).get(
+        "kubernetes.io/service-account.name"
+    ):
         yield required("metadata.annotations[kubernetes.io/service-account.name]")
     for held in ("dockerconfigjson", "dockercfg"):
         if kind == f"kubernetes.io/{held}" and f".{held}" in data:
@@ -154,9 +147,7 @@ def _check_limit_amounts(item: dict[str, Any], at: str) -> Iterator[Cause]:
     bounds = {field: item.get(field) or {} for field in fields}
     if item.get("type") == "Pod":
         bounds["default"] = bounds["defaultRequest"] = {}
-    every = dict.fromkeys(
-        name for field in ("max", "min", "default", "defaultRequest") for name in bounds[field]
-    )
+    every = dict.fromkeys(name for field in ("max", "min", "default", "defaultRequest") for name in bounds[field])
     for name in every:
         for low, high, bound in (
             ("min", "max", "min"),

@@ -8,30 +8,14 @@ from typing import Any
 from ..errors import Cause
 from . import names
 from .amounts import check_requirements
-from .causes import (
-    check_name,
-    check_one_of,
-    duplicate,
-    forbidden,
-    invalid,
-    not_found,
-    required,
-)
+from .causes import check_name, check_one_of, duplicate, forbidden, invalid, not_found, required
 from .environment import check_devices, check_env_from, check_mounts
 from .rules import check_part
 
 _PULL_POLICIES = ("Always", "IfNotPresent", "Never")
 _MESSAGE_POLICIES = ("File", "FallbackToLogsOnError")
 #: Fields that an ephemeral container may not have.
-_NOT_EPHEMERAL = (
-    "ports",
-    "resources",
-    "lifecycle",
-    "livenessProbe",
-    "readinessProbe",
-    "startupProbe",
-    "resizePolicy",
-)
+_NOT_EPHEMERAL = ("ports", "resources", "lifecycle", "livenessProbe", "readinessProbe", "startupProbe", "resizePolicy")
 
 Container = dict[str, Any]
 #: Fields of a defaulted container that only `_check_common` validates.
@@ -215,9 +199,7 @@ def _check_runtime(container: Container, at: str, parts: PodParts) -> Iterator[C
     for name in ("livenessProbe", "readinessProbe", "startupProbe"):
         if (probe := container.get(name)) is not None:
             yield from _check_handler(probe, f"{at}.{name}", parts.grace)
-            yield from check_part(
-                "readiness" if name == "readinessProbe" else "liveness", probe, f"{at}.{name}"
-            )
+            yield from check_part("readiness" if name == "readinessProbe" else "liveness", probe, f"{at}.{name}")
 
 
 def _check_handler(handler: dict[str, Any], at: str, grace: int | None) -> Iterator[Cause]:

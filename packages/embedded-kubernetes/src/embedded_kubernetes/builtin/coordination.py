@@ -54,9 +54,7 @@ LOGIC = {
 }
 
 
-def admit_priority(
-    pod: Object, find: Callable[[str], Object | None], default: Callable[[], Object | None]
-) -> None:
+def admit_priority(pod: Object, find: Callable[[str], Object | None], default: Callable[[], Object | None]) -> None:
     """Set `priority`, `priorityClassName` and `preemptionPolicy` of a new pod.
 
     `find(name)` returns a class; `default()` returns the class with globalDefault, the lowest if there are several.

@@ -30,11 +30,7 @@ def _on_create(definition: Object) -> None:
         for version in definition["spec"].get("versions") or ()
         if isinstance(version, dict) and version.get("storage")
     ]
-    definition["status"] = {
-        "conditions": None,
-        "acceptedNames": {"plural": "", "kind": ""},
-        "storedVersions": stored,
-    }
+    definition["status"] = {"conditions": None, "acceptedNames": {"plural": "", "kind": ""}, "storedVersions": stored}
 
 
 def _check(definition: Object, old: Object | None) -> list[Cause]:
@@ -45,7 +41,5 @@ def _check(definition: Object, old: Object | None) -> list[Cause]:
 
 
 LOGIC = {
-    ("apiextensions.k8s.io", "CustomResourceDefinition"): Logic(
-        default=_default, check=_check, on_create=_on_create
-    )
+    ("apiextensions.k8s.io", "CustomResourceDefinition"): Logic(default=_default, check=_check, on_create=_on_create)
 }

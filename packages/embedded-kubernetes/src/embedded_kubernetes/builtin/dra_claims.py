@@ -9,16 +9,7 @@ from typing import Any
 from ..errors import Cause
 from ..resource import Object
 from . import names
-from .causes import (
-    check_format,
-    check_one_of,
-    duplicate,
-    forbidden,
-    immutable,
-    invalid,
-    required,
-    too_many,
-)
+from .causes import check_format, check_one_of, duplicate, forbidden, immutable, invalid, required, too_many
 from .kind import Logic
 from .rules import check_part
 from .selectors import check_node_selector
@@ -86,11 +77,7 @@ def check_claim_spec(spec: dict[str, Any], path: str) -> Iterator[Cause]:
 
 
 def check_request_names(listed: Any, path: str, known: set[str]) -> list[Cause]:
-    return [
-        cause
-        for index, name in enumerate(listed)
-        for cause in check_request_name(name, f"{path}[{index}]", known)
-    ]
+    return [cause for index, name in enumerate(listed) for cause in check_request_name(name, f"{path}[{index}]", known)]
 
 
 def check_request_name(name: str, path: str, known: set[str]) -> Iterator[Cause]:
@@ -141,9 +128,7 @@ def check_claim_status(claim: Object, old: Object) -> Iterator[Cause]:
     if "deletionTimestamp" in claim["metadata"]:
         known = {consumer.get("uid") for consumer in before.get("reservedFor") or ()}
         if any(consumer.get("uid") not in known for consumer in reserved):
-            detail = (
-                "new entries may not be added while `deallocationRequested` or `deletionTimestamp` are set"
-            )
+            detail = "new entries may not be added while `deallocationRequested` or `deletionTimestamp` are set"
             yield forbidden("status.reservedFor", detail)
     yield from _check_reports(status.get("devices") or [], _allocated(claim))
     if allocation is not None and was is None:
@@ -162,9 +147,7 @@ def _check_allocation(allocation: dict[str, Any], spec: dict[str, Any]) -> Itera
         here = f"{at}.devices.results[{index}]"
         yield from check_request_name(result.get("request", ""), f"{here}.request", known)
         yield from check_part("allocatedDevice", result, here)
-    yield from _check_config(
-        (allocation.get("devices") or {}).get("config") or [], f"{at}.devices.config", known
-    )
+    yield from _check_config((allocation.get("devices") or {}).get("config") or [], f"{at}.devices.config", known)
     if (selector := allocation.get("nodeSelector")) is not None:
         yield from check_node_selector(selector, f"{at}.nodeSelector")
 
@@ -209,7 +192,6 @@ LOGIC = {
         check_status=check_claim_status,
     ),
     ("resource.k8s.io", "ResourceClaimTemplate"): Logic(
-        default=lambda template: default_devices(template["spec"]["spec"]),
-        check=partial(_check_spec, ("spec", "spec")),
+        default=lambda template: default_devices(template["spec"]["spec"]), check=partial(_check_spec, ("spec", "spec"))
     ),
 }

@@ -65,9 +65,7 @@ def _check_slice_nodes(spec: dict[str, Any]) -> Iterator[Cause]:
         yield from check_node_selector(spec["nodeSelector"], "spec.nodeSelector")
         terms = spec["nodeSelector"].get("nodeSelectorTerms") or []
         if len(terms) > 1:
-            yield invalid(
-                "spec.nodeSelector.nodeSelectorTerms", terms, "must have exactly one node selector term"
-            )
+            yield invalid("spec.nodeSelector.nodeSelectorTerms", terms, "must have exactly one node selector term")
 
 
 def _check_device(device: dict[str, Any], at: str) -> Iterator[Cause]:
@@ -120,6 +118,4 @@ def _check_device_key(key: str, path: str) -> Iterator[Cause]:
         yield from check_format(path, domain, names.subdomain)
 
 
-LOGIC = {
-    ("resource.k8s.io", "ResourceSlice"): Logic(check=check_slice, on_create=date_taints),
-}
+LOGIC = {("resource.k8s.io", "ResourceSlice"): Logic(check=check_slice, on_create=date_taints)}

@@ -8,16 +8,7 @@ from typing import Any
 
 from ..errors import Cause
 from . import names
-from .causes import (
-    check_descending,
-    check_format,
-    check_one_of,
-    forbidden,
-    invalid,
-    not_found,
-    required,
-    unsupported,
-)
+from .causes import check_descending, check_format, check_one_of, forbidden, invalid, not_found, required, unsupported
 from .rules import RULES, check_part
 
 _ENV_FIELDS = frozenset(
@@ -105,9 +96,7 @@ def check_mounts(
     mounts: list[dict[str, Any]], path: str, container: dict[str, Any], volumes: dict[str, dict[str, Any]]
 ) -> Iterator[Cause]:
     seen: set[str] = set()
-    devices = {
-        device.get("name"): device.get("devicePath") for device in container.get("volumeDevices") or ()
-    }
+    devices = {device.get("name"): device.get("devicePath") for device in container.get("volumeDevices") or ()}
     for index, mount in enumerate(mounts):
         at = f"{path}[{index}]"
         name, where = mount.get("name", ""), mount.get("mountPath", "")

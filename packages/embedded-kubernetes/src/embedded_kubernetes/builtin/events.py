@@ -174,10 +174,7 @@ _FIELD_NAMES = (
 
 LOGIC = {
     ("", "Event"): Logic(
-        default=_default,
-        check=lambda event, old: _check_common(event),
-        field_names=_FIELD_NAMES,
-        fields=_fields,
+        default=_default, check=lambda event, old: _check_common(event), field_names=_FIELD_NAMES, fields=_fields
     ),
     ("events.k8s.io", "Event"): Logic(
         default=_default,

@@ -55,9 +55,7 @@ def decide(pod: Object, budgets: list[Object], *, now: str) -> Object | None:
     if not covering:
         return None
     if len(covering) > 1:
-        message = (
-            "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support."
-        )
+        message = "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support."
         raise ApiError(500, "InternalError", message, {"causes": [{"message": message}]})
     budget = covering[0]
     status = budget.get("status") or {}

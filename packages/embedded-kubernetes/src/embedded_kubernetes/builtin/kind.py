@@ -134,9 +134,7 @@ class _ResourceStrategy:
         self._defaults = compile_defaults(kind.defaults)
         self.check = _composed(kind, logic)
         self._name_rule: Callable[[str], names.Problems] = getattr(names, kind.name_rule)
-        self._names = tuple(
-            name.removeprefix("metadata.") for name in _names(kind, (*kind.fields, *logic.field_names))
-        )
+        self._names = tuple(name.removeprefix("metadata.") for name in _names(kind, (*kind.fields, *logic.field_names)))
         self._fields = [(name, name.split("."), unset) for name, unset in kind.fields.items()]
 
     def default(self, obj: Object) -> None:
@@ -194,9 +192,7 @@ class _ResourceStrategy:
             value: Any = obj
             for step in steps:
                 value = (value or {}).get(step)
-            found[name] = (
-                unset if value is None else str(value).lower() if isinstance(value, bool) else str(value)
-            )
+            found[name] = unset if value is None else str(value).lower() if isinstance(value, bool) else str(value)
         return found | self._logic.fields(obj) if self._logic.fields is not None else found
 
 

@@ -17,14 +17,7 @@ from .causes import check_format, forbidden, immutable, invalid, required, too_l
 _MAX_ANNOTATIONS = 256 * 1024
 _STANDARD_FINALIZERS = frozenset({"kubernetes", "orphan", "foregroundDeletion"})
 #: Immutable fields, in the order of kube-apiserver's comparison.
-_IMMUTABLE = (
-    "name",
-    "namespace",
-    "uid",
-    "creationTimestamp",
-    "deletionTimestamp",
-    "deletionGracePeriodSeconds",
-)
+_IMMUTABLE = ("name", "namespace", "uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds")
 #: Fields with further rules.
 _CHECKED = frozenset({"labels", "annotations", "ownerReferences", "finalizers"})
 #: Fields that an update keeps if it omits them.
@@ -141,11 +134,7 @@ def _check_common(metadata: dict[str, Any], *, custom: bool) -> Iterator[Cause]:
 
 
 def check(
-    metadata: dict[str, Any],
-    *,
-    namespaced: bool = True,
-    name_rule: NameRule = names.subdomain,
-    custom: bool = False,
+    metadata: dict[str, Any], *, namespaced: bool = True, name_rule: NameRule = names.subdomain, custom: bool = False
 ) -> Iterator[Cause]:
     """Check the metadata of a new object, including its name."""
     name = metadata.get("name") or ""
@@ -178,9 +167,7 @@ def check_update(
     Unchanged fields are not checked again.
     """
     changed = list(_check_change(metadata, old))
-    news = {
-        field: metadata[field] for field in _CHECKED & metadata.keys() if metadata[field] != old.get(field)
-    }
+    news = {field: metadata[field] for field in _CHECKED & metadata.keys() if metadata[field] != old.get(field)}
     if not news and not changed:
         return
     yield from _check_common(news, custom=True)

@@ -42,9 +42,7 @@ def _matching(pattern: str, limit: int | None, what: str, *examples: str) -> Cal
     return problems_of
 
 
-_ALPHANUMERIC = (
-    "alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character"
-)
+_ALPHANUMERIC = "alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character"
 _LABEL = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
 #: RFC 1123 label: the name of a namespace or a container.
 label = _matching(
@@ -156,9 +154,7 @@ def env_name(text: str) -> Problems:
     """Check that the text is printable ASCII without '=' (KEP-4369)."""
     if _ENV_NAME.fullmatch(text):
         return ()
-    return (
-        "a valid environment variable name must consist only of printable ASCII characters other than '='",
-    )
+    return ("a valid environment variable name must consist only of printable ASCII characters other than '='",)
 
 
 def _parsed(parse: Callable[[str], object], problem: str) -> Callable[[str], Problems]:

@@ -43,7 +43,5 @@ def _check_status(namespace: Object, old: Object) -> Iterator[Cause]:
 
 
 LOGIC = {
-    ("", "Namespace"): Logic(
-        default=_default, on_create=_on_create, on_update=_on_update, check_status=_check_status
-    )
+    ("", "Namespace"): Logic(default=_default, on_create=_on_create, on_update=_on_update, check_status=_check_status)
 }

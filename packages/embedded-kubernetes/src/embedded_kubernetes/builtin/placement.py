@@ -7,21 +7,8 @@ from typing import Any
 
 from ..errors import Cause
 from . import names
-from .causes import (
-    check_choice,
-    check_format,
-    check_one_of,
-    duplicate,
-    forbidden,
-    invalid,
-    required,
-    unsupported,
-)
-from .selectors import (
-    check_label_selector,
-    check_node_selector,
-    check_node_selector_term,
-)
+from .causes import check_choice, check_format, check_one_of, duplicate, forbidden, invalid, required, unsupported
+from .selectors import check_label_selector, check_node_selector, check_node_selector_term
 
 TAINT_EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 #: The tolerations of the DefaultTolerationSeconds admission plugin: five minutes on an unreachable node.
@@ -42,9 +29,7 @@ def check_tolerations(tolerations: list[dict[str, Any]], path: str) -> Iterator[
         if key and names.qualified(key):
             yield from check_format(f"{path}[{index}].key", key, names.qualified)
         if not key and operator != "Exists":
-            detail = (
-                'operator must be Exists when `key` is empty, which means "match all values and all keys"'
-            )
+            detail = 'operator must be Exists when `key` is empty, which means "match all values and all keys"'
             yield invalid(f"{path}[{index}].operator", operator, detail)
         if toleration.get("tolerationSeconds") is not None and effect != "NoExecute":
             detail = "effect must be 'NoExecute' when `tolerationSeconds` is set"

@@ -9,13 +9,7 @@ from apimachinery.quantity import milli_value
 
 from ..errors import Cause
 from .amounts import check_requirements
-from .causes import (
-    check_one_of,
-    forbidden,
-    invalid,
-    required,
-    unsupported,
-)
+from .causes import check_one_of, forbidden, invalid, required, unsupported
 from .containers import (
     PodParts,
     check_containers,
@@ -115,11 +109,7 @@ def _check_placement(spec: dict[str, Any], path: str) -> Iterator[Cause]:
         detail = "when `hostUsers` is false"
         yield from (
             forbidden(f"{path}.{shown}", detail)
-            for field, shown in (
-                ("hostNetwork", "hostNetwork"),
-                ("hostPID", "HostPID"),
-                ("hostIPC", "HostIPC"),
-            )
+            for field, shown in (("hostNetwork", "hostNetwork"), ("hostPID", "HostPID"), ("hostIPC", "HostIPC"))
             if spec.get(field)
         )
 

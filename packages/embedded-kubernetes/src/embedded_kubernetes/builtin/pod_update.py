@@ -119,9 +119,7 @@ def _check_node_selector(now: dict[str, Any], before: dict[str, Any]) -> Iterato
     if all(key in now and now[key] == value for key, value in before.items()):
         return
     yield invalid(
-        "spec.nodeSelector",
-        now,
-        "only additions to spec.nodeSelector are allowed (no mutations or deletions)",
+        "spec.nodeSelector", now, "only additions to spec.nodeSelector are allowed (no mutations or deletions)"
     )
 
 
@@ -137,9 +135,7 @@ def _check_node_affinity(now: dict[str, Any] | None, before: dict[str, Any] | No
     terms, old_terms = required_now.get("nodeSelectorTerms") or [], required_before["nodeSelectorTerms"]
     if len(terms) != len(old_terms):
         yield invalid(
-            f"{path}.nodeSelectorTerms",
-            terms,
-            "no additions/deletions to non-empty NodeSelectorTerms list are allowed",
+            f"{path}.nodeSelectorTerms", terms, "no additions/deletions to non-empty NodeSelectorTerms list are allowed"
         )
         return
     for index, (term, old_term) in enumerate(zip(terms, old_terms, strict=True)):
@@ -179,9 +175,7 @@ def check_pod_status(pod: dict[str, Any], old: dict[str, Any]) -> Iterator[Cause
         ("ephemeralContainerStatuses", "Never"),
     ):
         keep = stays if field == "initContainerStatuses" else set()
-        yield from _check_transitions(
-            status.get(field) or [], before.get(field) or [], f"status.{field}", policy, keep
-        )
+        yield from _check_transitions(status.get(field) or [], before.get(field) or [], f"status.{field}", policy, keep)
     yield from _check_claim_statuses(status.get("resourceClaimStatuses") or [], spec)
     if (extended := status.get("extendedResourceClaimStatus")) is not None:
         yield from _check_extended_claim(extended, spec)
@@ -192,11 +186,7 @@ def check_pod_status(pod: dict[str, Any], old: dict[str, Any]) -> Iterator[Cause
 
 
 def _check_transitions(
-    now: list[dict[str, Any]],
-    before: list[dict[str, Any]],
-    path: str,
-    restart: str | None,
-    stays: set[Any],
+    now: list[dict[str, Any]], before: list[dict[str, Any]], path: str, restart: str | None, stays: set[Any]
 ) -> Iterator[Cause]:
     """Check that terminated containers that may not restart are not reported as running."""
     if restart == "Always":
@@ -341,9 +331,7 @@ def _without_mutable(container: Spec) -> Spec:
     found = dict(container)
     amounts = dict(found.pop("resources", None) or {})
     for field in ("requests", "limits"):
-        kept = {
-            name: value for name, value in (amounts.pop(field, None) or {}).items() if name not in _MUTABLE
-        }
+        kept = {name: value for name, value in (amounts.pop(field, None) or {}).items() if name not in _MUTABLE}
         if kept:
             amounts[field] = kept
     if amounts:

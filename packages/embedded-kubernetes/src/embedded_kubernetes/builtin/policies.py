@@ -19,13 +19,7 @@ from .causes import check_format, check_one_of, duplicate, forbidden, invalid, r
 from .conditions import check_conditions
 from .kind import Logic
 from .selectors import check_label_selector
-from .webhooks import (
-    GROUP,
-    REINVOCATIONS,
-    check_expression,
-    check_match_conditions,
-    check_rule,
-)
+from .webhooks import GROUP, REINVOCATIONS, check_expression, check_match_conditions, check_rule
 
 _FAILURES, _MATCHES = ("Fail", "Ignore"), ("Equivalent", "Exact")
 _REASONS = ("Forbidden", "Invalid", "RequestEntityTooLarge")
@@ -36,10 +30,7 @@ _MUTABLE = ("*", "CONNECT", "CREATE", "UPDATE")
 _MOST_ANNOTATIONS = 20
 _LONGEST_ANNOTATION = 5 * 1024
 #: For each type of patch, its field and the type of its expression.
-_PATCHES = {
-    "ApplyConfiguration": ("applyConfiguration", "Object"),
-    "JSONPatch": ("jsonPatch", "list(JSONPatch)"),
-}
+_PATCHES = {"ApplyConfiguration": ("applyConfiguration", "Object"), "JSONPatch": ("jsonPatch", "list(JSONPatch)")}
 _UNSPECIFIED = "expression is not specified"
 _identifier = re.compile(r"[A-Za-z_][A-Za-z0-9_]*").fullmatch
 _reserved = re.compile(
@@ -63,9 +54,7 @@ def _check_common(spec: Object, *, mutating: bool) -> Iterator[Cause]:
         if mutating:
             yield from _check_mutable(constraints, "spec.matchConstraints")
     yield from check_match_conditions(
-        spec.get("matchConditions") or (),
-        "spec.matchConditions",
-        Names(params=spec.get("paramKind") is not None),
+        spec.get("matchConditions") or (), "spec.matchConditions", Names(params=spec.get("paramKind") is not None)
     )
     for index, (variable, known) in enumerate(
         zip(spec.get("variables") or (), _known(spec, patches=mutating), strict=False)
@@ -166,8 +155,7 @@ def _check_validating(policy: Object, old: Object | None) -> Iterator[Cause]:
         yield from _check_validation(validation, f"spec.validations[{index}]", known)
     if len(annotations) > _MOST_ANNOTATIONS:
         shown = [
-            {"Key": each.get("key", ""), "ValueExpression": each.get("valueExpression", "")}
-            for each in annotations
+            {"Key": each.get("key", ""), "ValueExpression": each.get("valueExpression", "")} for each in annotations
         ]
         why = f"must not have more than {_MOST_ANNOTATIONS} auditAnnotations"
         yield invalid("spec.auditAnnotations", shown, why)
@@ -285,9 +273,7 @@ def _check_param_ref(reference: Object, at: str) -> Iterator[Cause]:
             yield forbidden(f"{at}.selector", both)
     if not name and selector is None:
         yield required(at, "one of name or selector must be specified")
-    yield from check_one_of(
-        f"{at}.parameterNotFoundAction", reference.get("parameterNotFoundAction"), _NOT_FOUND
-    )
+    yield from check_one_of(f"{at}.parameterNotFoundAction", reference.get("parameterNotFoundAction"), _NOT_FOUND)
 
 
 def _check_validating_binding(binding: Object, old: Object | None) -> Iterator[Cause]:

@@ -130,9 +130,7 @@ def _reached(steps: tuple[Step, ...], rule: Rule) -> Rule:
         items: Sequence[Any] = (value.get(name) if value else None) or ()
         held: dict[tuple[str, ...], list[Any]] = {}
         for index, item in enumerate(items):
-            found += inner(
-                f"{at}.{name}[{index}]" if at else f"{name}[{index}]", item, _New(items, index, (), held)
-            )
+            found += inner(f"{at}.{name}[{index}]" if at else f"{name}[{index}]", item, _New(items, index, (), held))
         return found
 
     def check_field(at: str, value: Any, was: Any) -> Iterable[Cause]:
@@ -246,9 +244,7 @@ RULES: dict[str, Callable[..., Iterable[Cause]]] = {
     ),
     "range": lambda at, value, was, low, high: causes.check_range(at, value or 0, low=low, high=high),
     "not negative": lambda at, value, was: _not_negative(at, value),
-    "amount": lambda at, value, was, detail: (
-        [] if milli_value(value) >= 0 else [causes.forbidden(at, detail)]
-    ),
+    "amount": lambda at, value, was, detail: [] if milli_value(value) >= 0 else [causes.forbidden(at, detail)],
     "at least": lambda at, value, was, low, detail: (
         [] if (value or 0) >= low else [causes.invalid(at, value or 0, detail)]
     ),
@@ -264,9 +260,7 @@ RULES: dict[str, Callable[..., Iterable[Cause]]] = {
     ),
     # One or more DNS subdomains, separated by slashes (KEP-4381).
     "pool name": lambda at, value, was: [
-        causes.invalid(at, value, problem)
-        for part in (value or "").split("/")
-        for problem in names.subdomain(part)
+        causes.invalid(at, value, problem) for part in (value or "").split("/") for problem in names.subdomain(part)
     ],
     "int or percent": lambda at, value, was: causes.check_int_or_percent(value, at),
     "absolute": lambda at, value, was: (
@@ -295,9 +289,7 @@ RULES: dict[str, Callable[..., Iterable[Cause]]] = {
         for capability in (value.get("capabilities") or {}).get("add") or ()
         if capability == "CAP_SYS_ADMIN"
     ],
-    "is": lambda at, value, was, wanted, detail: (
-        [] if value == wanted else [causes.invalid(at, value, detail)]
-    ),
+    "is": lambda at, value, was, wanted, detail: [] if value == wanted else [causes.invalid(at, value, detail)],
     # A field of each item of a list; the path has no index.
     "each": lambda at, value, was, field, pattern, detail: [
         causes.invalid(at, item.get(field, ""), detail)
@@ -306,12 +298,8 @@ RULES: dict[str, Callable[..., Iterable[Cause]]] = {
     ],
     "port": lambda at, value, was: causes.check_port(value or 0, at),
     "label selector": lambda at, value, was: check_label_selector(value, at),
-    "required of several": lambda at, value, was: (
-        [causes.required(at)] if not value and len(was.items) > 1 else []
-    ),
-    "external name": lambda at, value, was: causes.check_format(
-        at, (value or "").rstrip("."), names.subdomain
-    ),
+    "required of several": lambda at, value, was: [causes.required(at)] if not value and len(was.items) > 1 else [],
+    "external name": lambda at, value, was: causes.check_format(at, (value or "").rstrip("."), names.subdomain),
     # Uniqueness of several fields together.
     "once by": lambda at, value, was, *fields: (
         [causes.duplicate(at, value)]
@@ -329,9 +317,7 @@ RULES: dict[str, Callable[..., Iterable[Cause]]] = {
     "missing": lambda at, value, was, detail: [causes.required(at, detail)],
     "too long": lambda at, value, was, most: [causes.too_long(at, most)] if len(value) > most else [],
     "json object": lambda at, value, was: (
-        []
-        if isinstance(value, dict)
-        else [causes.invalid(at, "<value omitted>", "must be a valid JSON object")]
+        [] if isinstance(value, dict) else [causes.invalid(at, "<value omitted>", "must be a valid JSON object")]
     ),
     "matches": lambda at, value, was, pattern, most, detail: (
         [] if len(value) <= most and re.fullmatch(pattern, value) else [causes.invalid(at, value, detail)]

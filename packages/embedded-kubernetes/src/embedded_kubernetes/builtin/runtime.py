@@ -55,9 +55,7 @@ def admit(pod: Object, find: Callable[[str], Object | None]) -> None:
         if fixed:
             spec["overhead"] = dict(fixed)
     elif spec.get("overhead"):
-        raise rejected(
-            pod, "pod rejected: Pod Overhead set without corresponding RuntimeClass defined Overhead"
-        )
+        raise rejected(pod, "pod rejected: Pod Overhead set without corresponding RuntimeClass defined Overhead")
     scheduling = runtime_class.get("scheduling")
     if scheduling is not None:
         _merge_scheduling(pod, scheduling)
@@ -115,9 +113,7 @@ def covers(wide: Toleration, narrow: Toleration) -> bool:
             return False
     if operator == "Exists":
         return True
-    return (narrow.get("operator") or "Equal") == operator and narrow.get("value", "") == wide.get(
-        "value", ""
-    )
+    return (narrow.get("operator") or "Equal") == operator and narrow.get("value", "") == wide.get("value", "")
 
 
 LOGIC = {("node.k8s.io", "RuntimeClass"): Logic(check=_check)}

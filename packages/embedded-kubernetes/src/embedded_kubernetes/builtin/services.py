@@ -100,9 +100,7 @@ def _default_policy(policy: Object) -> None:
 
 
 LOGIC = {
-    ("", "Service"): Logic(
-        default=_default_service, check=_check_service, on_create=_allocate, on_update=_update
-    ),
+    ("", "Service"): Logic(default=_default_service, check=_check_service, on_create=_allocate, on_update=_update),
     ("discovery.k8s.io", "EndpointSlice"): Logic(check=_check_addresses),
     ("networking.k8s.io", "NetworkPolicy"): Logic(default=_default_policy),
 }

@@ -15,18 +15,11 @@ from .defaults import default_part
 from .kind import Logic
 from .rules import check_part
 from .selectors import check_node_selector
-from .volumes import (
-    VOLUME_MODES,
-    check_access_modes,
-    check_claim_spec,
-)
+from .volumes import VOLUME_MODES, check_access_modes, check_claim_spec
 
 #: Annotations: the beta form of a claim's class, and the mark of the default class.
 _BETA_CLASS = "volume.beta.kubernetes.io/storage-class"
-_DEFAULT_CLASS = (
-    "storageclass.kubernetes.io/is-default-class",
-    "storageclass.beta.kubernetes.io/is-default-class",
-)
+_DEFAULT_CLASS = ("storageclass.kubernetes.io/is-default-class", "storageclass.beta.kubernetes.io/is-default-class")
 #: Finalizers of claims and volumes while they are in use.
 CLAIM_PROTECTION = "kubernetes.io/pvc-protection"
 VOLUME_PROTECTION = "kubernetes.io/pv-protection"
@@ -84,8 +77,7 @@ def _check_claim_update(claim: Object, old: Object) -> Iterator[Cause]:
         changed -= {"resources", "volumeAttributesClassName"}
     if changed:
         detail = (
-            "spec is immutable after creation except resources.requests and volumeAttributesClassName for "
-            "bound claims"
+            "spec is immutable after creation except resources.requests and volumeAttributesClassName for bound claims"
         )
         yield forbidden("spec", detail)
     now, was = _requested(spec), _requested(before)
@@ -121,9 +113,7 @@ def use_default_class(claim: Object, classes: Iterable[Object]) -> None:
     if defaults:
         newest = max(found["metadata"]["creationTimestamp"] for found in defaults)
         claim["spec"]["storageClassName"] = min(
-            found["metadata"]["name"]
-            for found in defaults
-            if found["metadata"]["creationTimestamp"] == newest
+            found["metadata"]["name"] for found in defaults if found["metadata"]["creationTimestamp"] == newest
         )
 
 
@@ -156,9 +146,7 @@ def _check_volume_spec(spec: dict[str, Any]) -> Iterator[Cause]:
     if not capacity:
         yield required("spec.capacity")
     elif "storage" not in capacity or len(capacity) > 1:
-        yield Cause(
-            "FieldValueNotSupported", "spec.capacity", 'Unsupported value: supported values: "storage"'
-        )
+        yield Cause("FieldValueNotSupported", "spec.capacity", 'Unsupported value: supported values: "storage"')
     for name, amount in capacity.items():
         if milli_value(amount) <= 0:
             yield invalid(f"spec.capacity[{name}]", amount, "must be greater than zero")
@@ -202,14 +190,8 @@ def _check_volume_update(spec: dict[str, Any], before: dict[str, Any]) -> Iterat
 
 
 LOGIC = {
-    ("", "PersistentVolumeClaim"): Logic(
-        default=_default_claim,
-        check=_check_claim,
-    ),
+    ("", "PersistentVolumeClaim"): Logic(default=_default_claim, check=_check_claim),
     ("", "PersistentVolume"): Logic(
-        default=_default_volume,
-        check=_check_volume,
-        on_create=_create_volume,
-        on_status=_update_volume_status,
+        default=_default_volume, check=_check_volume, on_create=_create_volume, on_status=_update_volume_status
     ),
 }

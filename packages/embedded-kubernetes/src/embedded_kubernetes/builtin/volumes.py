@@ -44,9 +44,7 @@ def check_volumes(volumes: list[dict[str, Any]], path: str) -> Iterator[Cause]:
             elif has_rules(kind):
                 yield from check_part(kind, volume[kind], f"{at}.{kind}")
                 if kind == "ephemeral" and (template := volume[kind].get("volumeClaimTemplate")):
-                    yield from check_claim_spec(
-                        template.get("spec") or {}, f"{at}.{kind}.volumeClaimTemplate.spec"
-                    )
+                    yield from check_claim_spec(template.get("spec") or {}, f"{at}.{kind}.volumeClaimTemplate.spec")
 
 
 def check_claim_spec(spec: dict[str, Any], path: str) -> Iterator[Cause]:
@@ -58,9 +56,7 @@ def check_claim_spec(spec: dict[str, Any], path: str) -> Iterator[Cause]:
     for mode in modes:
         if mode not in _ACCESS_MODES:
             yield unsupported(f"{path}.accessModes", mode, _ACCESS_MODES)
-    if "ReadWriteOncePod" in modes and any(
-        mode != "ReadWriteOncePod" and mode in _ACCESS_MODES for mode in modes
-    ):
+    if "ReadWriteOncePod" in modes and any(mode != "ReadWriteOncePod" and mode in _ACCESS_MODES for mode in modes):
         yield forbidden(f"{path}.accessModes", "may not use ReadWriteOncePod with other access modes")
     storage = ((spec.get("resources") or {}).get("requests") or {}).get("storage")
     if storage is None:

@@ -49,9 +49,7 @@ def _check_configuration(configuration: Object, old: Object | None) -> Iterator[
     for index, hook in enumerate(configuration.get("webhooks") or ()):
         at = f"webhooks[{index}]"
         yield from _check_hook(hook, at)
-        yield from _check_review_versions(
-            hook.get("admissionReviewVersions") or [], f"{at}.admissionReviewVersions"
-        )
+        yield from _check_review_versions(hook.get("admissionReviewVersions") or [], f"{at}.admissionReviewVersions")
         name = hook.get("name", "")
         if name in seen:
             yield duplicate(f"{at}.name", name)
@@ -133,13 +131,7 @@ def _unparsed(url: str) -> str:
         return "missing ']' in host"
     if bad := re.search(r"[ \"<>\\^`{|}]", host):
         return f"invalid character {json.dumps(bad[0])} in host name"
-    port = (
-        host[host.rindex("]") + 1 :]
-        if host.startswith("[")
-        else host[host.find(":") :]
-        if ":" in host
-        else ""
-    )
+    port = host[host.rindex("]") + 1 :] if host.startswith("[") else host[host.find(":") :] if ":" in host else ""
     return f"invalid port {json.dumps(port)} after host" if port and not re.fullmatch(r":\d*", port) else ""
 
 
@@ -193,9 +185,7 @@ def check_rule(rule: Object, at: str) -> Iterator[Cause]:
     yield from _check_wildcard(rule.get("apiGroups") or [], f"{at}.apiGroups", "API groups")
     versions = rule.get("apiVersions") or []
     yield from _check_wildcard(versions, f"{at}.apiVersions", "API versions")
-    yield from (
-        required(f"{at}.apiVersions[{index}]") for index, version in enumerate(versions) if not version
-    )
+    yield from (required(f"{at}.apiVersions[{index}]") for index, version in enumerate(versions) if not version)
     yield from _check_resources(rule.get("resources") or [], f"{at}.resources")
     yield from check_choice(f"{at}.scope", rule.get("scope"), _SCOPES)
 
@@ -256,9 +246,7 @@ def check_match_conditions(conditions: Sequence[Object], at: str, known: Names =
         seen.add(name)
 
 
-def check_expression(
-    text: str, at: str, results: tuple[str, ...], known: Names, *, written: str = ""
-) -> list[Cause]:
+def check_expression(text: str, at: str, results: tuple[str, ...], known: Names, *, written: str = "") -> list[Cause]:
     """Check that an expression compiles to one of these types, or to any if there are none.
 
     `written` is the quoted form, if that differs from the compiled text.

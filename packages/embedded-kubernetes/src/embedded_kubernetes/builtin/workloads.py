@@ -13,14 +13,7 @@ from typing import Any
 
 from ..errors import Cause
 from ..resource import Object
-from .causes import (
-    check_int_or_percent,
-    check_one_of,
-    forbidden,
-    immutable,
-    invalid,
-    required,
-)
+from .causes import check_int_or_percent, check_one_of, forbidden, immutable, invalid, required
 from .eviction import matches
 from .kind import Logic
 from .metadata import check_annotations, check_labels
@@ -150,9 +143,7 @@ def _check_stateful_set(obj: Object, old: Object | None) -> Iterator[Cause]:
         fixed = (spec.keys() | before.keys()) - frozenset(_MUTABLE)
         if any(spec.get(key) != before.get(key) for key in fixed):
             fields, last = "', '".join(_MUTABLE[:-1]), _MUTABLE[-1]
-            detail = (
-                f"updates to statefulset spec for fields other than '{fields}' and '{last}' are forbidden"
-            )
+            detail = f"updates to statefulset spec for fields other than '{fields}' and '{last}' are forbidden"
             yield forbidden("spec", detail)
 
 
@@ -242,9 +233,7 @@ def _check_job_update(spec: Spec, before: Spec) -> list[Cause]:
     if not before.get("suspend"):
         # A suspended job's scheduling directives are mutable (KEP-2926).
         fixed.append("template")
-    return [
-        immutable(f"spec.{field}", spec.get(field)) for field in fixed if spec.get(field) != before.get(field)
-    ]
+    return [immutable(f"spec.{field}", spec.get(field)) for field in fixed if spec.get(field) != before.get(field)]
 
 
 def _default_cron_job(cron_job: Object) -> None:
@@ -282,19 +271,16 @@ def _job_fields(job: Object) -> dict[str, str]:
 
 LOGIC = {
     ("apps", "Deployment"): Logic(
-        default=partial(_default, strategy="strategy", rolling={"maxUnavailable": "25%", "maxSurge": "25%"}),
+        default=partial(_default, strategy="strategy", rolling={"maxUnavailable": "25%", "maxSurge": "25%"})
     ),
     ("apps", "ReplicaSet"): Logic(default=_default),
     ("apps", "StatefulSet"): Logic(
-        default=partial(_default, strategy="updateStrategy", rolling={"partition": 0}),
-        check=_check_stateful_set,
+        default=partial(_default, strategy="updateStrategy", rolling={"partition": 0}), check=_check_stateful_set
     ),
     ("apps", "DaemonSet"): Logic(
-        default=partial(_default, strategy="updateStrategy", rolling={"maxUnavailable": 1, "maxSurge": 0}),
+        default=partial(_default, strategy="updateStrategy", rolling={"maxUnavailable": 1, "maxSurge": 0})
     ),
-    ("", "ReplicationController"): Logic(
-        default=_default_replication_controller, check=_check_replication_controller
-    ),
+    ("", "ReplicationController"): Logic(default=_default_replication_controller, check=_check_replication_controller),
     ("", "PodTemplate"): Logic(
         default=lambda obj: default_pod_spec(obj["template"]["spec"]), check=_check_pod_template
     ),

@@ -75,10 +75,7 @@ METHODS = (
     *(Method(name, 1, "opaque", _with(name)) for name in ("path", *PARTS)),
     Method("serviceAccount", 2, "opaque", _account),
     # Authorizers here ignore selectors.
-    *(
-        Method(name, 1, "opaque", lambda question, selector: question)
-        for name in ("fieldSelector", "labelSelector")
-    ),
+    *(Method(name, 1, "opaque", lambda question, selector: question) for name in ("fieldSelector", "labelSelector")),
     Method("check", 1, "opaque", _check),
     Method("allowed", 0, "bool", _told("allowed")),
     Method("reason", 0, "string", _told("reason")),

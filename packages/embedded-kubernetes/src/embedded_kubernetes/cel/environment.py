@@ -26,11 +26,7 @@ _STRINGS = tuple(
     f"request.{path}"
     for path in (
         *(f"{kind}.{part}" for kind in ("kind", "requestKind") for part in ("group", "version", "kind")),
-        *(
-            f"{kind}.{part}"
-            for kind in ("resource", "requestResource")
-            for part in ("group", "version", "resource")
-        ),
+        *(f"{kind}.{part}" for kind in ("resource", "requestResource") for part in ("group", "version", "resource")),
         *("subResource", "requestSubResource", "name", "namespace", "operation"),
         *("userInfo.username", "userInfo.uid"),
     )
@@ -65,10 +61,7 @@ def evaluating() -> Any:
 
 @lru_cache(maxsize=256)
 def checking(
-    shapes: frozenset[str] = frozenset(),
-    variables: tuple[tuple[str, str], ...] = (),
-    *,
-    patches: bool = False,
+    shapes: frozenset[str] = frozenset(), variables: tuple[tuple[str, str], ...] = (), *, patches: bool = False
 ) -> Any:
     """Return the environment that checks expressions.
 
@@ -125,9 +118,7 @@ class _Overloads:
         found = self._found.setdefault(name, [])
         identity = f"{name.replace('.', '_')}_{len(found)}"
         found.append(
-            cel.Overload(
-                identity, return_type=result, parameters=parameters, is_member=member, impl=_total(does)
-            )
+            cel.Overload(identity, return_type=result, parameters=parameters, is_member=member, impl=_total(does))
         )
 
     def environment(self, variables: Mapping[str, Any]) -> Any:
@@ -170,8 +161,7 @@ def _fields(kind: Any) -> dict[str, Any]:
         "namespaceObject.metadata.finalizers": words,
         "namespaceObject.spec.finalizers": words,
         **dict.fromkeys(
-            ("namespaceObject.metadata.creationTimestamp", "namespaceObject.metadata.deletionTimestamp"),
-            kind.TIMESTAMP,
+            ("namespaceObject.metadata.creationTimestamp", "namespaceObject.metadata.deletionTimestamp"), kind.TIMESTAMP
         ),
         "namespaceObject.metadata.generation": kind.INT,
         "namespaceObject.metadata.deletionGracePeriodSeconds": kind.INT,

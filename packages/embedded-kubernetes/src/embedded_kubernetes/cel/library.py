@@ -152,11 +152,7 @@ def _contains_address(network: bytes, address: bytes | str) -> bool:
 
 def _contains_network(network: bytes, other: bytes | str) -> bool:
     outer, inner = _network_of(network), _network_of(_network(other) if isinstance(other, str) else other)
-    return (
-        outer.version == inner.version
-        and inner.prefixlen >= outer.prefixlen
-        and inner.network_address in outer
-    )
+    return outer.version == inner.version and inner.prefixlen >= outer.prefixlen and inner.network_address in outer
 
 
 def _masked(network: bytes) -> bytes:
@@ -221,18 +217,12 @@ FUNCTIONS = (
     Function("isIP", ("string",), "bool", _is_address, is_method=False),
     Function("ip", ("string",), "opaque", _address, is_method=False),
     Function(
-        "ip.isCanonical",
-        ("string",),
-        "bool",
-        lambda text: _address(text) == b"i%s" % text.encode(),
-        is_method=False,
+        "ip.isCanonical", ("string",), "bool", lambda text: _address(text) == b"i%s" % text.encode(), is_method=False
     ),
     Function("family", ("opaque",), "int", lambda value: _address_of(value).version),
     Function("isUnspecified", ("opaque",), "bool", lambda value: _address_of(value).is_unspecified),
     Function("isLoopback", ("opaque",), "bool", lambda value: _address_of(value).is_loopback),
-    Function(
-        "isLinkLocalMulticast", ("opaque",), "bool", lambda value: _link_local_multicast(_address_of(value))
-    ),
+    Function("isLinkLocalMulticast", ("opaque",), "bool", lambda value: _link_local_multicast(_address_of(value))),
     Function("isLinkLocalUnicast", ("opaque",), "bool", lambda value: _address_of(value).is_link_local),
     Function("isGlobalUnicast", ("opaque",), "bool", lambda value: _global(_address_of(value))),
     Function("isCIDR", ("string",), "bool", _is_network, is_method=False),

@@ -29,11 +29,7 @@ def _nested(loop: str, one: _Part, other: _Part, body: _Part, end: str = "") -> 
 
 
 def _quantified(loop: str) -> Callable[..., list[_Part]]:
-    return lambda one, other, body: [
-        f"{OWN}pairs().{loop}({_PAIR}, ",
-        *_nested(loop, one, other, body),
-        ")",
-    ]
+    return lambda one, other, body: [f"{OWN}pairs().{loop}({_PAIR}, ", *_nested(loop, one, other, body), ")"]
 
 
 def _loop(one: _Part, other: _Part, *bodies: _Part) -> list[_Part]:
@@ -118,9 +114,7 @@ _CHECKED = {
     ("slice", 2): _Macro(0, lambda *places: ["filter(", f"{_PAIR}, {OWN}slice", "(", *_listed(places), "))"]),
     ("sortBy", 2): _Macro(1, lambda name, key: ["filter(", name, ", [", key, "] == [])"]),
 }
-_ANY = re.compile(
-    rf"\.\s*\?|\b(?:has|{'|'.join(sorted({name for name, _ in (*_EVALUATED, *_CHECKED)}))})\s*\("
-).search
+_ANY = re.compile(rf"\.\s*\?|\b(?:has|{'|'.join(sorted({name for name, _ in (*_EVALUATED, *_CHECKED)}))})\s*\(").search
 
 
 class _Token(NamedTuple):

@@ -34,13 +34,7 @@ _NAMESPACE: Mapping[str, Any] = {
     "metadata": dict.fromkeys(
         (
             *("name", "generateName", "namespace", "labels", "annotations", "UID", "creationTimestamp"),
-            *(
-                "deletionGracePeriodSeconds",
-                "deletionTimestamp",
-                "generation",
-                "resourceVersion",
-                "finalizers",
-            ),
+            *("deletionGracePeriodSeconds", "deletionTimestamp", "generation", "resourceVersion", "finalizers"),
         )
     ),
     "spec": {"finalizers": None},
@@ -101,9 +95,7 @@ def problems(text: str, names: Names) -> str:
         if root not in _KNOWN:
             continue
         if not names.has(root):
-            found.append(
-                problem_text(text, mention.start, f"undeclared reference to '{root}' (in container '')")
-            )
+            found.append(problem_text(text, mention.start, f"undeclared reference to '{root}' (in container '')"))
             continue
         fields: Any = None
         if root == "request":

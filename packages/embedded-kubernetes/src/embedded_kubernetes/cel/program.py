@@ -128,11 +128,7 @@ def checked(text: str, names: Names) -> str:
     Raises `CelError` with all problems, or `NotInstantiated` if only constants cannot be evaluated.
     """
     given = names.variables or {}
-    used = {
-        mention.path[1]
-        for mention in mentions(text)
-        if len(mention.path) > 1 and mention.path[0] == "variables"
-    }
+    used = {mention.path[1] for mention in mentions(text) if len(mention.path) > 1 and mention.path[0] == "variables"}
     types = tuple((name, given[name]) for name in sorted(used) if name in given)
     _check_syntax(text)
     unknown = problems(text, names)

@@ -82,8 +82,7 @@ _METHODS = {
     "serviceAccount": "authorizer string string = authorizer",
     "resource": "groupCheck string = resourceCheck",
     **dict.fromkeys(
-        ("subresource", "namespace", "name", "fieldSelector", "labelSelector"),
-        "resourceCheck string = resourceCheck",
+        ("subresource", "namespace", "name", "fieldSelector", "labelSelector"), "resourceCheck string = resourceCheck"
     ),
     "check": "pathCheck string = decision; resourceCheck string = decision",
     **dict.fromkeys(("allowed", "errored"), "decision = bool"),

@@ -73,10 +73,7 @@ def said(text: str) -> str:
 #: Errors of the library's parser and checker whose wording differs from cel-go's.
 _WORDS = (
     (re.compile(r"has\(\) argument must be a field selection"), "invalid argument to has() macro"),
-    (
-        re.compile(r"\b(?:map|filter)\(\) variable name must be a simple identifier"),
-        "argument is not an identifier",
-    ),
+    (re.compile(r"\b(?:map|filter)\(\) variable name must be a simple identifier"), "argument is not an identifier"),
     (re.compile(r"\b\w+\(\) variable name must be a simple identifier"), "argument must be a simple name"),
     (
         # Opaque types have methods and no fields.
@@ -165,16 +162,11 @@ def _rooted(match: re.Match[str]) -> str:
         column = source.rfind(root, 0, column) + 1 or column
     dots = "." * (column - 1)
     return (
-        f"ERROR: <input>:{line}:{column}: undeclared reference to '{root}' (in container '')\n | {source}\n"
-        f" | {dots}^"
+        f"ERROR: <input>:{line}:{column}: undeclared reference to '{root}' (in container '')\n | {source}\n | {dots}^"
     )
 
 
-_GO_TYPES = {
-    "null": "null_type",
-    "timestamp": "google.protobuf.Timestamp",
-    "duration": "google.protobuf.Duration",
-}
+_GO_TYPES = {"null": "null_type", "timestamp": "google.protobuf.Timestamp", "duration": "google.protobuf.Duration"}
 
 
 def go_type(name: str) -> str:
@@ -193,7 +185,5 @@ def places(error: str, text: str) -> Iterator[tuple[int, str]]:
 
 def located(error: str, maps: Sequence[Maps], text: str) -> str:
     """Return the errors with positions in the original text instead of the last rewrite."""
-    found = [
-        problem_text(text, written(place, maps), problem) for place, problem in places(error, maps[-1].text)
-    ]
+    found = [problem_text(text, written(place, maps), problem) for place, problem in places(error, maps[-1].text)]
     return "\n".join(found) or error

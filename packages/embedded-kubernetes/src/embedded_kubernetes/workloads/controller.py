@@ -50,9 +50,7 @@ class Workloads(Controller):
         self.api, self.store = api, api.store
         self.table = api.registry.stored(self.name).table
         self.made = api.registry.stored(self.makes).table
-        self._user = User(
-            account_name(_NAMESPACE, self.account), groups=(*account_groups(_NAMESPACE), AUTHENTICATED)
-        )
+        self._user = User(account_name(_NAMESPACE, self.account), groups=(*account_groups(_NAMESPACE), AUTHENTICATED))
         self._recorder = Recorder(self.store, self.account)
         #: The key of each object of the kind, by UID.
         self._keys: dict[str, str] = {}

@@ -109,9 +109,7 @@ class Deployments(Workloads):
             self.patch(record, new.record, {"metadata": {"uid": new.record.uid, "annotations": wanted}})
         mine = obj["metadata"].get("annotations") or {}
         if mine.get(REVISION) != str(revision):
-            self.patch(
-                record, record, {"metadata": {"uid": record.uid, "annotations": {REVISION: str(revision)}}}
-            )
+            self.patch(record, record, {"metadata": {"uid": record.uid, "annotations": {REVISION: str(revision)}}})
 
     def _scale_active(self, record: Record, obj: Object, sets: list[Set], new: Set | None) -> None:
         """Scale a paused Deployment's only active ReplicaSet, or else the newest, to the desired number."""
@@ -129,9 +127,7 @@ class Deployments(Workloads):
 
     def _clean(self, record: Record, obj: Object, old: list[Set]) -> None:
         """Delete the oldest empty ReplicaSets beyond `revisionHistoryLimit`."""
-        empty = [
-            each for each in old if not (each.wanted or each.reports("replicas") or each.record.deleting)
-        ]
+        empty = [each for each in old if not (each.wanted or each.reports("replicas") or each.record.deleting)]
         empty.sort(key=lambda each: (each.revision, each.created))
         for each in empty[: max(0, len(empty) - obj["spec"].get("revisionHistoryLimit", 10))]:
             self.delete(record, each.record)
@@ -171,11 +167,7 @@ class Deployments(Workloads):
             lastUpdateTime=clock_text(now),
         )
         # An unchanged status keeps its times.
-        return (
-            said
-            if found is None or found["status"] != ("True" if enough else "False")
-            else before["conditions"]
-        )
+        return said if found is None or found["status"] != ("True" if enough else "False") else before["conditions"]
 
     def _progress(
         self, record: Record, obj: Object, status: Object, new: Set | None, conditions: list[Condition]
@@ -203,18 +195,11 @@ class Deployments(Workloads):
             reason, text, state = "ReplicaSetUpdated", f"{what} is progressing.", "True"
         else:
             since = parse(found.get("lastUpdateTime") or found["lastTransitionTime"]).timestamp()
-            if (
-                found["status"] != "True"
-                or limit >= _MOST
-                or since + limit > now
-                or obj["spec"].get("paused")
-            ):
+            if found["status"] != "True" or limit >= _MOST or since + limit > now or obj["spec"].get("paused"):
                 if found["status"] == "True" and limit < _MOST:
                     self.again(record, since + limit - now + 0.001)
                 return conditions
             reason, text, state = "ProgressDeadlineExceeded", f"{what} has timed out progressing.", "False"
         if found is not None and not (moved or anew) and found.get("reason") == reason:
             return conditions
-        return with_condition(
-            conditions, "Progressing", state, reason, text, now, lastUpdateTime=clock_text(now)
-        )
+        return with_condition(conditions, "Progressing", state, reason, text, now, lastUpdateTime=clock_text(now))

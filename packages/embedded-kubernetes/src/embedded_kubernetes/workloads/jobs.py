@@ -21,10 +21,7 @@ INDEX = "batch.kubernetes.io/job-completion-index"
 #: Seconds from a failure to the creation of the next pod; doubled by each failure, up to the limit (KEP-1329,
 #: `DefaultJobPodFailureBackOff` and `MaxJobPodFailureBackOff`).
 _BACKOFF, _LONGEST = 10.0, 600.0
-_ENV = {
-    "name": "JOB_COMPLETION_INDEX",
-    "valueFrom": {"fieldRef": {"fieldPath": f"metadata.labels['{INDEX}']"}},
-}
+_ENV = {"name": "JOB_COMPLETION_INDEX", "valueFrom": {"fieldRef": {"fieldPath": f"metadata.labels['{INDEX}']"}}}
 
 
 class Jobs(Workloads):
@@ -138,9 +135,7 @@ class Jobs(Workloads):
         if active:
             _put(status, "failed", status.get("failed", 0) + (len(active) if failure else 0))
         else:
-            status["conditions"] = with_condition(
-                status["conditions"], final, "True", reason, text, now, **probe
-            )
+            status["conditions"] = with_condition(status["conditions"], final, "True", reason, text, now, **probe)
             if not failure:
                 status["completionTime"] = clock_text(now)
         _put(status, "active", 0)
@@ -175,9 +170,7 @@ class Jobs(Workloads):
 
     # -- pods
 
-    def _manage(
-        self, record: Record, obj: Object, status: Object, active: list[Pod], *, suspended: bool
-    ) -> None:
+    def _manage(self, record: Record, obj: Object, status: Object, active: list[Pod], *, suspended: bool) -> None:
         spec, now = obj["spec"], self.store.clock()
         deadline = spec.get("activeDeadlineSeconds")
         if deadline is not None and not suspended and status.get("startTime"):

@@ -64,7 +64,5 @@ class ReplicaSets(Workloads):
         conditions = [each for each in before.get("conditions") or () if each["type"] != "ReplicaFailure"]
         if failed:
             old = before.get("conditions") or ()
-            conditions = with_condition(
-                old, "ReplicaFailure", "True", "FailedCreate", "a pod was refused", now
-            )
+            conditions = with_condition(old, "ReplicaFailure", "True", "FailedCreate", "a pod was refused", now)
         return {**status, **({"conditions": conditions} if conditions else {})}

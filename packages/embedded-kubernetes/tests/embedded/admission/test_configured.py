@@ -58,9 +58,7 @@ async def test_a_patch_is_made_anew_of_what_another_wrote_while_webhooks_were_as
     assert len(world.asked) == 3
 
 
-async def test_a_webhook_that_always_writes_what_it_is_asked_about_has_the_request_time_out(
-    world: World,
-) -> None:
+async def test_a_webhook_that_always_writes_what_it_is_asked_about_has_the_request_time_out(world: World) -> None:
     world.post(MAPS, config_map())
 
     async def meddles(request: dict[str, Any]) -> None:

@@ -7,18 +7,7 @@ from typing import Any
 import orjson
 import pytest
 
-from embedded.support import (
-    ADMISSION,
-    MAPS,
-    PODS,
-    World,
-    cases,
-    config_map,
-    container,
-    mutation,
-    named,
-    rule,
-)
+from embedded.support import ADMISSION, MAPS, PODS, World, cases, config_map, container, mutation, named, rule
 from embedded_kubernetes.auth.audit import event
 
 
@@ -208,10 +197,7 @@ def test_what_is_replaced_as_a_whole_may_not_be_applied(world: World) -> None:
     tolerations = "Object{spec: Object.spec{tolerations: [Object.spec.tolerations{key: 'x'}]}}"
     world.policy(
         "Mutating",
-        {
-            "matchConstraints": {"resourceRules": [one]},
-            "mutations": [mutation(tolerations, "ApplyConfiguration")],
-        },
+        {"matchConstraints": {"resourceRules": [one]}, "mutations": [mutation(tolerations, "ApplyConfiguration")]},
     )
     pod = named("p", spec={"containers": [container()]})
     _, answer = world.call("POST", PODS, pod)
@@ -221,9 +207,7 @@ def test_what_is_replaced_as_a_whole_may_not_be_applied(world: World) -> None:
 def test_a_policy_with_parameters_of_an_unknown_kind_fails_without_a_binding(world: World) -> None:
     kind = {"apiVersion": "example.com/v1", "kind": "Nosuch"}
     reference = {"name": "x", "parameterNotFoundAction": "Allow"}
-    world.policy(
-        "Validating", {"paramKind": kind, "validations": [{"expression": "true"}]}, paramRef=reference
-    )
+    world.policy("Validating", {"paramKind": kind, "validations": [{"expression": "true"}]}, paramRef=reference)
     why = "failed to find resource referenced by paramKind: 'example.com/v1, Kind=Nosuch'"
     status, answer = world.call("POST", MAPS, config_map())
     assert (status, answer["reason"]) == (422, "Invalid")
@@ -263,9 +247,7 @@ def test_an_annotation_in_error_refuses_and_parameters_that_are_missing_are_no_w
 
 
 @pytest.mark.parametrize("kind", ["Validating", "Mutating"])
-def test_a_policy_is_for_configurations_of_webhooks_and_not_for_policies_and_reviews(
-    world: World, kind: str
-) -> None:
+def test_a_policy_is_for_configurations_of_webhooks_and_not_for_policies_and_reviews(world: World, kind: str) -> None:
     one = rule("*", group="*", operations="CREATE")
     broken = mutation("[JSONPatch{path: object.nosuch}]")
     what = {"validations": [{"expression": "false"}]} if kind == "Validating" else {"mutations": [broken]}

@@ -30,9 +30,7 @@ from ..support import (
 async def test_an_older_answer_needs_no_type_of_its_patch() -> None:
     operations = patching({"op": "add", "path": "/data/x", "value": "y"})
     world = hooked(
-        "Mutating",
-        lambda request: {"uid": "other", "patch": operations["patch"]},
-        admissionReviewVersions=["v1beta1"],
+        "Mutating", lambda request: {"uid": "other", "patch": operations["patch"]}, admissionReviewVersions=["v1beta1"]
     )
     _, made = await world.ask("POST", MAPS, config_map())
     assert made["data"] == {"k": "v", "x": "y"}
@@ -42,9 +40,7 @@ async def test_in_the_second_round_nobody_is_called_for_the_first_time() -> None
     """A webhook whose selector matches only after the first round is not called."""
     world = World(hooks={"a": lambda request: None, "b": lambda request: labelling("late")})
     late = {"objectSelector": {"matchLabels": {"late": "1"}}, "reinvocationPolicy": "IfNeeded"}
-    world.configure(
-        "Mutating", webhook("late", **late), webhook("a", reinvocationPolicy="IfNeeded"), webhook("b")
-    )
+    world.configure("Mutating", webhook("late", **late), webhook("a", reinvocationPolicy="IfNeeded"), webhook("b"))
     assert (await world.ask("POST", MAPS, config_map()))[0] == 201
     assert [name for name, _ in world.asked] == ["a", "b", "a"]
 
@@ -53,8 +49,7 @@ async def test_a_webhook_is_called_again_after_a_policy_of_the_second_round_chan
     world = World(hooks={"a": lambda request: labelling("x")})
     expression = 'has(object.metadata.labels) ? Object{data: Object.data{seen: "1"}} : Object{}'
     world.policy(
-        "Mutating",
-        {"mutations": [mutation(expression, "ApplyConfiguration")], "reinvocationPolicy": "IfNeeded"},
+        "Mutating", {"mutations": [mutation(expression, "ApplyConfiguration")], "reinvocationPolicy": "IfNeeded"}
     )
     world.configure("Mutating", webhook("a", reinvocationPolicy="IfNeeded"))
     _, made = await world.ask("POST", MAPS, config_map())
@@ -79,9 +74,7 @@ async def test_validating_webhooks_wait_side_by_side() -> None:
 @pytest.mark.parametrize(
     ("policy", "asked"), [("Equivalent", ["events.k8s.io"]), ("Exact", [])], ids=["equivalent", "exact"]
 )
-async def test_a_write_by_another_version_is_shown_as_the_rules_name_it(
-    policy: str, asked: list[str]
-) -> None:
+async def test_a_write_by_another_version_is_shown_as_the_rules_name_it(policy: str, asked: list[str]) -> None:
     world = World(hooks={"m": lambda request: patching({"op": "add", "path": "/note", "value": "changed"})})
     one = rule("events", group="events.k8s.io")
     world.configure("Mutating", webhook("m", rules=[one], matchPolicy=policy))

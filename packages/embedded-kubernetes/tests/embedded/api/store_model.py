@@ -112,10 +112,7 @@ NODE_SELECTORS: list[tuple[str, Callable[[Json], bool]]] = [
     ("fieldSelector=spec.nodeName%3D", lambda obj: not _node(obj)),
     ("fieldSelector=spec.nodeName!%3Dn1", lambda obj: _node(obj) != "n1"),
     (f"labelSelector={ZONE}", lambda obj: ZONE in _labels(obj)),
-    (
-        "fieldSelector=spec.nodeName%3Dn2&labelSelector=app",
-        lambda obj: _node(obj) == "n2" and "app" in _labels(obj),
-    ),
+    ("fieldSelector=spec.nodeName%3Dn2&labelSelector=app", lambda obj: _node(obj) == "n2" and "app" in _labels(obj)),
 ]
 
 LABELS: list[Json] = [{}, {"app": "a"}, {"app": "b"}, {"app": "a", "tier": "t"}]

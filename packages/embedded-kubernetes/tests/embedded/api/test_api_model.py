@@ -21,11 +21,7 @@ NAMESPACES = ("default", "default-b")
 NAMES = ("x", "x-1")
 HISTORY = 9
 #: Kind -> its group, and the namespaces of its objects.
-KINDS = {
-    "pods": ("", NAMESPACES),
-    "configmaps": ("", NAMESPACES),
-    "storageclasses": ("storage.k8s.io", ("",)),
-}
+KINDS = {"pods": ("", NAMESPACES), "configmaps": ("", NAMESPACES), "storageclasses": ("storage.k8s.io", ("",))}
 OWNERS: list[tuple[str, ...]] = [(), (), ("o1",), ("o2", "o1")]
 
 KEYS = [(kind, ns, name) for kind, (_, spaces) in KINDS.items() for ns in spaces for name in NAMES]
@@ -119,9 +115,7 @@ class ApiMachine(Reads):
         assert found == self.stands(key)
 
     @rule(key=KEY, shape=SHAPE, gated=st.booleans(), finalizer=st.booleans(), owners=st.sampled_from(OWNERS))
-    def create(
-        self, key: Key, shape: int, gated: bool, finalizer: bool, owners: tuple[str, ...] = ()
-    ) -> None:
+    def create(self, key: Key, shape: int, gated: bool, finalizer: bool, owners: tuple[str, ...] = ()) -> None:
         kind, namespace, name = key
         metadata: Json = {"labels": LABELS[shape]}
         if namespace:

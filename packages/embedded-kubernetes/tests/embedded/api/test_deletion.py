@@ -43,9 +43,7 @@ def test_a_bound_pod_waits_for_its_grace_and_can_only_be_hurried(world: World) -
         b"{",
     ],
 )
-def test_delete_options_that_cannot_be_decoded_are_an_error_nobody_classified(
-    world: World, body: Any
-) -> None:
+def test_delete_options_that_cannot_be_decoded_are_an_error_nobody_classified(world: World, body: Any) -> None:
     world.pod("a")
     assert world.refused("DELETE", f"{PODS}/a", body) == (500, "")
     assert world.names(PODS) == ["a"]

@@ -138,9 +138,7 @@ async def test_a_slow_request_is_carried_out_though_its_client_has_gone() -> Non
         assert served.world.names(PODS) == []
 
 
-@pytest.mark.parametrize(
-    "fault", [{"delay": {"after": "1h"}}, {"delay": {"before": "1h"}}, {"lose": {"after": "1h"}}]
-)
+@pytest.mark.parametrize("fault", [{"delay": {"after": "1h"}}, {"delay": {"before": "1h"}}, {"lose": {"after": "1h"}}])
 async def test_a_watch_that_nobody_waits_for_any_more_is_forgotten(fault: Any) -> None:
     async with faulty({"match": {"verbs": ["watch"]}, "fault": fault}) as served:
         client = await served.client()

@@ -35,9 +35,7 @@ async def test_requests_with_known_headers_are_answered_like_the_first_of_their_
 @pytest.mark.parametrize(
     "line", ["GET /healthz HTTP/1.1 x", "GET /healthz HTTP/9.9", "NONSENSE /healthz HTTP/1.1", "GET"]
 )
-async def test_a_known_block_does_not_excuse_a_bad_request_line(
-    served: Served, client: Client, line: str
-) -> None:
+async def test_a_known_block_does_not_excuse_a_bad_request_line(served: Served, client: Client, line: str) -> None:
     for _ in range(3):
         assert await client.is_alive()
     client.send(f"{line}\nHost: localhost\n\n")
@@ -97,9 +95,7 @@ async def test_connections_live_as_long_as_their_version_and_header_say(
 @pytest.mark.parametrize(
     "text", ["GARBAGE\n\n", "GET /x HTTP/9.9\n\n", "POST /x HTTP/1.1\nContent-Length: -1\n\n", "\x00\x01\n\n"]
 )
-async def test_malformed_requests_are_answered_400_and_cut_off(
-    served: Served, client: Client, text: str
-) -> None:
+async def test_malformed_requests_are_answered_400_and_cut_off(served: Served, client: Client, text: str) -> None:
     client.send(text)
     assert await client.statuses() == [400]
     served.timers.advance(1)
@@ -151,9 +147,7 @@ async def test_a_request_must_be_complete_in_time(served: Served, client: Client
     assert await client.ended()
 
 
-async def test_a_new_connection_replaces_one_with_an_incomplete_request_first(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_a_new_connection_replaces_one_with_an_incomplete_request_first(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connections, "_most_connections", lambda: 3)
     async with serving() as served:
         watching, idle, begun = [await served.client() for _ in range(3)]
@@ -168,9 +162,7 @@ async def test_a_new_connection_replaces_one_with_an_incomplete_request_first(
         assert await watching.silent()
 
 
-async def test_the_bytes_of_incomplete_requests_are_limited(
-    monkeypatch: pytest.MonkeyPatch, served: Served
-) -> None:
+async def test_the_bytes_of_incomplete_requests_are_limited(monkeypatch: pytest.MonkeyPatch, served: Served) -> None:
     monkeypatch.setattr(connections, "_MOST_BYTES", 100_000)
     head = f"POST {PODS} HTTP/1.1\nHost: localhost\n{JSON}Content-Length: "
     large, small = await served.client(), await served.client()
@@ -195,9 +187,7 @@ async def test_the_bytes_of_incomplete_requests_are_limited(
         ("Host: localhost:8001\nOrigin: null", 403),
     ],
 )
-async def test_requests_of_pages_of_other_sites_are_refused(
-    served: Served, headers: str, status: int
-) -> None:
+async def test_requests_of_pages_of_other_sites_are_refused(served: Served, headers: str, status: int) -> None:
     body = orjson.dumps(pod("a"))
     for _ in range(2):
         client = await served.client()

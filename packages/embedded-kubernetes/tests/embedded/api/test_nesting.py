@@ -199,9 +199,7 @@ TEXTS = st.sampled_from(["", '"', "[", "]", "}{", '\\"]', "\\", "é🚀"])
 
 
 @given(st.lists(st.tuples(st.booleans(), TEXTS), max_size=700), st.sampled_from([None, 1]))
-def test_values_of_any_depth_are_written_as_they_were(
-    steps: list[tuple[bool, str]], indent: int | None
-) -> None:
+def test_values_of_any_depth_are_written_as_they_were(steps: list[tuple[bool, str]], indent: int | None) -> None:
     text = json.dumps("core")
     for is_list, beside in steps:
         other = json.dumps(beside)

@@ -37,9 +37,7 @@ def test_only_the_newest_record_of_an_object_is_replaced_or_removed(world: World
 
 
 def test_a_restamped_encoding_differs_in_its_version_only(world: World) -> None:
-    record = world.store.insert(
-        KIND, thing(world, annotations={"copy": '{"metadata":{"resourceVersion":"2"}}'})
-    )
+    record = world.store.insert(KIND, thing(world, annotations={"copy": '{"metadata":{"resourceVersion":"2"}}'}))
     again, plain = (orjson.loads(data) for data in (restamped(record, 123456), record.data))
     assert again["metadata"].pop("resourceVersion") == "123456"
     assert plain["metadata"].pop("resourceVersion") == str(record.rv)

@@ -63,10 +63,7 @@ def test_a_resize_is_refused_for_what_it_may_not_do(world: World, change: Any, c
 def test_containers_cannot_be_changed_by_a_resize(world: World) -> None:
     before = _sized(world, _container(requests={"cpu": "1"}))
     there, renamed = before["spec"]["containers"], _container("d", requests={"cpu": "1"})
-    for containers, what in (
-        ([*there, _container("d")], "added or removed"),
-        ([renamed], "renamed or reordered"),
-    ):
+    for containers, what in (([*there, _container("d")], "added or removed"), ([renamed], "renamed or reordered")):
         body = {**before, "spec": {**before["spec"], "containers": containers}}
         status, answer = world.call("PUT", RESIZE, body)
         assert (status, f"containers may not be {what} on resize" in answer["message"]) == (422, True)

@@ -202,9 +202,7 @@ def test_an_event_out_of_the_ordinary_is_answered_as_if_it_were_alone(odd: Objec
     assert (status, answer) == expected
 
 
-def test_there_is_no_template_where_a_rule_makes_something_of_the_name(
-    world: World, filled: list[str]
-) -> None:
+def test_there_is_no_template_where_a_rule_makes_something_of_the_name(world: World, filled: list[str]) -> None:
     kinds = [replace(kind, default=_saying(kind.default)) if kind.kind == "Pod" else kind for kind in BUILTIN]
     world.api = Api(world.store, kinds)
     for number in range(6):

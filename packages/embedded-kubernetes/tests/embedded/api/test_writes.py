@@ -177,10 +177,7 @@ def test_without_controllers_only_what_an_api_server_does_itself_is_done() -> No
     ("query", "fields"),
     [
         ("fieldManager=" + "x" * 129, ["fieldManager"]),
-        (
-            "dryRun=Some&fieldManager=a%07&fieldValidation=Maybe",
-            ["fieldManager", "dryRun", "fieldValidation"],
-        ),
+        ("dryRun=Some&fieldManager=a%07&fieldValidation=Maybe", ["fieldManager", "dryRun", "fieldValidation"]),
         ("force=true", ["force"]),
     ],
 )
@@ -203,9 +200,7 @@ def test_a_write_answers_in_the_form_that_was_asked_for(world: World) -> None:
     /api/v1/namespaces/default/pods | application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io | null
     /api/v1/namespaces/default/pods/a | application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io | null
     """)
-def test_a_form_that_cannot_be_had_is_not_acceptable(
-    world: World, path: str, accept: str, details: Any
-) -> None:
+def test_a_form_that_cannot_be_had_is_not_acceptable(world: World, path: str, accept: str, details: Any) -> None:
     world.pod("a")
     status, answer = world.call("GET", path, accept=accept)
     assert (status, answer["reason"], answer.get("details")) == (406, "NotAcceptable", details)
@@ -216,10 +211,7 @@ def test_there_is_one_default_priority_class_at_most(world: World) -> None:
     second = named("b", value=2, globalDefault=True)
     assert world.refused("POST", PRIORITIES, second) == (403, "Forbidden")
     world.post(PRIORITIES, {**second, "globalDefault": False})
-    assert world.refused("PATCH", f"{PRIORITIES}/b", {"globalDefault": True}, kind=MERGE) == (
-        403,
-        "Forbidden",
-    )
+    assert world.refused("PATCH", f"{PRIORITIES}/b", {"globalDefault": True}, kind=MERGE) == (403, "Forbidden")
     world.patch(f"{PRIORITIES}/a", {"description": "still the one"})
 
 

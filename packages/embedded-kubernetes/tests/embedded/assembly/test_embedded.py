@@ -33,10 +33,7 @@ def ask(
     to: EmbeddedCluster, method: str, path: str, body: Any = None, *, token: str = "", kind: str = "json"
 ) -> tuple[int, Any]:
     """Return status and object of the answer."""
-    headers = {
-        "Content-Type": f"application/{kind}",
-        **({"Authorization": f"Bearer {token}"} if token else {}),
-    }
+    headers = {"Content-Type": f"application/{kind}", **({"Authorization": f"Bearer {token}"} if token else {})}
     data = None if body is None else json.dumps(body).encode()
     request = Request(f"{to.url}{path}", data, headers, method=method)
     trust = ssl.create_default_context(cadata=to.authority) if to.authority else None
@@ -80,9 +77,7 @@ def test_what_cannot_be_applied_is_named() -> None:
     with EmbeddedCluster() as found:
         with pytest.raises(ClusterError, match="item 2, document 1: v1 Pot is not served by this cluster"):
             found.apply([POD, "apiVersion: v1\nkind: Pot\nmetadata: {name: p}\n"])
-        with pytest.raises(
-            ClusterError, match=r'object, Pod p: pods "p" is forbidden|namespaces "none" not found'
-        ):
+        with pytest.raises(ClusterError, match=r'object, Pod p: pods "p" is forbidden|namespaces "none" not found'):
             found.apply({**POD, "metadata": {"name": "p", "namespace": "none"}})
         with pytest.raises(ClusterError, match="item 1: expected objects, YAML texts or files"):
             found.apply([3])  # type: ignore[list-item]
@@ -194,10 +189,7 @@ def test_a_cluster_that_cannot_start_says_why() -> None:
         with pytest.raises(ClusterError, match=f"cannot listen on 127.0.0.1, port {port}"):
             EmbeddedCluster(port=port).__enter__()
         assert threads() == ["embedded-kubernetes"]
-    with (
-        pytest.raises(ClusterError, match=r"/none\.yaml: cannot be read"),
-        EmbeddedCluster(load=Path("/none.yaml")),
-    ):
+    with pytest.raises(ClusterError, match=r"/none\.yaml: cannot be read"), EmbeddedCluster(load=Path("/none.yaml")):
         raise AssertionError
     assert threads() == []
 
@@ -296,8 +288,7 @@ def test_the_autoscaler_is_a_client_with_a_name_and_a_role_of_its_own() -> None:
         assert status == 200
         until(
             lambda: any(
-                asked.attributes.verb == "create" and asked.attributes.resource == "nodes"
-                for asked in found.requests
+                asked.attributes.verb == "create" and asked.attributes.resource == "nodes" for asked in found.requests
             )
         )
         asked_for = {
@@ -321,9 +312,7 @@ def until(condition: Callable[[], bool], seconds: float = 60.0) -> None:
 
 
 def in_a_process(code: str) -> str:
-    done = subprocess.run(
-        [sys.executable, "-c", code], check=False, capture_output=True, text=True, timeout=60
-    )
+    done = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
     return done.stdout
 

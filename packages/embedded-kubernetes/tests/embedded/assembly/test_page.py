@@ -19,10 +19,7 @@ SCRIPTS = [each for each in EXAMPLES if each not in (CONFTEST, TESTS)]
 
 
 #: pytest without the plugins that these tests themselves use.
-OPTIONS = (
-    "--strict-markers",
-    *(f"-pno:{name}" for name in ("cacheprovider", "asyncio", "xdist", "hypothesispytest")),
-)
+OPTIONS = ("--strict-markers", *(f"-pno:{name}" for name in ("cacheprovider", "asyncio", "xdist", "hypothesispytest")))
 
 
 @pytest.mark.wide

@@ -27,17 +27,14 @@ class Guarded(World):
         self.audited: list[AuditedRequest] = []
         users = {"admin": User("admin", groups=(MASTERS,)), "ann": User("ann", "u-ann", ("team",))}
         super().__init__(
-            auth=Options(**{"rbac": True, "tokens": users, "keys": keys(), **options}),
-            observer=self.audited.append,
+            auth=Options(**{"rbac": True, "tokens": users, "keys": keys(), **options}), observer=self.audited.append
         )
 
     def by(
         self, token: str, method: str, path: str, body: Any = None, *, headers: Any = (), **more: Any
     ) -> tuple[int, Any]:
         """Return status and body of the answer to the user with this token."""
-        return self.call(
-            method, path, body, authorization=f"Bearer {token}", impersonate=tuple(headers), **more
-        )
+        return self.call(method, path, body, authorization=f"Bearer {token}", impersonate=tuple(headers), **more)
 
     def made(self, path: str, body: Any) -> Any:
         """Return an object that the administrator creates."""

@@ -17,9 +17,7 @@ ROLES, BINDINGS = (f"{RBAC}/namespaces/default/{plural}" for plural in ("roles",
 def server() -> Guarded:
     server = Guarded()
     kinds = "roles rolebindings clusterroles clusterrolebindings"
-    server.grant(
-        "editor", [rule("get create update patch delete", kinds, group=GROUP), rule("get list", "pods")], ANN
-    )
+    server.grant("editor", [rule("get create update patch delete", kinds, group=GROUP), rule("get list", "pods")], ANN)
     return server
 
 
@@ -41,18 +39,14 @@ def test_nor_does_a_change_however_it_is_sent(server, kind):
     code, answer = {
         "put": lambda: server.by("ann", "PUT", f"{ROLES}/{name}", body),
         "patch": lambda: server.by("ann", "PATCH", f"{ROLES}/{name}", {"rules": body["rules"]}, kind=MERGE),
-        "apply": lambda: server.by(
-            "ann", "PATCH", f"{ROLES}/{name}?fieldManager=t&force=true", full, kind=APPLY
-        ),
+        "apply": lambda: server.by("ann", "PATCH", f"{ROLES}/{name}?fieldManager=t&force=true", full, kind=APPLY),
     }[kind.partition("-")[0]]()
     assert (code, "attempting to grant" in answer["message"]) == (403, True)
     assert server.by("admin", "GET", f"{ROLES}/new")[0] == 404
 
 
 def test_a_role_beyond_ones_rights_is_left_alone_but_may_lose_finalizers_and_go(server):
-    server.made(
-        ROLES, {**role("r", rule("delete", "pods")), "metadata": {"name": "r", "finalizers": ["a.b/c"]}}
-    )
+    server.made(ROLES, {**role("r", rule("delete", "pods")), "metadata": {"name": "r", "finalizers": ["a.b/c"]}})
     assert server.by("ann", "PATCH", f"{ROLES}/r", {"metadata": {"labels": {"a": "b"}}}, kind=MERGE)[0] == 403
     assert server.by("ann", "PATCH", f"{ROLES}/r", {"metadata": {"finalizers": None}}, kind=MERGE)[0] == 200
     assert server.by("ann", "DELETE", f"{ROLES}/r")[0] == 200
@@ -61,9 +55,7 @@ def test_a_role_beyond_ones_rights_is_left_alone_but_may_lose_finalizers_and_go(
 def test_roles_that_are_missing_are_told(server):
     server.made(BINDINGS, {**binding("dangling", "none"), "subjects": [ANN]})
     _, answer = server.by("ann", "POST", ROLES, role("r", rule("delete", "pods")))
-    assert answer["message"].endswith(
-        '; resolution errors: [role.rbac.authorization.k8s.io "none" not found]'
-    )
+    assert answer["message"].endswith('; resolution errors: [role.rbac.authorization.k8s.io "none" not found]')
     _, answer = server.by("ann", "DELETE", "/api/v1/namespaces/default/pods/p")
     assert answer["message"].endswith(': RBAC: role.rbac.authorization.k8s.io "none" not found')
 

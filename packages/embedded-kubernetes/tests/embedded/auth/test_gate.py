@@ -38,11 +38,7 @@ def test_a_server_that_asks_nobody_takes_everybody_for_an_administrator(world: W
 
 @pytest.mark.parametrize(
     ("stream", "code", "said"),
-    [
-        ("log", 204, b""),
-        ("exec", 400, b"pod p does not have a host assigned"),
-        ("attach", 400, b"host assigned"),
-    ],
+    [("log", 204, b""), ("exec", 400, b"pod p does not have a host assigned"), ("attach", 400, b"host assigned")],
 )
 def test_what_only_a_kubelet_knows_needs_a_node(server, stream, code, said):
     spec = {"containers": [container()]}

@@ -16,9 +16,7 @@ ON_REVIEWS = rule("impersonate-on:user-info:create", "selfsubjectreviews", group
 
 def as_(server: Guarded, *headers: tuple[str, str], by: str = "ann") -> tuple[int, Any]:
     """Return the status, and the user that the server then sees or its refusal."""
-    code, answer = server.by(
-        by, "POST", WHO, {}, headers=[(f"impersonate-{name}", value) for name, value in headers]
-    )
+    code, answer = server.by(by, "POST", WHO, {}, headers=[(f"impersonate-{name}", value) for name, value in headers])
     return code, answer["status"]["userInfo"] if code == 201 else answer["message"]
 
 

@@ -78,12 +78,8 @@ def test_a_token_review_is_remembered_for_its_audience_alone(server):
     }
 
 
-@pytest.mark.parametrize(
-    ("header", "warned"), [("Bearer  t", True), ("Bearer ", False), ("Basic x y", False)]
-)
+@pytest.mark.parametrize(("header", "warned"), [("Bearer  t", True), ("Bearer ", False), ("Basic x y", False)])
 def test_a_token_after_two_spaces_is_warned_of(server, header, warned):
     answer = server.send("GET", "/version", authorization=header)
     assert answer.status == 200
-    assert (
-        any("contains extra space" in value for name, value in answer.headers if name == "Warning") is warned
-    )
+    assert any("contains extra space" in value for name, value in answer.headers if name == "Warning") is warned

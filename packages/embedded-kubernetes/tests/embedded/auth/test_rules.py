@@ -39,11 +39,7 @@ def test_a_rule_about_resources_says_nothing_of_paths_nor_the_other_way_round():
         (PODS, PODS, []),
         (PODS, PolicyRule(("get",), ("",), ("pods",), ("one",)), []),
         (PolicyRule(("get",), ("",), ("pods",), ("one",)), PolicyRule(("get",), ("",), ("pods",)), ["pods"]),
-        (
-            PolicyRule(("get",), ("",), ("pods",), ("one",)),
-            PolicyRule(("get",), ("",), ("pods",), ("one",)),
-            [],
-        ),
+        (PolicyRule(("get",), ("",), ("pods",), ("one",)), PolicyRule(("get",), ("",), ("pods",), ("one",)), []),
         (PODS, PolicyRule(("get",), ("",), ("pods/status",)), ["pods/status"]),
         (PolicyRule(("get",), ("",), ("*/status",)), PolicyRule(("get",), ("",), ("pods/status",)), []),
         (PolicyRule(("get",), ("*",), ("*",)), PolicyRule(("get",), ("apps",), ("x/y",)), []),
@@ -59,9 +55,7 @@ _WORDS = st.lists(st.sampled_from(["*", "a", "b", "a/x", "*/x"]), min_size=1, ma
 _RULES = st.builds(PolicyRule, _WORDS, _WORDS, _WORDS, st.one_of(st.just(()), _WORDS))
 
 
-@given(
-    st.lists(_RULES, max_size=3), _RULES, st.tuples(*[st.sampled_from(["a", "b", "c"])] * 4), st.booleans()
-)
+@given(st.lists(_RULES, max_size=3), _RULES, st.tuples(*[st.sampled_from(["a", "b", "c"])] * 4), st.booleans())
 def test_who_covers_a_rule_is_allowed_all_that_it_allows(owned, wanted, words, below):
     verb, group, resource, name = words
     request = Attributes(verb, group, "v1", resource, "x" if below else "", "ns", name)

@@ -6,9 +6,7 @@ from typing import Any
 
 from embedded.support import World, named
 
-_V1, _V2 = (
-    f"/apis/autoscaling/{version}/namespaces/default/horizontalpodautoscalers" for version in ("v1", "v2")
-)
+_V1, _V2 = (f"/apis/autoscaling/{version}/namespaces/default/horizontalpodautoscalers" for version in ("v1", "v2"))
 
 
 def _scaler(**spec: Any) -> dict[str, Any]:

@@ -92,9 +92,7 @@ def test_a_claim_that_is_being_deleted_takes_no_new_reservations(world: ClaimsWo
     {driver: ''} | driver
     {shareID: one} | shareID
     """)
-def test_a_result_names_a_request_and_a_device(
-    world: ClaimsWorld, result: dict[str, Any], field: str
-) -> None:
+def test_a_result_names_a_request_and_a_device(world: ClaimsWorld, result: dict[str, Any], field: str) -> None:
     at = f"status.allocation.devices.results[0].{field}"
     assert {*wrong(world, allocation({**DEVICE, **result}))} == {at}
     assert wrong(world, allocation({**DEVICE, "pool": "a/b", "shareID": SHARE})) == []
@@ -177,9 +175,7 @@ def test_what_a_container_asks_for_is_answered_once(world: ClaimsWorld) -> None:
 def test_a_request_has_at_most_eight_choices(world: ClaimsWorld) -> None:
     choices = [{"name": f"c{number}", "deviceClassName": "gpu"} for number in range(9)]
     spec = {"devices": {"requests": [{"name": "r", "firstAvailable": choices}]}}
-    assert world.wrong("POST", CLAIMS, named("many", spec=spec)) == [
-        "spec.devices.requests[0].firstAvailable"
-    ]
+    assert world.wrong("POST", CLAIMS, named("many", spec=spec)) == ["spec.devices.requests[0].firstAvailable"]
     del choices[8]
     world.post(CLAIMS, named("many", spec=spec))
 

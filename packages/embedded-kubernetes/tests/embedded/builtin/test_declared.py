@@ -41,10 +41,7 @@ def test_kubectl_prints_and_explains_it(world: World) -> None:
     world.post(_PATH, _ingress("j", ingressClassName=None, rules=None))
     table = world.get(_PATH, accept=TABLE)
     assert [column["name"] for column in table["columnDefinitions"]] == ["Name", "Class", "Hosts", "Age"]
-    assert [row["cells"] for row in table["rows"]] == [
-        ["i", "c", "a.example", "0s"],
-        ["j", "<none>", "*", "0s"],
-    ]
+    assert [row["cells"] for row in table["rows"]] == [["i", "c", "a.example", "0s"], ["j", "<none>", "*", "0s"]]
     document = world.get("/openapi/v3/apis/networking.k8s.io/v1")
     explained = document["components"]["schemas"]["io.k8s.api.networking.v1.Ingress"]
     assert explained["description"].startswith("Ingress is a collection of rules")

@@ -54,9 +54,7 @@ def _running(name: str = "p", *, ready: bool = True, **metadata: object) -> dict
 def _budget(status: dict[str, object] | None = None, **spec: object) -> dict[str, object]:
     counts = {"disruptionsAllowed": 0, "currentHealthy": 1, "desiredHealthy": 1, "expectedPods": 1}
     selecting = {"selector": {"matchLabels": {"app": "a"}}, **spec}
-    return named(
-        "b", generation=1, spec=selecting, status={"observedGeneration": 1, **counts, **(status or {})}
-    )
+    return named("b", generation=1, spec=selecting, status={"observedGeneration": 1, **counts, **(status or {})})
 
 
 def test_an_eviction_takes_one_disruption_from_the_budget():

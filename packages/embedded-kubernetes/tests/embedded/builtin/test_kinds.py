@@ -136,10 +136,7 @@ def test_what_must_not_change_does_not(kind, before, change, causes):
             "Invalid metadata.ownerReferences",
         ),
         ({"name": "a" * 254}, "Invalid metadata.name"),
-        (
-            {"generateName": "Bad-", "name": "Bad-abcde"},
-            "Invalid metadata.generateName; Invalid metadata.name",
-        ),
+        ({"generateName": "Bad-", "name": "Bad-abcde"}, "Invalid metadata.generateName; Invalid metadata.name"),
         ({"annotations": {"a": "x" * 300_000}}, "TooLong metadata.annotations"),
     ],
 )

@@ -12,20 +12,7 @@ import pytest
 
 from embedded_kubernetes.builtin.runtime import covers, merge_tolerations
 
-from ..support import (
-    DEPLOYMENTS,
-    JOBS,
-    MERGE,
-    PODS,
-    PVCS,
-    TABLE,
-    World,
-    cases,
-    container,
-    named,
-    pod,
-    volume_claim,
-)
+from ..support import DEPLOYMENTS, JOBS, MERGE, PODS, PVCS, TABLE, World, cases, container, named, pod, volume_claim
 
 CLASSES = "/apis/node.k8s.io/v1/runtimeclasses"
 STORAGE = "/apis/storage.k8s.io/v1/storageclasses"
@@ -70,9 +57,7 @@ def test_a_pod_goes_where_its_runtime_class_says(world: World) -> None:
     {runtimeClassName: kata, nodeSelector: {sandbox: 'no'}} | 'conflict:
         runtimeClass.scheduling.nodeSelector[sandbox] = yes; pod.spec.nodeSelector[sandbox] = no'
     """)
-def test_a_pod_that_contradicts_its_runtime_class_is_forbidden(
-    world: World, spec: dict[str, Any], why: str
-) -> None:
+def test_a_pod_that_contradicts_its_runtime_class_is_forbidden(world: World, spec: dict[str, Any], why: str) -> None:
     _runtime_class(world, overhead={"podFixed": OVERHEAD}, scheduling={"nodeSelector": {"sandbox": "yes"}})
     world.post(CLASSES, named("plain", handler="plain"))
     status, answer = world.call("POST", PODS, pod("p", spec=spec))
@@ -208,9 +193,7 @@ def test_a_workload_that_says_nothing_is_told_all_that_it_lacks(world: World) ->
         "spec.selector: Required value, spec.template.metadata.labels: Invalid value: null: `selector` does not match "
         f"template `labels`, {containers}"
     )
-    policy = (
-        f'{containers}, spec.template.spec.restartPolicy: Required value: valid values: "OnFailure", "Never"'
-    )
+    policy = f'{containers}, spec.template.spec.restartPolicy: Required value: valid values: "OnFailure", "Never"'
     for path, lacks in ((DEPLOYMENTS, deployment), (JOBS, policy)):
         status, answer = world.call("POST", path, NAMED)
         assert (status, answer["message"].partition("is invalid: ")[2]) == (422, f"[{lacks}]")

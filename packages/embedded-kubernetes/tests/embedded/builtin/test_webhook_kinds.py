@@ -220,9 +220,7 @@ def test_only_what_is_not_deleted_can_be_mutated() -> None:
     assert _causes("mutatingadmissionpolicies", {"spec": spec}) == [f"spec.matchConstraints.{said}"]
     spec = {"policyName": "p", "matchResources": rules}
     assert _causes("mutatingadmissionpolicybindings", {"spec": spec}) == [f"spec.matchResources.{said}"]
-    assert (
-        _causes("validatingadmissionpolicybindings", {"spec": {**spec, "validationActions": ["Deny"]}}) == []
-    )
+    assert _causes("validatingadmissionpolicybindings", {"spec": {**spec, "validationActions": ["Deny"]}}) == []
 
 
 def test_the_status_of_a_policy_is_judged_too() -> None:
@@ -237,9 +235,7 @@ def test_the_status_of_a_policy_is_judged_too() -> None:
     }
     status, answer = world.call("PUT", f"{place}/x/status", policy)
     assert status == 422
-    fields = [
-        f"{cause['field']}: {cause['message'].partition(':')[0]}" for cause in answer["details"]["causes"]
-    ]
+    fields = [f"{cause['field']}: {cause['message'].partition(':')[0]}" for cause in answer["details"]["causes"]]
     at = "status.typeChecking.expressionWarnings[0]"
     assert fields == [
         f"{at}.warning: Required value",
@@ -256,9 +252,7 @@ def test_the_status_of_a_policy_is_judged_too() -> None:
 
 
 def test_a_version_of_reviews_is_named_once() -> None:
-    causes = _causes(
-        "validatingwebhookconfigurations", {"webhooks": [_hook(admissionReviewVersions=["v1", "v1"])]}
-    )
+    causes = _causes("validatingwebhookconfigurations", {"webhooks": [_hook(admissionReviewVersions=["v1", "v1"])]})
     assert causes == ['webhooks[0].admissionReviewVersions[1]: Invalid value: "v1": duplicate version']
 
 

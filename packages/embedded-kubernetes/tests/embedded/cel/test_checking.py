@@ -135,9 +135,7 @@ def test_the_same_functions_are_known_with_as_many_parameters() -> None:
     # These are rewritten, in one way to be checked and in another to be evaluated.
     anew = {f"{OWN}{name}" for name in ("indexOf", "lastIndexOf", "charAt", "substring", "slice", "sortedBy")}
     anew |= {"distinct", "flatten", "slice"}
-    assert {each for each in known if each[0] not in anew} == {
-        each for each in evaluated if each[0] not in anew
-    }
+    assert {each for each in known if each[0] not in anew} == {each for each in evaluated if each[0] not in anew}
 
 
 @pytest.mark.parametrize("expression", ["[1].all(1, v, true)", "all(i, v, true)", "[1].sortBy('x', 1)"])

@@ -35,11 +35,7 @@ def test_names_of_types_have_to_be_their_fields_paths() -> None:
     good = {TYPE: "Object", "spec": {TYPE: "Object.spec", "l": [{TYPE: "Object.spec.l"}], "m": {"a": 1}}}
     assert misplaced(good) == ""
     assert plain(good) == {"spec": {"l": [{}], "m": {"a": 1}}}
-    several = {
-        TYPE: "Object",
-        "a": {TYPE: "Object.x"},
-        "m": {"k": {TYPE: "Object.m"}, "l": [{TYPE: "Object.y"}]},
-    }
+    several = {TYPE: "Object", "a": {TYPE: "Object.x"}, "m": {"k": {TYPE: "Object.m"}, "l": [{TYPE: "Object.y"}]}}
     assert [line.partition(",")[0] for line in misplaced(several).split("\n")] == [
         'unexpected type name "Object.x"',
         'unexpected type name "Object.y"',

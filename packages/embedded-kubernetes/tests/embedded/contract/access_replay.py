@@ -52,9 +52,7 @@ class Recorded:
     def __init__(self) -> None:
         self.keys = Keys()
         self.ahead = 0.0
-        options = Options(
-            rbac=True, tokens=read_tokens(_USERS), issuer=ISSUER, audiences=(ISSUER,), keys=self.keys
-        )
+        options = Options(rbac=True, tokens=read_tokens(_USERS), issuer=ISSUER, audiences=(ISSUER,), keys=self.keys)
         self.api = api(options, self.now)
         #: The only controller that ran.
         self._aggregation = Aggregation(self.api.registry)
@@ -98,9 +96,7 @@ class AccessReplay:
             return await self.exchange(line)
         async with self.client.watch(line["watch"], headers=line["headers"]) as (status, lines):
             found = [json.loads(text) async for text in lines if text.strip()]
-        differences = (
-            [] if status == line["status"] else [f"status {line['status']} expected, {status} found"]
-        )
+        differences = [] if status == line["status"] else [f"status {line['status']} expected, {status} found"]
         return differences + compare(line["events"], found)
 
     def filled(self, line: dict[str, Any]) -> dict[str, Any]:
@@ -133,13 +129,7 @@ class AccessReplay:
         path = f"/api/v1/namespaces/{namespace}/serviceaccounts/{name}"
         status, account = await self.client.call("GET", path)
         uid = account["metadata"]["uid"] if status == 200 else ""
-        good = {
-            "iss": ISSUER,
-            "sub": f"system:serviceaccount:{namespace}:{name}",
-            "iat": 0,
-            "nbf": 0,
-            "exp": 3600,
-        }
+        good = {"iss": ISSUER, "sub": f"system:serviceaccount:{namespace}:{name}", "iat": 0, "nbf": 0, "exp": 3600}
         claims = {claim: minted.get(claim, value) for claim, value in good.items()}
         claims |= {claim: int(self._recorded.now()) + claims[claim] for claim in ("iat", "nbf", "exp")}
         about = {"name": name, "uid": minted.get("uid", uid)}
@@ -160,9 +150,7 @@ class AccessReplay:
 
     async def _with_any_binding(self, expected: dict[str, Any], found: dict[str, Any]) -> dict[str, Any]:
         """Return the answer with the recorded binding as its reason, if it names another existing one."""
-        wanted, given = (
-            _ALLOWED.fullmatch(each.get("status", {}).get("reason", "")) for each in (expected, found)
-        )
+        wanted, given = (_ALLOWED.fullmatch(each.get("status", {}).get("reason", "")) for each in (expected, found))
         if wanted is None or given is None or wanted[0] == given[0]:
             return found
         name, _, namespace = given[2].partition("/")

@@ -46,9 +46,7 @@ class Hooks:
         text = json.dumps(line)
         for name, value in self.places.items():
             text = text.replace(f"{{{name}}}", value)
-        found: dict[str, Any] = json.loads(
-            text.replace(_RECORDED_PORT, self.places["hook"].rpartition(":")[2])
-        )
+        found: dict[str, Any] = json.loads(text.replace(_RECORDED_PORT, self.places["hook"].rpartition(":")[2]))
         return found
 
     async def respond(self, request: web.Request) -> web.Response:
@@ -75,9 +73,7 @@ class Hooks:
         if review is not None:
             body = body.replace("<uid>", review["request"]["uid"])
         headers = {"Location": self._leads_to(path)} if 300 <= answer["status"] < 400 else {}
-        return web.Response(
-            status=answer["status"], text=body, content_type=answer["contentType"], headers=headers
-        )
+        return web.Response(status=answer["status"], text=body, content_type=answer["contentType"], headers=headers)
 
     def _leads_to(self, path: str) -> str:
         """Return the target of a redirect: the next call of the line, or the address without a server.

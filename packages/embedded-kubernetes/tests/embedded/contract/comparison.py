@@ -49,10 +49,7 @@ def compare(expected: Any, found: Any, where: str = "") -> Differences:
 
 
 def _names(objects: list[Any]) -> list[str]:
-    return [
-        entry.get("metadata", {}).get("name", "?") if isinstance(entry, dict) else str(entry)
-        for entry in objects
-    ]
+    return [entry.get("metadata", {}).get("name", "?") if isinstance(entry, dict) else str(entry) for entry in objects]
 
 
 def _fields(
@@ -60,11 +57,7 @@ def _fields(
 ) -> Differences:
     skip |= {"managedFields"}
     texts = [f"{where}.{key}: missing" for key in expected if key not in found and key not in skip]
-    texts += [
-        f"{where}.{key}: {found[key]!r} not expected"
-        for key in found
-        if key not in expected and key not in skip
-    ]
+    texts += [f"{where}.{key}: {found[key]!r} not expected" for key in found if key not in expected and key not in skip]
     for key, value in expected.items():
         if key in found and key not in skip:
             texts += compare(value, found[key], f"{where}.{key}")
@@ -108,16 +101,11 @@ def _without_ages(table: dict[str, Any]) -> dict[str, Any]:
     def shown(age: bool, cell: Any) -> Any:
         return "<age>" if age and _AGE.fullmatch(str(cell)) else cell
 
-    rows = [
-        {**row, "cells": [shown(*each) for each in zip(ages, row["cells"], strict=True)]}
-        for row in table["rows"]
-    ]
+    rows = [{**row, "cells": [shown(*each) for each in zip(ages, row["cells"], strict=True)]} for row in table["rows"]]
     return {**table, "rows": rows}
 
 
-def _served(
-    expected: dict[str, Any], found: dict[str, Any], where: str, *, list_name: str, key: str
-) -> Differences:
+def _served(expected: dict[str, Any], found: dict[str, Any], where: str, *, list_name: str, key: str) -> Differences:
     """Return the differences of a discovery list's served entries and of their order from the recording."""
     texts = _fields(expected, found, where, skip=frozenset({list_name}))
     recorded = {entry[key]: entry for entry in expected[list_name]}

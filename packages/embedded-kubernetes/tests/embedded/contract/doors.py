@@ -37,9 +37,7 @@ class Client(ABC):
         self.own = {"Authorization": f"Bearer {token}"}
 
     @abstractmethod
-    async def request(
-        self, method: str, path: str, *, body: bytes | None = None, headers: Headers
-    ) -> Answer: ...
+    async def request(self, method: str, path: str, *, body: bytes | None = None, headers: Headers) -> Answer: ...
 
     @abstractmethod
     def watch(self, path: str, *, headers: Headers) -> Any:

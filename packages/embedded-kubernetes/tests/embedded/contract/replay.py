@@ -92,9 +92,7 @@ class Replay:
         if body is not None:
             body = self._filled(body if isinstance(body, str) else json.dumps(body)).encode()
         path, headers = self._filled(request["path"]), {**self._client.own, **request["headers"]}
-        status, answered, raw = await self._client.request(
-            request["method"], path, body=body, headers=headers
-        )
+        status, answered, raw = await self._client.request(request["method"], path, body=body, headers=headers)
         answer = _decoded(raw)
         self._remember(request["method"], answer)
         differences = []
@@ -140,9 +138,7 @@ class Replay:
                         found.append(json.loads(text))
                     if expected and len(found) == len(expected):
                         break
-        differences = (
-            [] if status == line["status"] else [f"status {line['status']} expected, {status} found"]
-        )
+        differences = [] if status == line["status"] else [f"status {line['status']} expected, {status} found"]
         return differences + compare(expected, found)
 
 

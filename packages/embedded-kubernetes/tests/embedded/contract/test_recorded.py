@@ -73,8 +73,7 @@ def differences(recording: str, door: str) -> list[tuple[str, list[str]]]:
 
 @pytest.mark.parametrize("door", ["in-process", pytest.param("http", marks=pytest.mark.wide)])
 @pytest.mark.parametrize(
-    ("recording", "number"),
-    [(name, number) for name, each in RECORDINGS.items() for number in range(each[2])],
+    ("recording", "number"), [(name, number) for name, each in RECORDINGS.items() for number in range(each[2])]
 )
 def test_the_answer_is_the_recorded_one(recording: str, number: int, door: str) -> None:
     name, found = differences(recording, door)[number]

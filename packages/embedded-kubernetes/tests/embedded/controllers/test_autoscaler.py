@@ -40,9 +40,7 @@ class Scaled(World):
     def events(self) -> list[tuple[str, str]]:
         items = self.get(EVENTS)["items"]
         return sorted(
-            (each["involvedObject"]["name"], each["message"])
-            for each in items
-            if each["reason"] == "TriggeredScaleUp"
+            (each["involvedObject"]["name"], each["message"]) for each in items if each["reason"] == "TriggeredScaleUp"
         )
 
 
@@ -118,9 +116,7 @@ def test_the_first_group_that_the_pod_fits_is_taken() -> None:
     world.settle(20)
     assert world.made() == ["gpu-1", "plain-1"]
     assert [name for name, _ in world.events()] == ["affine", "gpu", "plain"]
-    assert world.get(f"{NODES}/gpu-1")["spec"]["taints"] == [
-        {"key": "gpu", "value": "yes", "effect": "NoSchedule"}
-    ]
+    assert world.get(f"{NODES}/gpu-1")["spec"]["taints"] == [{"key": "gpu", "value": "yes", "effect": "NoSchedule"}]
 
 
 def test_a_node_without_pods_goes_after_a_while_and_one_with_pods_stays() -> None:

@@ -129,9 +129,7 @@ class History:
         templates = self.world.names(TEMPLATES)
         for uid, pod in live.items():
             told = self.world.told(pod["metadata"]["name"])
-            wanted = [
-                each for each in pod["spec"].get("resourceClaims", ()) if "resourceClaimTemplateName" in each
-            ]
+            wanted = [each for each in pod["spec"].get("resourceClaims", ()) if "resourceClaimTemplateName" in each]
             leaving = "deletionTimestamp" in pod["metadata"]
             if not leaving and all(each["resourceClaimTemplateName"] in templates for each in wanted):
                 assert sorted(told) == sorted(each["name"] for each in wanted)
@@ -185,9 +183,7 @@ def _may_run(pod: Any) -> bool:
     return pod["status"]["phase"] not in FINAL and not (unbound and "deletionTimestamp" in pod["metadata"])
 
 
-@pytest.mark.parametrize(
-    "seed", [*range(4), *(pytest.param(seed, marks=pytest.mark.wide) for seed in range(4, 40))]
-)
+@pytest.mark.parametrize("seed", [*range(4), *(pytest.param(seed, marks=pytest.mark.wide) for seed in range(4, 40))])
 def test_at_rest_every_pod_has_its_claims_once_and_no_claim_serves_a_pod_that_ended(seed: int) -> None:
     history = History(seed)
     for _ in range(4):

@@ -17,9 +17,7 @@ def world() -> ClaimsWorld:
 def test_a_pod_that_is_deleted_before_it_has_a_node_loses_its_reservation_at_once(world: ClaimsWorld) -> None:
     world.add_claim()
     world.pod(
-        "p",
-        finalizers=["example.com/hold"],
-        spec={"resourceClaims": [{"name": "g", "resourceClaimName": "shared"}]},
+        "p", finalizers=["example.com/hold"], spec={"resourceClaims": [{"name": "g", "resourceClaimName": "shared"}]}
     )
     world.allocate("shared", "p")
     world.delete(f"{PODS}/p")

@@ -31,9 +31,7 @@ def test_a_list_names_controllers_or_all_but_some(text: str, names: set[str]) ->
 
 def test_what_was_chosen_is_started_and_nothing_else() -> None:
     api = World(nodes="n1").api
-    assert [type(each) for each in start(api, chosen("resourceclaim-controller"), kubelets=True)] == [
-        ResourceClaims
-    ]
+    assert [type(each) for each in start(api, chosen("resourceclaim-controller"), kubelets=True)] == [ResourceClaims]
     assert ResourceClaims not in map(type, start(api, chosen("*,-resourceclaim-controller"), kubelets=True))
     # One controller has two names.
     either = chosen("*,-persistentvolume-protection-controller")

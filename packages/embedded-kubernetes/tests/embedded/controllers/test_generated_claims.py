@@ -20,9 +20,7 @@ def world() -> ClaimsWorld:
     return ClaimsWorld()
 
 
-def test_a_claim_is_made_from_the_template_owned_by_the_pod_and_told_in_its_status(
-    world: ClaimsWorld,
-) -> None:
+def test_a_claim_is_made_from_the_template_owned_by_the_pod_and_told_in_its_status(world: ClaimsWorld) -> None:
     world.add_template(labels={"team": "a"}, annotations={"note": "b"})
     uid = world.add_pod(gpu="template/t")
     world.settle()

@@ -15,10 +15,7 @@ def test_a_rule_describes_a_group() -> None:
     assert group.name == "group-1"
     assert group.amounts == {"cpu": "8", "memory": "32Gi", "pods": "50", "nvidia.com/gpu": "1"}
     assert group.labels == {"pool": "gpu"}
-    assert group.taints == (
-        {"key": "a", "value": "b", "effect": "NoSchedule"},
-        {"key": "c", "effect": "NoExecute"},
-    )
+    assert group.taints == ({"key": "a", "value": "b", "effect": "NoSchedule"}, {"key": "c", "effect": "NoExecute"})
     assert (group.most, group.delay, group.idle) == (3, 0.5, 0.0)
 
 

@@ -75,9 +75,7 @@ def test_a_pod_of_another_namespace_does_not_hold_a_claim(world: World) -> None:
 @pytest.mark.parametrize("owned", [True, False])
 def test_an_ephemeral_volume_uses_the_claim_that_was_made_for_it(world: World, owned: bool) -> None:
     claim = volume_claim("one-v")
-    world.ready_pod(
-        "one", volumes=[{"name": "v", "ephemeral": {"volumeClaimTemplate": {"spec": claim["spec"]}}}]
-    )
+    world.ready_pod("one", volumes=[{"name": "v", "ephemeral": {"volumeClaimTemplate": {"spec": claim["spec"]}}}])
     if owned:
         claim["metadata"]["ownerReferences"] = [owner(world.get(f"{PODS}/one"), controller=True)]
     world.post(PVCS, claim)

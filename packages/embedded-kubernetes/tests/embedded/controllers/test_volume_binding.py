@@ -84,9 +84,7 @@ def test_a_claim_that_waits_for_its_consumer_is_left_alone_until_a_node_is_selec
     ]
 
 
-def test_a_volume_that_is_down_for_another_claim_or_an_earlier_namesake_is_not_given_away(
-    world: World,
-) -> None:
+def test_a_volume_that_is_down_for_another_claim_or_an_earlier_namesake_is_not_given_away(world: World) -> None:
     add_volume(world, "v", claimRef={"namespace": "default", "name": "other"})
     add_claim(world, storageClassName="")
     add_claim(world, "wants-it", storageClassName="", volumeName="v")

@@ -34,9 +34,7 @@ def world() -> World:
     made = World(nodes="n1")
     amounts = {"cpu": "64", "memory": "64Gi", "pods": "200"}
     made.patch("/api/v1/nodes/n1/status", {"status": {"allocatable": amounts}})
-    controllers = frozenset(
-        name for name in NAMES if name.split("-")[0] in ("deployment", "replicaset", "job")
-    )
+    controllers = frozenset(name for name in NAMES if name.split("-")[0] in ("deployment", "replicaset", "job"))
     made.controllers = [*start(made.api, controllers, kubelets=True), Kubelets(made.store)]
     return made
 
@@ -52,9 +50,7 @@ def replicated(name: str, replicas: int, **spec: Any) -> dict[str, Any]:
     return named(name, spec={"replicas": replicas, "selector": selector, "template": template(), **spec})
 
 
-def job(
-    name: str = "j", policy: str = "Never", code: str = "0", life: str = "1", **spec: Any
-) -> dict[str, Any]:
+def job(name: str = "j", policy: str = "Never", code: str = "0", life: str = "1", **spec: Any) -> dict[str, Any]:
     made = template(**{EXIT_CODE: code, RUN_SECONDS: life})
     made["spec"]["restartPolicy"] = policy
     del made["metadata"]["labels"]
@@ -209,9 +205,7 @@ def rolled(world: World, seconds: float = 60.0) -> list[tuple[int, int]]:
     while world.now < end:
         world.settle(0.1)
         there = pods(world)
-        said = [
-            {each["type"]: each["status"] for each in pod["status"].get("conditions", ())} for pod in there
-        ]
+        said = [{each["type"]: each["status"] for each in pod["status"].get("conditions", ())} for pod in there]
         found.append((len(there), sum(each.get("Ready") == "True" for each in said)))
     return found
 

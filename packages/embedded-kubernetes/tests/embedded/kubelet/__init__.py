@@ -18,14 +18,7 @@ def kubelets(*nodes: str, **settings: float) -> World:
 
 
 def run(
-    world: World,
-    name: str,
-    *,
-    node: str = "n1",
-    cpu: str = "1",
-    life: str = "",
-    spec: Any = None,
-    **metadata: Any,
+    world: World, name: str, *, node: str = "n1", cpu: str = "1", life: str = "", spec: Any = None, **metadata: Any
 ) -> None:
     """Create a pod and bind it to `node`, if there is one. `life`: the seconds after which it ends."""
     if life:

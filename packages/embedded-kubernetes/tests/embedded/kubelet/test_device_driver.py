@@ -145,10 +145,7 @@ def test_a_pool_is_never_without_a_whole_generation_while_it_is_published_anew()
         pools = [each["spec"]["pool"] for each in found if each and each["spec"]["nodeName"] == "n1"]
         counts = {pool["generation"]: pool["resourceSliceCount"] for pool in pools}
         whole.append(
-            any(
-                count == sum(p["generation"] == generation for p in pools)
-                for generation, count in counts.items()
-            )
+            any(count == sum(p["generation"] == generation for p in pools) for generation, count in counts.items())
         )
 
     name = world.slice_names()[0]

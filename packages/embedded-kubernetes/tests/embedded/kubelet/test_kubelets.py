@@ -68,9 +68,7 @@ def test_of_pods_that_overcommit_a_node_the_one_bound_later_fails_and_takes_noth
 
 
 def test_sidecars_init_steps_and_overhead_count(world: World) -> None:
-    world.post(
-        "/apis/node.k8s.io/v1/runtimeclasses", named("r", handler="h", overhead={"podFixed": {"cpu": "500m"}})
-    )
+    world.post("/apis/node.k8s.io/v1/runtimeclasses", named("r", handler="h", overhead={"podFixed": {"cpu": "500m"}}))
     # The step of 3 runs beside the sidecar of 500m, and 500m of overhead: 4 in all, which just fits.
     init = [{**asking("s", cpu="500m"), "restartPolicy": "Always"}, asking("i", cpu="3")]
     run(world, "a", spec={"initContainers": init, "containers": [asking(cpu="1")], "runtimeClassName": "r"})

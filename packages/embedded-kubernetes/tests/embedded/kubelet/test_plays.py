@@ -116,9 +116,7 @@ def test_who_is_started_again_is_evicted_by_how_long_it_runs_since_then(world: W
     {evict: '-1'} | expected seconds of at least 0, found '-1'
     {life: nan} | expected seconds of at least 0, found 'nan'
     """)
-def test_a_pod_whose_annotations_say_nothing_is_refused(
-    world: World, annotations: dict[str, str], why: str
-) -> None:
+def test_a_pod_whose_annotations_say_nothing_is_refused(world: World, annotations: dict[str, str], why: str) -> None:
     _pod(world, **annotations)
     assert world.phase("a") == "Failed"
     assert why in world.status("a")["message"]

@@ -156,9 +156,7 @@ def test_devices_for_administration_and_shared_ones_are_in_nobodys_way(world: No
         world.add_pod(pod, gpu=f"claim/{claim}")
         result = {"request": "r", "driver": "d.example.com", "pool": "a", "device": "gpu-0", **more}
         allocation = {"devices": {"results": [result]}}
-        world.change(
-            f"{claim}/status", {"status": {"allocation": allocation, "reservedFor": world.consumers(pod)}}
-        )
+        world.change(f"{claim}/status", {"status": {"allocation": allocation, "reservedFor": world.consumers(pod)}})
         world.bind(pod, "a")
     world.settle()
     assert (world.phase("q"), world.phase("r")) == ("Running", "Running")

@@ -111,10 +111,7 @@ def test_what_a_pod_has_as_a_whole_is_told_of_the_pod(world: World) -> None:
     for seconds, has in ((0, "1"), (1, "2")):
         world.settle(seconds)
         status = world.status("a")
-        assert (status["allocatedResources"], status["resources"]) == (
-            {"cpu": "2"},
-            {"requests": {"cpu": has}},
-        )
+        assert (status["allocatedResources"], status["resources"]) == ({"cpu": "2"}, {"requests": {"cpu": has}})
 
 
 def test_a_kubelet_that_starts_again_knows_what_it_has_set_aside(full: World) -> None:

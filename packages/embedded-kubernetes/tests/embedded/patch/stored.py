@@ -174,9 +174,7 @@ def values(type_: source.Type, depth: int = 3) -> st.SearchStrategy[Any]:
         return st.sampled_from([{}, {"a": 1}])
     fields = st.sampled_from(sorted(struct.fields))
     return st.lists(fields, max_size=3, unique=True).flatmap(
-        lambda names: st.fixed_dictionaries(
-            {name: values(struct.fields[name].type, depth - 1) for name in names}
-        )
+        lambda names: st.fixed_dictionaries({name: values(struct.fields[name].type, depth - 1) for name in names})
     )
 
 
@@ -193,9 +191,7 @@ def patches(value: Any, type_: source.Type) -> st.SearchStrategy[Any]:
             return st.one_of(st.none(), patches(value[name], of_type), patches(value[name], of_type))
         return values(of_type)
 
-    names = st.one_of(
-        st.sampled_from(sorted(value) or ["a"]), st.sampled_from(sorted([*struct.fields, "unknown"]))
-    )
+    names = st.one_of(st.sampled_from(sorted(value) or ["a"]), st.sampled_from(sorted([*struct.fields, "unknown"])))
     return st.lists(names, min_size=1, max_size=3, unique=True).flatmap(
         lambda chosen: st.fixed_dictionaries({name: change(name) for name in chosen})
     )

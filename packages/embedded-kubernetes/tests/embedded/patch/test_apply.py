@@ -59,9 +59,7 @@ def test_another_value_for_an_owned_field_is_a_conflict_that_names_owner_and_fie
         _applied(obj, _pod({"a": "2"}), "m2")
     assert refused.value.message == 'Apply failed with 1 conflict: conflict with "m1": .metadata.labels.a'
     assert refused.value.details == {
-        "causes": [
-            {"reason": "FieldManagerConflict", "message": 'conflict with "m1"', "field": ".metadata.labels.a"}
-        ]
+        "causes": [{"reason": "FieldManagerConflict", "message": 'conflict with "m1"', "field": ".metadata.labels.a"}]
     }
     with pytest.raises(ApiError) as refused:
         _applied(obj, _pod({"a": "2"}, {"name": "c", "image": "j"}), "m2")

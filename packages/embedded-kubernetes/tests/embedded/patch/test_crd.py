@@ -103,10 +103,7 @@ def test_a_definition_that_is_in_order_passes_and_is_established() -> None:
     obj = definition()
     assert list(_validate(obj, None)) == []
     obj["status"] = crd.established(obj, NOW)
-    assert [condition["type"] for condition in obj["status"]["conditions"]] == [
-        "NamesAccepted",
-        "Established",
-    ]
+    assert [condition["type"] for condition in obj["status"]["conditions"]] == ["NamesAccepted", "Established"]
     assert obj["status"]["storedVersions"] == ["v1"]
     assert crd.established(obj, "2027-01-01T00:00:00Z") == obj["status"], "a second look moved the times"
 

@@ -62,9 +62,7 @@ def test_every_patch_says_that_fields_are_validated() -> None:
 
 
 def test_a_custom_kind_is_described_by_its_definition_and_changes_the_index() -> None:
-    one = widgets(
-        {"type": "object", "properties": {"color": {"type": "string", "description": "Its colour."}}}
-    )
+    one = widgets({"type": "object", "properties": {"color": {"type": "string", "description": "Its colour."}}})
     other = widgets({"type": "object", "properties": {"size": {"type": "integer"}}})
     document = _get("/openapi/v3/apis/example.com/v1", one)
     described = document["components"]["schemas"]["com.example.v1.Widget"]["properties"]

@@ -71,9 +71,7 @@ _TEST, _REMOVE = {"op": "test", "path": "/flag", "value": True}, {"op": "remove"
         ([_TEST] * 10_001, 413),
     ],
 )
-def test_a_patch_that_is_malformed_or_too_long_or_fails_later_is_refused(
-    operations: object, code: int
-) -> None:
+def test_a_patch_that_is_malformed_or_too_long_or_fails_later_is_refused(operations: object, code: int) -> None:
     assert _code(operations) == code
 
 
@@ -109,9 +107,7 @@ def _difference(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
 
 
 @given(old=_OBJECTS, new=_OBJECTS)
-def test_a_merge_patch_made_of_a_difference_leads_from_old_to_new(
-    old: dict[str, Any], new: dict[str, Any]
-) -> None:
+def test_a_merge_patch_made_of_a_difference_leads_from_old_to_new(old: dict[str, Any], new: dict[str, Any]) -> None:
     made = _difference(old, new)
     assert patch.merge_patch(deepcopy(old), deepcopy(made)) == new
     assert patch.merge_patch(deepcopy(new), deepcopy(made)) == new

@@ -34,9 +34,7 @@ def _envelope(api_version: str, kind: str, raw: bytes) -> bytes:
 def test_texts_numbers_lists_maps_and_messages_are_read() -> None:
     metadata = _field(1, "n") + _field(8, b"") + _field(11, _field(1, "k") + _field(2, "v"))
     spec = _field(1, -1) + _field(2, _field(1, _field(1, "a") + _field(2, "b"))) + _field(7, 1)
-    assert protobuf.decode(
-        _envelope("apps/v1", "Deployment", _field(1, metadata) + _field(2, spec))
-    ) == named(
+    assert protobuf.decode(_envelope("apps/v1", "Deployment", _field(1, metadata) + _field(2, spec))) == named(
         "n",
         apiVersion="apps/v1",
         kind="Deployment",

@@ -73,10 +73,7 @@ def test_secret_data_must_be_base64() -> None:
 def test_the_schema_of_schemas_holds_itself() -> None:
     inner = {"type": "object", "properties": {"a": {"type": "array", "items": {"type": "string", "nope": 1}}}}
     crd = named(
-        "x",
-        spec={
-            "versions": [{"name": "v1", "schema": {"openAPIV3Schema": inner}, "subresources": {"status": {}}}]
-        },
+        "x", spec={"versions": [{"name": "v1", "schema": {"openAPIV3Schema": inner}, "subresources": {"status": {}}}]}
     )
     found = schema.check(RESOURCES["apiextensions.k8s.io", "customresourcedefinitions"], crd)
     assert found == ['unknown field "spec.versions[0].schema.openAPIV3Schema.properties.a.items.nope"']
@@ -116,9 +113,7 @@ def test_what_a_real_server_answers_decodes_to_itself() -> None:
         if not isinstance(body, dict) or "metadata" not in body or "items" in body:
             continue
         group, _, _ = body["apiVersion"].rpartition("/")
-        resource = next(
-            (one for one in RESOURCES.values() if (one.group, one.kind) == (group, body["kind"])), None
-        )
+        resource = next((one for one in RESOURCES.values() if (one.group, one.kind) == (group, body["kind"])), None)
         if resource is None or group in ("coordination.k8s.io", "events.k8s.io"):
             continue  # their micro times are all "<time>" in the recording
         before = json.loads(json.dumps(body))

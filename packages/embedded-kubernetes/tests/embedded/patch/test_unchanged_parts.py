@@ -67,9 +67,7 @@ def test_a_merge_is_answered_as_if_the_whole_outcome_were_judged(data: st.DataOb
     served = stored().served(name)
     below = ["/status"] if served.resource.status else []
     below += [
-        f"/{each.name}"
-        for each in served.resource.subresources
-        if "patch" in each.verbs and each.name != "scale"
+        f"/{each.name}" for each in served.resource.subresources if "patch" in each.verbs and each.name != "scale"
     ]
     url = path + data.draw(st.sampled_from(["", "", *below])) + "?dryRun=All"
     sent = orjson.dumps(data.draw(patches(world.get(path), _typed(name))))
@@ -107,9 +105,7 @@ def test_what_is_stored_is_what_the_rules_make_of_it() -> None:
 
 @given(st.data())
 @examples(50)
-def test_a_merge_leaves_the_document_alone_and_shares_what_the_patch_does_not_name(
-    data: st.DataObject,
-) -> None:
+def test_a_merge_leaves_the_document_alone_and_shares_what_the_patch_does_not_name(data: st.DataObject) -> None:
     name = data.draw(st.sampled_from(sorted(stored().paths)))
     doc = stored().world.get(stored().paths[name][0])
     change = data.draw(patches(doc, _typed(name)))
@@ -122,9 +118,6 @@ def test_a_merge_leaves_the_document_alone_and_shares_what_the_patch_does_not_na
 def test_a_json_patch_of_a_shared_document_leaves_no_trace_when_it_is_refused() -> None:
     world = stored().world
     before = world.get("/api/v1/namespaces/default/pods/a")
-    steps = [
-        {"op": "remove", "path": "/spec/containers/0/ports"},
-        {"op": "test", "path": "/kind", "value": "No"},
-    ]
+    steps = [{"op": "remove", "path": "/spec/containers/0/ports"}, {"op": "test", "path": "/kind", "value": "No"}]
     assert world.call("PATCH", "/api/v1/namespaces/default/pods/a", steps, kind=JSON_PATCH)[0] == 422
     assert world.get("/api/v1/namespaces/default/pods/a") == before

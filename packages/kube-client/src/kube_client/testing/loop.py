@@ -185,9 +185,7 @@ class SimLoop(asyncio.BaseEventLoop):
             else:
                 ready.append(handle)
 
-    def _make_task(
-        self, loop: asyncio.AbstractEventLoop, coroutine: Coroutine[Any, Any, Any], **more: Any
-    ) -> SimTask:
+    def _make_task(self, loop: asyncio.AbstractEventLoop, coroutine: Coroutine[Any, Any, Any], **more: Any) -> SimTask:
         self._tasks_made += 1
         task = SimTask.__new__(SimTask)
         task._number = self._tasks_made
@@ -199,6 +197,4 @@ class SimLoop(asyncio.BaseEventLoop):
 
     def _complain(self, _loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         error = context.get("exception")
-        self.complaints.append(
-            f"{context.get('message')}: {error!r}" if error else str(context.get("message"))
-        )
+        self.complaints.append(f"{context.get('message')}: {error!r}" if error else str(context.get("message")))

@@ -130,9 +130,7 @@ class ScriptedServer:
             return True
         assert not isinstance(action, Reset), "see raw_server"
         if isinstance(action, Stream):
-            chunks = (
-                b"%x\r\n%s\r\n" % (len(each), each) for each in action.pieces if isinstance(each, bytes)
-            )
+            chunks = (b"%x\r\n%s\r\n" % (len(each), each) for each in action.pieces if isinstance(each, bytes))
             writer.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" + b"".join(chunks))
         await reader.read()
         return False
@@ -262,9 +260,7 @@ class ScriptedTransport:
     def seen(self, method: str) -> list[Request]:
         return [request for request in self.requests if request.method == method]
 
-    def _asked(
-        self, method: str, path: str, body: bytes | None, content_type: str, timeout: float
-    ) -> Request:
+    def _asked(self, method: str, path: str, body: bytes | None, content_type: str, timeout: float) -> Request:
         headers = {} if body is None else {"content-type": content_type}
         self.requests.append(Request(method, path, headers, body or b""))
         self.timeouts.append(timeout)
@@ -349,11 +345,7 @@ class ScriptedTransport:
             self.open -= 1
 
     async def _pieces(self, action: Action, request: Request, silence: float) -> AsyncGenerator[bytes, None]:
-        stream = (
-            action
-            if isinstance(action, Stream)
-            else Stream([], "hang" if isinstance(action, Hang) else "cut")
-        )
+        stream = action if isinstance(action, Stream) else Stream([], "hang" if isinstance(action, Hang) else "cut")
         try:
             for piece in stream.pieces:
                 if isinstance(piece, bytes):

@@ -46,8 +46,7 @@ def objects(job: Job, given: dict[str, str]) -> list[Body]:
         TASK_SPEC: given.get("head", "head"),
     }
     ports = [
-        {"name": name, "port": port, "protocol": "TCP", "targetPort": name}
-        for name, port in _ports(given).items()
+        {"name": name, "port": port, "protocol": "TCP", "targetPort": name} for name, port in _ports(given).items()
     ]
     metadata = {
         "name": f"{job.metadata.name}-head-svc",
@@ -55,12 +54,7 @@ def objects(job: Job, given: dict[str, str]) -> list[Body]:
         "ownerReferences": [owner_of(job)],
     }
     return [
-        {
-            "apiVersion": "v1",
-            "kind": "Service",
-            "metadata": metadata,
-            "spec": {"selector": selector, "ports": ports},
-        }
+        {"apiVersion": "v1", "kind": "Service", "metadata": metadata, "spec": {"selector": selector, "ports": ports}}
     ]
 
 

@@ -33,10 +33,7 @@ class KeyPair(NamedTuple):
 
 def change(job: Job, task: TaskSpec, index: int, pod: Body, given: dict[str, str]) -> None:
     path, name = given.get("ssh-key-file-path") or _HOME, _secret_name(job)
-    secret: Body = {
-        "secretName": name,
-        "items": [{"key": each, "path": f".ssh/{each}"} for each in FILES],
-    }
+    secret: Body = {"secretName": name, "items": [{"key": each, "path": f".ssh/{each}"} for each in FILES]}
     if path == _HOME:
         secret["defaultMode"] = _MODE
     add_volume(pod, {"name": name, "secret": secret})

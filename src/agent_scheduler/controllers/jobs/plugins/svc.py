@@ -25,10 +25,7 @@ def change(job: Job, task: TaskSpec, index: int, pod: Body, given: dict[str, str
             keys = (f"VC_{_upper(each)}_{part}" for each in tasks_of(job) for part in ("HOSTS", "NUM"))
             add_env(
                 container,
-                *(
-                    {"name": key, "valueFrom": {"configMapKeyRef": {"name": name, "key": key}}}
-                    for key in keys
-                ),
+                *({"name": key, "valueFrom": {"configMapKeyRef": {"name": name, "key": key}}} for key in keys),
             )
 
 

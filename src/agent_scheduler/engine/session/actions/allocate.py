@@ -20,11 +20,7 @@ from ..worklist import Worklist
 
 
 def place_together(
-    statement: Statement,
-    job: JobInfo,
-    sub_job: SubJobInfo | None,
-    placed: Sequence[TaskInfo],
-    left: Sequence[TaskInfo],
+    statement: Statement, job: JobInfo, sub_job: SubJobInfo | None, placed: Sequence[TaskInfo], left: Sequence[TaskInfo]
 ) -> Generator[None, None, Sequence[TaskInfo]]:
     """Search nodes for a gang's members together, in steps. Returns the placed members; empty if there is no solution.
 
@@ -107,9 +103,7 @@ def _nominated(session: Session, jobs: Sequence[JobInfo]) -> Sequence[JobInfo]:
     return [job for job in jobs if job.uid in first or job.priority > least.get(job.queue, job.priority)]
 
 
-def _in_turn(
-    session: Session, jobs: Sequence[JobInfo], sheets: Mapping[str, Sheet], short: set[str]
-) -> Iterator[None]:
+def _in_turn(session: Session, jobs: Sequence[JobInfo], sheets: Mapping[str, Sheet], short: set[str]) -> Iterator[None]:
     """Place the tasks of jobs by queues in turn; add jobs that only nodes rejected to `short`."""
     tiers = session.tiers
     work = Worklist(tiers, session.queues)
@@ -175,9 +169,7 @@ def _sheet(session: Session, job: JobInfo) -> Sheet:
     return {name: deque(in_order(job, tasks)) for name, tasks in sheet.items()}
 
 
-def _place(
-    statement: Statement, job: JobInfo, sub_job: SubJobInfo | None, tasks: Tasks
-) -> Generator[None, None, bool]:
+def _place(statement: Statement, job: JobInfo, sub_job: SubJobInfo | None, tasks: Tasks) -> Generator[None, None, bool]:
     """Place tasks until the job, or its sub-group, is ready.
 
     Returns False if it is not ready even with its claims on room that is about to be free; then all steps are undone.

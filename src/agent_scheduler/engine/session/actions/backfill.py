@@ -38,9 +38,7 @@ def _waiting(session: Session) -> Generator[None, None, list[TaskInfo]]:
         yield
         if job.is_pending or tiers.invalid(job) is not None:
             continue
-        tasks = [
-            task for task in job.by_status[TaskStatus.PENDING].values() if task.best_effort and not task.gated
-        ]
+        tasks = [task for task in job.by_status[TaskStatus.PENDING].values() if task.best_effort and not task.gated]
         for task in [task for task in job.by_status[TaskStatus.PIPELINED].values() if task.best_effort]:
             session.unplace(task)
             tasks.append(task)

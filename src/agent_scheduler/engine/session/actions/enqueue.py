@@ -107,9 +107,7 @@ def _by_account(session: Session, promises: Promises) -> Iterator[None]:
 
 def _ask(session: Session, job: JobInfo) -> Ask:
     members = [task.pod for task in job.tasks.values()]
-    own = turn_of_group(
-        members, job.priority, job.created, job.name, job.group.uid, job.group.status.conditions
-    )
+    own = turn_of_group(members, job.priority, job.created, job.name, job.group.uid, job.group.status.conditions)
     complete = session.tiers.invalid(job) is None and _may_have_minimum(job)
     return Ask(job.group.key, job.queue, _wanted(job, complete=complete), members, own, complete)
 

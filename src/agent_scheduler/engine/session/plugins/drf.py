@@ -24,9 +24,7 @@ class _Shares:
     def __init__(self, session: Session) -> None:
         self._total = {resource: session.total[resource] for resource in names(session.total)}
         #: Job -> what it held at the opening of the session.
-        self._opened = {
-            uid: demand.allocated for uid, demand in zip(session.jobs, session.demands, strict=True)
-        }
+        self._opened = {uid: demand.allocated for uid, demand in zip(session.jobs, session.demands, strict=True)}
         #: Job -> what it holds now, for jobs with changes.
         self._changed: dict[str, Total] = {}
         self._shares: dict[str, float] = {}

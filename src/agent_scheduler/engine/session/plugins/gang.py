@@ -31,8 +31,7 @@ def _valid(job: JobInfo) -> Invalid | None:
     valid = job.in_statuses(_VALID)
     if valid < job.minimum:
         return Invalid(
-            NOT_ENOUGH_TASKS,
-            f"Not enough valid tasks for gang-scheduling, valid: {valid}, min: {job.minimum}",
+            NOT_ENOUGH_TASKS, f"Not enough valid tasks for gang-scheduling, valid: {valid}, min: {job.minimum}"
         )
     return None
 

@@ -58,8 +58,7 @@ class _Namespace:
             short = [
                 resource
                 for resource, amount in asked.items()
-                if resource in hard
-                and used.get(resource, 0) + promised.get(resource, 0) + amount > hard[resource]
+                if resource in hard and used.get(resource, 0) + promised.get(resource, 0) + amount > hard[resource]
             ]
             if short:
                 return _message(short, asked, promised, quota)

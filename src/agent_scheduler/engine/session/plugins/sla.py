@@ -29,9 +29,7 @@ def sla(session: Session, option: PluginOption) -> Hooks:
     def deadline(job: JobInfo) -> float:
         """Return the end of the job's waiting time, in seconds of the epoch; infinity without one, which is last."""
         annotations = job.group.annotations
-        own = _seconds(annotations.get(f"volcano.sh/{WAITING_TIME}")) or _seconds(
-            annotations.get(WAITING_TIME)
-        )
+        own = _seconds(annotations.get(f"volcano.sh/{WAITING_TIME}")) or _seconds(annotations.get(WAITING_TIME))
         allowed = own or everybody
         if allowed is None:
             return math.inf

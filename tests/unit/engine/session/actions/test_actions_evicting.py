@@ -11,19 +11,7 @@ from agent_scheduler.engine.session.conf import PluginOption, SessionConf
 from agent_scheduler.engine.session.model import TaskStatus
 from agent_scheduler.objects.batch import PREEMPTABLE, QUEUE_ALLOCATION_GATE
 from tests.support.engine import node, queue_of
-from tests.unit.engine.session.scene import (
-    GATED,
-    Part,
-    Scene,
-    bound,
-    claimed,
-    conf,
-    evicted,
-    has,
-    runs,
-    sized,
-    waits,
-)
+from tests.unit.engine.session.scene import GATED, Part, Scene, bound, claimed, conf, evicted, has, runs, sized, waits
 
 pytestmark = pytest.mark.promise("S30")
 
@@ -117,12 +105,7 @@ def test_as_many_are_evicted_as_a_job_needs_the_last_first(number: int) -> None:
             "high-0@n0 middle-0@n0",
         ),
         # Pods leave the node where enough may go.
-        (
-            [2, 2],
-            [low(2, minMember=2), runs("spare", "n1", "n1", **LOW), high()],
-            "spare-1",
-            "high-0@n1",
-        ),
+        ([2, 2], [low(2, minMember=2), runs("spare", "n1", "n1", **LOW), high()], "spare-1", "high-0@n1"),
         # Its own pods are not evicted for a gang that has its minimum.
         ([2], [running("g", *[{**ON, "priority": 1}] * 2, {"priority": 9})], "", ""),
     ],
@@ -298,13 +281,7 @@ def poor(number: int = 1, name: str = "poor", queue: str = "poor", **more: Any) 
         ((), (4,), [rich(4), poor(2)], "rich-3 rich-2", ["poor-0", "poor-1"]),
         ((), (4,), [rich(4), poor(3)], "", []),
         # What it holds already counts in that.
-        (
-            (),
-            (6,),
-            [rich(5), rich(1, "some", "poor"), poor(name="first"), poor(name="second")],
-            "rich-4",
-            ["first-0"],
-        ),
+        ((), (6,), [rich(5), rich(1, "some", "poor"), poor(name="first"), poor(name="second")], "rich-4", ["first-0"]),
         # A queue that is not reclaimable and the job's own queue keep what they have.
         (
             (deserving("kept", 0, reclaimable=False), deserving("poor", 3)),
@@ -352,9 +329,7 @@ def test_a_pod_of_another_queue_stays_that_may_not_go_or_is_of_no_use(victim: An
 
 
 @pytest.mark.parametrize(("queue", "expected"), [("poor", []), ("rich", ["runs-1"])])
-def test_without_a_plugin_that_asks_queues_only_pods_of_other_queues_go(
-    queue: str, expected: list[str]
-) -> None:
+def test_without_a_plugin_that_asks_queues_only_pods_of_other_queues_go(queue: str, expected: list[str]) -> None:
     made = in_queues(cpus=(2,)).holding(rich(2, "runs", queue), poor())
     assert evicted(made.run(reclaiming())[0]) == expected
 
@@ -362,9 +337,7 @@ def test_without_a_plugin_that_asks_queues_only_pods_of_other_queues_go(
 def test_all_jobs_of_a_queue_have_their_turn_and_all_queues() -> None:
     made = in_queues(*(deserving(name, 2) for name in ("rich", "poor", "bare")), cpus=(6,)).holding(rich(6))
     for name in ("poor", "bare"):
-        made.holding(
-            *(poor(number, f"{name}-{each}", name) for each, number in (("l", 5), ("a", 1), ("b", 1)))
-        )
+        made.holding(*(poor(number, f"{name}-{each}", name) for each, number in (("l", 5), ("a", 1), ("b", 1))))
     session, _ = made.run(BY_CAPACITY)
     assert sorted(claimed(session)) == ["bare-a-0", "bare-b-0", "poor-a-0", "poor-b-0"]
     assert len(evicted(session)) == 4
@@ -376,18 +349,14 @@ def test_a_job_that_was_not_let_in_or_lacks_members_takes_nothing_back() -> None
 
 
 @pytest.mark.parametrize(("held", "expected"), [(1, ["rich-6"]), (4, [])])
-def test_with_proportion_a_queue_at_its_part_of_the_cluster_takes_nothing_back(
-    held: int, expected: list[str]
-) -> None:
+def test_with_proportion_a_queue_at_its_part_of_the_cluster_takes_nothing_back(held: int, expected: list[str]) -> None:
     made = in_queues(queue_of("rich"), queue_of("poor"), cpus=(8,))
     made.holding(rich(8 - held), rich(held, "some", "poor"), poor())
     assert evicted(made.run(reclaiming("proportion"))[0]) == expected
 
 
 @pytest.mark.parametrize(("level", "expected"), [(0, 3), (1, 2)])
-def test_what_several_queues_of_a_branch_lose_counts_in_what_the_branch_deserves(
-    level: int, expected: int
-) -> None:
+def test_what_several_queues_of_a_branch_lose_counts_in_what_the_branch_deserves(level: int, expected: int) -> None:
     """Three leaves of the branch each hold twice what they deserve; the branch may lose two before it has less."""
     leaves = (deserving(f"leaf-{number}", 1, parent="branch") for number in range(3))
     made = in_queues(deserving("branch", 4), *leaves, deserving("poor", 4), cpus=(6,))
@@ -402,13 +371,7 @@ def test_what_several_queues_of_a_branch_lose_counts_in_what_the_branch_deserves
 def test_of_two_queues_that_have_too_much_the_nearer_one_loses_pods_or_else_the_one_that_has_more(
     tree: bool, gone: str
 ) -> None:
-    queues = (
-        ("near", 4, "root"),
-        ("some", 1, "near"),
-        ("poor", 1, "near"),
-        ("far", 1, "root"),
-        ("rich", 1, "far"),
-    )
+    queues = (("near", 4, "root"), ("some", 1, "near"), ("poor", 1, "near"), ("far", 1, "root"), ("rich", 1, "far"))
     made = in_queues(*(deserving(name, cpu, parent=parent) for name, cpu, parent in queues), cpus=(5,))
     made.holding(rich(2, "some"), rich(3), poor())
     option = PluginOption("capacity", {}, {"enableHierarchy": tree})

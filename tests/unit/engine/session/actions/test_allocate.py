@@ -68,9 +68,7 @@ def test_where_no_action_lets_groups_in_one_that_finds_no_node_is_in_its_queue_a
 
 
 @pytest.mark.parametrize("number", [2, 3])
-def test_a_gang_with_claims_on_room_to_come_keeps_it_and_what_it_has_now_and_nothing_is_sent(
-    number: int,
-) -> None:
+def test_a_gang_with_claims_on_room_to_come_keeps_it_and_what_it_has_now_and_nothing_is_sent(number: int) -> None:
     made = sized(number).holding(LEAVES, waits("g", number), waits("later"))
     session = made.session()
     let_go: list[str] = []
@@ -119,9 +117,7 @@ def test_a_gang_goes_on_after_a_member_without_a_node_if_it_may_still_become_com
     session, result = sized(4).holding(has("g", *there, minMember=minimum, minTaskMember=roles)).run()
     assert sorted(bound(session)) == [f"g-{index}" for index in expected]
     if not tried:
-        assert {reason for reason, _ in told(result).values()} == {"Unschedulable"}, (
-            "no other member was tried"
-        )
+        assert {reason for reason, _ in told(result).values()} == {"Unschedulable"}, "no other member was tried"
 
 
 def test_a_member_behind_a_gate_of_somebody_else_is_given_no_node() -> None:

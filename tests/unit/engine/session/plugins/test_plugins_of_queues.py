@@ -70,9 +70,7 @@ def two(mine: dict[str, Any], other: dict[str, Any], limit: int, *, gates: bool 
 
 
 @EITHER
-def test_a_gang_fills_its_queue_to_the_last_and_one_that_it_cannot_hold_whole_holds_nothing(
-    plugin: str,
-) -> None:
+def test_a_gang_fills_its_queue_to_the_last_and_one_that_it_cannot_hold_whole_holds_nothing(plugin: str) -> None:
     there = scene(4).holding(
         *(waits(name, count, queue="q") for name, count in (("large", 5), ("exact", 4), ("late", 1)))
     )
@@ -108,9 +106,7 @@ def test_what_pods_of_other_schedulers_hold_is_not_there_for_gangs(plugin: str) 
 def test_pods_of_other_schedulers_in_an_inner_queue_are_no_fault() -> None:
     there = scene(limited(3, "p"), queue_of("a", "p"))
     there.more["others"] = [JobDemand.of_others("p", {"cpu": 2000, "pods": 1})]
-    session, _ = there.holding(waits("large", 2, queue="a"), waits("small", queue="a")).run(
-        capacity(hierarchy=True)
-    )
+    session, _ = there.holding(waits("large", 2, queue="a"), waits("small", queue="a")).run(capacity(hierarchy=True))
     assert set(bound(session)) == {"small-0"}
 
 
@@ -129,9 +125,7 @@ def test_a_fault_of_the_tree_keeps_all_pods_waiting() -> None:
 
 def test_members_of_a_gated_gang_are_let_in_as_far_as_the_queue_holds_them() -> None:
     gated = {"annotations": MANAGED, "schedulingGates": GATE}
-    session, result = (
-        scene(3).holding(has("g", *[gated] * 4, minMember=3, queue="q")).run(capacity(gates=True))
-    )
+    session, result = scene(3).holding(has("g", *[gated] * 4, minMember=3, queue="q")).run(capacity(gates=True))
     assert len(result.ungated) == 3
     assert bound(session) == {}
 
@@ -185,12 +179,8 @@ def test_levels_of_ancestors_that_are_judged_are_a_number_or_none(level: object)
     assert len(victims) == (0 if str(level) == "1" else 2)
 
 
-@pytest.mark.parametrize(
-    "plugin", ["capacity", "proportion", PluginOption("overcommit", {"overcommit-factor": "1.0"})]
-)
-def test_minimums_count_one_after_another_less_what_gates_of_others_hold_of_them(
-    plugin: str | PluginOption,
-) -> None:
+@pytest.mark.parametrize("plugin", ["capacity", "proportion", PluginOption("overcommit", {"overcommit-factor": "1.0"})])
+def test_minimums_count_one_after_another_less_what_gates_of_others_hold_of_them(plugin: str | PluginOption) -> None:
     there = scene(4, cpu="4")
     for name, cpu in (("first", "2"), ("second", "2"), ("third", "1"), ("fourth", "1")):
         there.group(name, queue="q", minMember=2, minResources={"cpu": cpu})
@@ -234,9 +224,7 @@ def test_no_queue_is_above_its_capability_or_its_parents_after_a_session(
 
 
 @given(st.lists(st.tuples(st.integers(0, 3), st.booleans()), max_size=8), st.booleans())
-def test_a_discarded_statement_leaves_no_trace_in_the_queues(
-    steps: list[tuple[int, bool]], gates: bool
-) -> None:
+def test_a_discarded_statement_leaves_no_trace_in_the_queues(steps: list[tuple[int, bool]], gates: bool) -> None:
     there = scene(limited(9, "p"), limited(9, "q", "p"))
     members = ({"node": "n0" if number % 2 else "", "annotations": MANAGED} for number in range(4))
     there.holding(has("g", *members, queue="q", minMember=0))
@@ -320,9 +308,7 @@ def test_room_that_is_reserved_for_a_pod_is_its_own_alone() -> None:
 
 @pytest.mark.parametrize("number", [1, 2, 3])
 def test_what_those_hold_who_are_evicted_is_free_for_who_they_leave_for(number: int) -> None:
-    session = ran(
-        below(4), runs("low", *["n0"] * 4, queue="q"), of_q("high", number, priorityClassName="high")
-    )
+    session = ran(below(4), runs("low", *["n0"] * 4, queue="q"), of_q("high", number, priorityClassName="high"))
     assert evicted(session) == ["low-3", "low-2", "low-1"][:number]
     assert len(claimed(session)) == number
 

@@ -37,9 +37,7 @@ def test_priority_lets_jobs_of_lower_priority_be_evicted_and_tasks_of_its_own() 
 
 
 def test_conformance_spares_what_the_cluster_depends_on() -> None:
-    session = opened(
-        sized(4).holding(has("g", {"priority": 2_000_000_000}, {"priority": 1_999_999_999})).session()
-    )
+    session = opened(sized(4).holding(has("g", {"priority": 2_000_000_000}, {"priority": 1_999_999_999})).session())
     critical, plain = tasks_of(session, "g")
     hooks: Any = conformance(session, OPTION)
     assert hooks["reclaimable"](plain, [critical, plain]) == [plain]
@@ -110,9 +108,7 @@ NOW = "2026-01-01T00:10:00Z"
 
 def test_a_job_that_waited_too_long_is_let_in_at_once() -> None:
     created = {"late": "2026-01-01T00:08:59Z", "early": "2026-01-01T00:09:01Z"}
-    scene = sized(1).holding(
-        *(has(name, minResources={"cpu": "9"}, created=at) for name, at in created.items())
-    )
+    scene = sized(1).holding(*(has(name, minResources={"cpu": "9"}, created=at) for name, at in created.items()))
     # A vote of an earlier tier keeps the later from rejecting.
     tiers = ((PluginOption("gang"), SLA), (PluginOption("overcommit"),))
     _, result = scene.run(SessionConf(tiers=tiers), now=NOW)
@@ -154,19 +150,12 @@ def test_a_quota_keeps_groups_out_and_counts_those_that_were_let_in() -> None:
     _, result = scene.run(conf("gang", "resourcequota"))
     phases = {name: status_of(result, name).phase for name in ("first", "second", "third", "free")}
     assert phases == {"first": "Inqueue", "second": "Inqueue", "third": "Pending", "free": "Inqueue"}
-    parts = (
-        "requested: requests.cpu=2",
-        "used: requests.cpu=2",
-        "promised: requests.cpu=4",
-        "limited: requests.cpu=6",
-    )
+    parts = ("requested: requests.cpu=2", "used: requests.cpu=2", "promised: requests.cpu=4", "limited: requests.cpu=6")
     assert f"resource quota insufficient, {', '.join(parts)}" in [event.message for event in result.events]
 
 
 TWO = {"minMember": 2, "minResources": {"cpu": "2"}}
-PROMISED = has(
-    "promised", {}, {"phase": "Succeeded"}, minMember=3, minResources={"cpu": "3"}, phase="Inqueue"
-)
+PROMISED = has("promised", {}, {"phase": "Succeeded"}, minMember=3, minResources={"cpu": "3"}, phase="Inqueue")
 
 
 @pytest.mark.parametrize(
@@ -190,9 +179,7 @@ def test_a_quota_counts_each_pod_once(parts: list[Part], used: int, phase: str) 
     assert status_of(result, "g").phase == phase
 
 
-def test_a_plugin_that_asks_for_the_time_says_when_it_would_answer_otherwise(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_plugin_that_asks_for_the_time_says_when_it_would_answer_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
     """The text of the time is for what is written, and nothing is decided by it."""
     monkeypatch.setattr(Session, "moment", property(lambda session: asked.append(session) or 0.0))
     timely = set()
@@ -214,11 +201,7 @@ PODS, ASKING = {"minResources": {"pods": "1"}}, {"minResources": {"pods": "1", "
     ("scope", "group", "counted"),
     [
         # Pods that are still to come are as those that are there, or as the group says.
-        (
-            "Terminating",
-            has("g", {"activeDeadlineSeconds": 9}, minMember=2, minResources={"pods": "2"}),
-            True,
-        ),
+        ("Terminating", has("g", {"activeDeadlineSeconds": 9}, minMember=2, minResources={"pods": "2"}), True),
         ("Terminating", has("g", {}, minMember=2, minResources={"pods": "2"}), False),
         ("Terminating", has("g", annotations={QUOTA_PARTS: ENDING}, **PODS), True),
         ("Terminating", has("g", **PODS), False),
