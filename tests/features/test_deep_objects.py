@@ -55,6 +55,10 @@ async def test_a_deep_claim_holds_up_its_own_pod_only(levels: int) -> None:
             await found.add_pod("later", claim="later")
             await until(lambda: found.cluster.is_bound("later"))
             assert running.reports.failures == []
+            if levels > 1_000:
+                assert running.reports.counts["ResourceClaim malformed"] == 2
+                said = await until(lambda: found.cluster.condition("deep-while"))
+                assert "nested too deeply" in said["message"]
 
 
 async def test_the_devices_of_a_deep_claim_are_given_to_nobody_else() -> None:
@@ -109,5 +113,26 @@ def test_a_deep_job_waits_alone_until_it_can_be_read(levels: int) -> None:
                 await send(it.transport, "PATCH", f"{JOBS}/{name}", tasks, 0, MERGE)
             assert await let_all_in() == {"j-a-0", "before-a-0", "while-a-0"}
             assert process is it.processes[-1]
+
+    run()
+
+
+def test_a_running_job_that_becomes_too_deep_keeps_its_pods_across_a_restart() -> None:
+    @virtual_time
+    async def run() -> None:
+        async with jobs_run() as it:
+            await it.let_in(task("a", 2))
+            await it.pods_are("Running", "j-a-0", "j-a-1")
+            before = {name: pod["metadata"]["uid"] for name, pod in (await it.pods()).items()}
+            assert len(before) == 2
+            deep = task("a", 2)
+            deep["template"]["metadata"] = {"unknown": "deep"}
+            await send(it.transport, "PATCH", f"{JOBS}/j", {"spec": {"tasks": [deep]}}, 1_500, MERGE)
+            await asyncio.sleep(REST)
+            await it.kill(it.processes[-1])
+            it.start()
+            await asyncio.sleep(10 * REST)
+            assert {name: pod["metadata"]["uid"] for name, pod in (await it.pods()).items()} == before
+            assert len(await it.items(GROUPS)) == 1
 
     run()

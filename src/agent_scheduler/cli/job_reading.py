@@ -66,7 +66,7 @@ def _seen(kind: type[T]) -> Decode[DecodedObject[T]]:
 async def jobs(transport: Transport, namespace: str, selector: str = "", *, say: Callable[[str], None]) -> list[Job]:
     """Return the jobs sorted by namespace and name; an empty namespace means all. Raises ReadError.
 
-    Jobs that cannot be read are left out, and `say` is told.
+    Jobs that cannot be read are left out, and `say` receives a line.
     """
     path = jobs_of(segment(namespace)) if namespace else JOBS
     query = {"labelSelector": selector} if selector else {}

@@ -49,7 +49,7 @@ class Gates(NamedTuple):
 
 
 async def read_gates(transport: Transport, say: Callable[[str], None]) -> Mapping[str, Gates]:
-    """Return the amounts by queue, for queues with such pods; `say` is told what is left out. Raises ReadError."""
+    """Return the amounts by queue, for queues with such pods; `say` receives what is left out. Raises ReadError."""
     usage = QueueUsage({}, UsageSettings(batch_schedulers=(_BATCH_SCHEDULER,)))
     waiting = await list_all(transport, _PODS, _pod, {"fieldSelector": "spec.nodeName="}, say=say)
     classes = PodClasses()
