@@ -12,7 +12,7 @@ from kube_client.testing.scripted import Answer, answering, in_order
 DEEP = b"[" * 10_000 + b"]" * 10_000
 BODY = (
     b'{"kind":"JobList","apiVersion":"batch.volcano.sh/v1alpha1","metadata":{"resourceVersion":"7"},"items":['
-    b'{"metadata":{"name":"deep","namespace":"t","uid":"1"},"spec":{"tasks":%b}},'
+    b'{"metadata":{"name":"deep","namespace":"t","uid":"1"},"spec":{"unknown":%b}},'
     b'{"metadata":{"name":"good","namespace":"t","uid":"2"}}]}' % DEEP
 )
 
