@@ -86,6 +86,8 @@ class SessionNodes:
         #: Row -> resource -> amount of terminating pods minus amount of claims; and the number of these pods.
         self._waiting: dict[int, dict[str, int]] = {}
         self._waiting_pods: dict[int, int] = {}
+        #: [row] its position in the order of names; None until it is first needed.
+        self._name_order: Ints | None = None
         #: Row -> UID -> task of a job that is there or has a claim there; None until it is first needed.
         self._tasks: dict[int, dict[str, TaskInfo]] | None = None
         #: The room that is currently kept from tasks.
@@ -347,17 +349,28 @@ class SessionNodes:
         return True
 
     def in_score_order(self, view: ClassView, rows: Rows) -> list[int]:
-        """Return the rows in descending order of scores, then ascending by row."""
+        """Return the rows in descending order of scores, then by name.
+
+        Which pods are evicted for a gang may depend on this order, and rows have another order after a restart.
+        """
         columns = self.columns
         if not rows.size:
             return []
         scores = np.zeros(rows.size, dtype=np.int64)
         for each in view.plugin_scores(columns, rows).values():
             scores += each
-        found: list[int] = rows[np.argsort(-scores, kind="stable")].tolist()
+        found: list[int] = rows[np.lexsort((self._by_name()[rows], -scores))].tolist()
         if self._elsewhere:
             found.sort(key=set(self._elsewhere).__contains__)
         return found
+
+    def _by_name(self) -> Ints:
+        """Return [row] its position in the order of names."""
+        if self._name_order is None:
+            order = np.zeros(self.columns.size, dtype=np.int64)
+            order[[self._rows[name] for name in sorted(self._rows)]] = np.arange(len(self._rows))
+            self._name_order = order
+        return self._name_order
 
     def of_use(self, task: TaskInfo) -> Collection[int]:
         """Return the rows on which the task would have room if enough pods left."""
