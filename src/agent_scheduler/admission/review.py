@@ -8,6 +8,8 @@ from typing import Any, Final, Literal, NamedTuple, TypeVar
 
 import msgspec
 
+from apimachinery.nesting import KEPT_LEVELS, TOO_DEEP, shallow
+
 T = TypeVar("T")
 
 API_VERSION: Final = "admission.k8s.io/v1"
@@ -31,6 +33,10 @@ class AdmissionRequest(msgspec.Struct, frozen=True, rename="camel"):
     namespace: str = ""
     object: msgspec.Raw = msgspec.Raw(b"null")
     old_object: msgspec.Raw = msgspec.Raw(b"null")
+
+
+class DeepRequest(AdmissionRequest, frozen=True, rename="camel"):
+    """A request with an object that is nested too deeply. Its objects lack their deepest levels."""
 
 
 class _Review(msgspec.Struct, frozen=True, rename="camel"):
@@ -66,18 +72,24 @@ Reviewer = Callable[[AdmissionRequest], AdmissionResponse]
 
 _read = msgspec.json.Decoder(_Review).decode
 _encode = msgspec.json.Encoder().encode
+_TOO_DEEP: Final = f"the object is {TOO_DEEP}; allowed: {KEPT_LEVELS} levels"
 
 
 def read_review(body: bytes) -> AdmissionRequest:
     """Decode a review. Raises UnreadableReview."""
+    is_deep = False
     try:
-        review = _read(body)
+        try:
+            review = _read(body)
+        except RecursionError:
+            is_deep = True
+            review = _read(shallow(body))
     except msgspec.MsgspecError as error:
         raise UnreadableReview(f"not an {KIND}: {error}") from None
     if (review.api_version, review.kind) != (API_VERSION, KIND):
         found = f"{review.api_version or 'no apiVersion'}, {review.kind or 'no kind'}"
         raise UnreadableReview(f"found {found}; allowed: {API_VERSION}, {KIND}")
-    return review.request
+    return DeepRequest(**msgspec.structs.asdict(review.request)) if is_deep else review.request
 
 
 def write_review(request: AdmissionRequest, answer: AdmissionResponse) -> bytes:
@@ -114,8 +126,15 @@ class UnreadableObject(ValueError):
 
 
 def review(reviewer: Reviewer, request: AdmissionRequest) -> AdmissionResponse:
-    """Run `reviewer`; an unreadable object is rejected."""
+    """Run `reviewer`; an unreadable object is rejected.
+
+    An object that is nested too deeply may be updated and deleted, such as by the removal of its finalizers.
+    """
+    if isinstance(request, DeepRequest) and request.operation == CREATE:
+        return refused(_TOO_DEEP)
     try:
         return reviewer(request)
     except UnreadableObject as error:
         return refused(str(error))
+    except RecursionError:
+        return refused(_TOO_DEEP)

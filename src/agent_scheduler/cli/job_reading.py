@@ -6,7 +6,7 @@ An unreadable Job raises `ReadError` with a complete message. Unreadable related
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
@@ -63,11 +63,14 @@ def _seen(kind: type[T]) -> Decode[DecodedObject[T]]:
     return lambda raw: DecodedObject(decode(raw), whole(raw))
 
 
-async def jobs(transport: Transport, namespace: str, selector: str = "") -> list[Job]:
-    """Return the jobs sorted by namespace and name; an empty namespace means all. Raises ReadError."""
+async def jobs(transport: Transport, namespace: str, selector: str = "", *, say: Callable[[str], None]) -> list[Job]:
+    """Return the jobs sorted by namespace and name; an empty namespace means all. Raises ReadError.
+
+    Jobs that cannot be read are left out, and `say` receives a line.
+    """
     path = jobs_of(segment(namespace)) if namespace else JOBS
     query = {"labelSelector": selector} if selector else {}
-    found = await list_all(transport, path, msgspec.json.Decoder(Job).decode, query)
+    found = await list_all(transport, path, msgspec.json.Decoder(Job).decode, query, say=say)
     return sorted(found, key=lambda each: (each.metadata.namespace, each.metadata.name))
 
 
@@ -95,14 +98,15 @@ async def around(transport: Transport, job: Job) -> JobContext:
             return None
 
     labels = {"labelSelector": f"{JOB_NAME}={job.metadata.name}"}
+    pods_path, say = f"/api/v1/namespaces/{namespace}/pods", problems.append
     pods, groups = await asyncio.gather(
-        tried("pods", list_all(transport, f"/api/v1/namespaces/{namespace}/pods", _seen(JobPod), labels)),
-        tried("the PodGroup", list_all(transport, pod_groups(namespace), _seen(PodGroup))),
+        tried("pods", list_all(transport, pods_path, _seen(JobPod), labels, say=say)),
+        tried("the PodGroup", list_all(transport, pod_groups(namespace), _seen(PodGroup), say=say)),
     )
     # A deleted job of the same name may have left pods.
     pods = None if pods is None else _in_order(job, [each for each in pods if _is_of(job, each.metadata)])
     group = next((each for each in groups or () if _is_of(job, each.metadata)), None)
-    events = await tried("events", _events(transport, namespace, job, group))
+    events = await tried("events", _events(transport, namespace, job, group, say))
     return JobContext(group, pods, events, _waiting(job, pods), problems)
 
 
@@ -130,14 +134,15 @@ def _waiting(job: Job, pods: list[DecodedObject[JobPod]] | None) -> Mapping[str,
 
 
 async def _events(
-    transport: Transport, namespace: str, job: Job, group: DecodedObject[PodGroup] | None
+    transport: Transport, namespace: str, job: Job, group: DecodedObject[PodGroup] | None, say: Callable[[str], None]
 ) -> list[DecodedObject[Event]]:
     """Return the events of the job and its group, the newest last."""
     found: list[DecodedObject[Event]] = []
     for uid in (job.metadata.uid, group.metadata.uid if group is not None else ""):
         if uid:
             query = {"fieldSelector": f"involvedObject.uid={uid}"}
-            found += await list_all(transport, f"/api/v1/namespaces/{namespace}/events", _seen(Event), query)
+            path = f"/api/v1/namespaces/{namespace}/events"
+            found += await list_all(transport, path, _seen(Event), query, say=say)
     return sorted(found, key=lambda each: last_seen(each.body))
 
 

@@ -10,6 +10,7 @@ import argparse
 import asyncio
 from collections.abc import Mapping
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -127,7 +128,8 @@ async def _done(args: argparse.Namespace, endpoint: Endpoint, namespace: str, bo
 
 
 async def _list(transport: Transport, args: argparse.Namespace, namespace: str) -> str:
-    found = await job_reading.jobs(transport, "" if args.all_namespaces else namespace, args.selector)
+    where = "" if args.all_namespaces else namespace
+    found = await job_reading.jobs(transport, where, args.selector, say=partial(_say, "list"))
     jobs = [each for each in found if args.scheduler in ("", each.spec.scheduler_name)]
     if args.output in PROGRAMS:
         return dumped({"jobs": [job_view.plain(each) for each in jobs]}, args.output)

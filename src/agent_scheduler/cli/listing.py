@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Final, TypeVar
 
 from agent_scheduler.objects.batch import API_VERSION, COMMAND_VERSION, COMMANDS, POD_GROUPS, QUEUES
@@ -13,7 +13,7 @@ from kube_client.errors import Failure, FailureClass, RequestFailed
 from kube_client.http1 import Http1Transport
 from kube_client.paging import collect
 from kube_client.transport import Endpoint, Transport, collection_at
-from kube_client.watch_events import Decode, Object
+from kube_client.watch_events import Decode, Object, identify, problem_of
 
 T = TypeVar("T", bound=Object)
 
@@ -39,15 +39,26 @@ def connected(endpoint: Endpoint) -> Http1Transport:
 
 
 async def list_all(
-    transport: Transport, path: str, decode: Decode[T], query: Mapping[str, str] | None = None
+    transport: Transport,
+    path: str,
+    decode: Decode[T],
+    query: Mapping[str, str] | None = None,
+    *,
+    say: Callable[[str], None] | None = None,
 ) -> list[T]:
-    """List all objects at `path`.
+    """List all objects at `path`. An object that cannot be read is left out, with a line to `say`.
 
-    Raises ReadError, also for a malformed object, because the output must be complete.
+    Raises ReadError, without `say` also for an object that cannot be read, because the output must be complete.
     """
 
     def malformed(raw: bytes, error: Exception) -> str:
-        raise ReadError(f"list {path}: an object cannot be read: {error}")
+        who = identify(raw)
+        name = f"{who.namespace}/{who.name}" if who.namespace else who.name
+        problem = f"list {path}: an object cannot be read: {name}: {problem_of(error)}"
+        if say is None:
+            raise ReadError(problem)
+        say(problem)
+        return who.uid
 
     try:
         _, found, _ = await collect(transport, path, decode, query=query or {}, timeout=_PATIENCE, malformed=malformed)

@@ -88,8 +88,8 @@ def _say(problem: str) -> None:
 async def _read(endpoint: Endpoint) -> list[Row]:
     """Return the rows sorted by name."""
     async with connected(endpoint) as transport:
-        nodes = await list_all(transport, "/api/v1/nodes", _decode_node)
-        pods = await list_all(transport, "/api/v1/pods", PodReader(PodClasses()), _PODS)
+        nodes = await list_all(transport, "/api/v1/nodes", _decode_node, say=_say)
+        pods = await list_all(transport, "/api/v1/pods", PodReader(PodClasses()), _PODS, say=_say)
     return rows(map(node_info, nodes), pods)
 
 

@@ -6,7 +6,7 @@ and default queue. State that only the scheduler has is missing: released room s
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 import msgspec
@@ -48,17 +48,18 @@ class Gates(NamedTuple):
     reserved: PodTotals = PodTotals()
 
 
-async def read_gates(transport: Transport) -> Mapping[str, Gates]:
-    """Return the amounts by queue, for queues with such pods. Raises ReadError."""
+async def read_gates(transport: Transport, say: Callable[[str], None]) -> Mapping[str, Gates]:
+    """Return the amounts by queue, for queues with such pods; `say` receives what is left out. Raises ReadError."""
     usage = QueueUsage({}, UsageSettings(batch_schedulers=(_BATCH_SCHEDULER,)))
-    waiting = await list_all(transport, _PODS, _pod, {"fieldSelector": "spec.nodeName="})
+    waiting = await list_all(transport, _PODS, _pod, {"fieldSelector": "spec.nodeName="}, say=say)
     classes = PodClasses()
     pods = [pod for pod in (pod_info(each, classes) for each in waiting) if _takes_part(pod)]
     if not pods:
         return {}
-    for group in await list_all(transport, POD_GROUPS, msgspec.json.Decoder(PodGroup).decode):
+    for group in await list_all(transport, POD_GROUPS, msgspec.json.Decoder(PodGroup).decode, say=say):
         usage.set_group(GroupKey(group.metadata.namespace, group.metadata.name), group.spec.queue, ())
-    for each in await list_all(transport, _NAMESPACES, msgspec.json.Decoder(wire.Namespace).decode):
+    namespace = msgspec.json.Decoder(wire.Namespace).decode
+    for each in await list_all(transport, _NAMESPACES, namespace, say=say):
         usage.set_namespace(each.metadata.name, (each.metadata.annotations or {}).get(QUEUE_NAME, ""))
     return gates_of(pods, usage)
 
@@ -88,6 +89,6 @@ def _takes_part(pod: PodInfo) -> bool:
 def _pod(raw: bytes | memoryview | msgspec.Raw) -> wire.Pod:
     try:
         return _decode_pod(raw)
-    except msgspec.ValidationError:
+    except (msgspec.ValidationError, RecursionError):
         # A malformed pod of another client must not prevent the others from being shown.
         return salvage(raw, wire.Pod)

@@ -91,9 +91,9 @@ def _say(text: str) -> None:
 
 async def _read(endpoint: Endpoint) -> QueueListing:
     async with connected(endpoint) as transport:
-        queues = await list_all(transport, QUEUES, _decode)
+        queues = await list_all(transport, QUEUES, _decode, say=_say)
         try:
-            return QueueListing(queues, await read_gates(transport))
+            return QueueListing(queues, await read_gates(transport, _say))
         except ReadError as error:
             # Permission to read queues does not imply permission to read all pods.
             return QueueListing(queues, None, str(error))

@@ -6,10 +6,11 @@ hints, and those whose claims are being written, each of which waits for its own
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final
 
 from agent_scheduler.engine.dra.catalogue import Devices
-from agent_scheduler.engine.dra.records import ResourceClaimInfo, read_claim, read_device_class, read_slice
+from agent_scheduler.engine.dra.records import Readable, ResourceClaimInfo, read_claim, read_device_class, read_slice
 from agent_scheduler.engine.events.events import ActionType, ClusterEvent, Resource
 from agent_scheduler.engine.state.podclaims import ClaimKey, PodRef
 from agent_scheduler.engine.state.podinfo import PodInfo
@@ -44,6 +45,10 @@ def _alike(one: ResourceClaimInfo, other: ResourceClaimInfo) -> bool:
     return (one.allocation, one.reserved_for) == (other.allocation, other.reserved_for)
 
 
+def _problem_of(each: Readable) -> str:
+    return each.error
+
+
 class ResourceClaims:
     """Reports changes; `devices` has the objects. Owns the tasks that wait for claims."""
 
@@ -55,7 +60,7 @@ class ResourceClaims:
     def kinds(self) -> list[Kind]:
         """Return the kinds to watch. A cluster may lack them: they exist since Kubernetes 1.34."""
         devices = self.devices
-        return [
+        kinds = [
             cached_kind(
                 self._events,
                 Resource.DEVICE_CLASS,
@@ -88,6 +93,7 @@ class ResourceClaims:
                 vital=True,
             ),
         ]
+        return [replace(each, problem=_problem_of) for each in kinds]
 
     def _put_claim(self, new: ResourceClaimInfo) -> bool:
         """Store a claim, and wake pods that were rejected because of an outdated assumption about it.

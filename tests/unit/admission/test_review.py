@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from agent_scheduler.admission import jobs, podgroups, pods, queues
 from agent_scheduler.admission.review import (
     ALLOWED,
+    AdmissionRequest,
     AdmissionResponse,
     JsonPatchOperation,
     Reviewer,
@@ -42,6 +43,38 @@ def test_a_request_is_read_with_its_object_as_it_is() -> None:
     assert (found.uid, found.operation, found.namespace) == ("u", "CREATE", "")
     assert json.loads(bytes(found.object)) == {"metadata": {"name": "p"}}
     assert bytes(found.old_object) == b"null"
+
+
+@pytest.mark.parametrize("levels", [1_500, 10_000])
+@pytest.mark.parametrize(
+    ("operation", "field", "allowed"),
+    [("CREATE", "object", False), ("UPDATE", "object", True), ("DELETE", "oldObject", True)],
+)
+def test_a_deep_object_may_go_and_change_and_not_be_made(
+    levels: int, operation: str, field: str, allowed: bool
+) -> None:
+    asked = {"uid": "u", "operation": operation, field: {"metadata": {"name": "p"}, "spec": 0}}
+    nested = b"[" * levels + b"]" * levels
+    found = read_review(body(request=asked).replace(b'"spec": 0', b'"spec": ' + nested))
+    seen: list[str] = []
+
+    def reviewer(request: AdmissionRequest) -> AdmissionResponse:
+        raw = request.object if field == "object" else request.old_object
+        seen.append(json.loads(bytes(raw))["metadata"]["name"])
+        return ALLOWED
+
+    answer = review(reviewer, found)
+    assert (answer.allowed, seen) == (allowed, ["p"] if allowed else [])
+    if not allowed:
+        assert answer.message == "the object is nested too deeply to be decoded; allowed: 200 levels"
+    assert json.loads(write_review(found, answer))["response"]["uid"] == "u"
+
+
+def test_a_review_that_recursion_cannot_follow_is_refused() -> None:
+    def endless(request: AdmissionRequest) -> AdmissionResponse:
+        return endless(request)
+
+    assert "nested too deeply" in review(endless, read_review(body())).message
 
 
 NO_REVIEWS = {

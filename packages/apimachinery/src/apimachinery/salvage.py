@@ -14,12 +14,17 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec import Raw
 
+from .nesting import shallow
+
 S = TypeVar("S", bound=msgspec.Struct)
 
 
 def salvage(raw: bytes | memoryview | Raw, cls: type[S]) -> S:
-    """Decode the fields of `cls` that are valid in `raw`. Raises msgspec.DecodeError for anything but a JSON object."""
-    data = msgspec.json.decode(raw)
+    """Decode the fields of `cls` that are valid in `raw`. Raises msgspec.DecodeError for anything but a JSON object.
+
+    Levels that cannot be decoded are left out.
+    """
+    data = _decoded(raw)
     if not isinstance(data, dict):
         raise msgspec.ValidationError(f"Expected `object`, got `{type(data).__name__}`")
     return _struct(data, cls)
@@ -28,9 +33,16 @@ def salvage(raw: bytes | memoryview | Raw, cls: type[S]) -> S:
 def salvage_part(raw: bytes | Raw, kind: Any) -> Any:
     """Decode the valid parts of a field of type `kind`; None if there are none."""
     try:
-        return _value(msgspec.json.decode(raw), kind)
+        return _value(_decoded(raw), kind)
     except msgspec.MsgspecError:
         return None
+
+
+def _decoded(raw: bytes | memoryview | Raw) -> Any:
+    try:
+        return msgspec.json.decode(raw)
+    except RecursionError:
+        return msgspec.json.decode(shallow(raw))
 
 
 def _struct(data: dict[str, Any], cls: type[S]) -> S:

@@ -17,6 +17,7 @@ from typing import Final
 import msgspec
 
 from kube_client.errors import (
+    UNREADABLE,
     Failure,
     FailureClass,
     Missing,
@@ -120,7 +121,7 @@ def _is_success(answer: Response, asked: RequestInfo) -> bool:
         return False
     try:
         said = _said(answer.body)
-    except msgspec.MsgspecError:
+    except UNREADABLE:
         return False
     if asked.verb is _DISCOVER:
         return said.kind == asked.resource

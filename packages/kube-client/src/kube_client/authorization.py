@@ -22,6 +22,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from kube_client.errors import UNREADABLE
 from kube_client.logs import LimitedLog, get_logger
 from kube_client.transport import Transport, TransportError
 
@@ -196,5 +197,5 @@ class KubeAuthorizer:
             raise _CannotAsk(f"{kind} was answered by {response.status}")
         try:
             return msgspec.json.decode(response.body, type=answer)
-        except msgspec.MsgspecError as error:
+        except UNREADABLE as error:
             raise _CannotAsk(f"the answer is no {kind}: {error}") from None

@@ -20,7 +20,7 @@ import msgspec
 from kube_client.answers import RequestInfo, Verb, read
 from kube_client.budget import UNLIMITED, Budget
 from kube_client.driver import AlreadySent, Driver, Operation, Send, ask, pause, send_once
-from kube_client.errors import Failure, FailureClass, ResponseOrigin, from_middlebox
+from kube_client.errors import UNREADABLE, Failure, FailureClass, ResponseOrigin, from_middlebox
 from kube_client.retry import REAL, Backoff, Clock, Timing
 from kube_client.transport import PodIdentifier, Response, Transport, TransportError, pod_path, start_of
 
@@ -234,7 +234,7 @@ def _get(pod: PodIdentifier) -> Send:
 def _pod_in(response: Response) -> _BindPod | None:
     try:
         pod = _decode_pod(response.body)
-    except msgspec.MsgspecError:
+    except UNREADABLE:
         return None
     return pod if pod.kind == "Pod" and pod.metadata.uid else None
 

@@ -10,7 +10,7 @@ import msgspec
 
 from kube_client.answers import RequestInfo, Verb
 from kube_client.driver import Operation, Send, ask
-from kube_client.errors import Failure, FailureClass, ResponseOrigin
+from kube_client.errors import UNREADABLE, Failure, FailureClass, ResponseOrigin
 from kube_client.transport import collection_at
 
 
@@ -57,7 +57,7 @@ def serves(path: str) -> Operation[bool | None]:
         if response is None:
             return None
         listed = _decode_resources(response.body)
-    except msgspec.MsgspecError:
+    except UNREADABLE:
         return None
     return any(each.name == resource for each in listed.resources) if listed.group_version == group_version else None
 

@@ -149,6 +149,8 @@ def from_middlebox(response: Response) -> Failure:
     )
 
 
+#: What decoding a body raises if it is no JSON, has another form, or is nested too deeply.
+UNREADABLE: Final = (msgspec.MsgspecError, ValueError, RecursionError)
 _JSON: Final = (b"Content-Type", b"application/json")
 
 
@@ -168,7 +170,7 @@ def _status_in(response: Response) -> Status | None:
         return None
     try:
         status = _status.decode(response.body)
-    except msgspec.MsgspecError:
+    except UNREADABLE:
         return None
     return status if status.kind == "Status" and status.api_version == "v1" else None
 

@@ -54,6 +54,8 @@ class Kind:
     vital: bool = False
     #: Returns the stored object, if it is stored as decoded.
     known: Callable[[Any], Any] | None = None
+    #: Returns the invalid part of an object that `read` accepts all the same; empty if all is valid.
+    problem: Callable[[Any], str] | None = None
     #: Plugins of the program that need it; empty if all of it does.
     readers: tuple[str, ...] = ()
 
@@ -287,10 +289,17 @@ class Informers:
                     kind.delete(change.object)
                 else:
                     kind.set(change.object)
+                    if kind.problem is not None and (problem := kind.problem(change.object)):
+                        self._observer.watched(kind.name, "malformed")
+                        key = _key(change.object)
+                        _log.warning("malformed object", kind=kind.name, key=key, error=problem)
             except Exception as error:
-                metadata = change.object.metadata
-                key = f"{metadata.namespace}/{metadata.name}" if metadata.namespace else metadata.name
-                self._observer.change_failed(kind.name, key, error)
+                self._observer.change_failed(kind.name, _key(change.object), error)
+
+
+def _key(item: Object) -> str:
+    metadata = item.metadata
+    return f"{metadata.namespace}/{metadata.name}" if metadata.namespace else metadata.name
 
 
 def _refusal(kind: Kind, refused: Refused) -> str:

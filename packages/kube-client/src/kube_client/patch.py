@@ -16,7 +16,7 @@ from kube_client.answers import Verb, asked_at, read
 from kube_client.budget import UNLIMITED, Budget
 from kube_client.discovery import explained
 from kube_client.driver import REQUEST_TIMEOUT, AlreadySent, Driver, Operation, Send, ask, pause
-from kube_client.errors import Failure, FailureClass
+from kube_client.errors import UNREADABLE, Failure, FailureClass
 from kube_client.retry import REAL, Timing
 from kube_client.transport import Response, Transport, TransportError, start_of
 
@@ -172,7 +172,7 @@ def object_of(response: Response) -> dict[str, Any]:
     """Return the object in a response; empty if there is none."""
     try:
         return _decode(response.body)
-    except msgspec.MsgspecError:
+    except UNREADABLE:
         return {}
 
 
@@ -180,7 +180,7 @@ def version_in(response: Response) -> str:
     """Return the version of the object in a response; empty if there is none."""
     try:
         return _decode_version(response.body).metadata.resource_version
-    except msgspec.MsgspecError:
+    except UNREADABLE:
         return ""
 
 

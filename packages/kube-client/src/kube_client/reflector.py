@@ -8,7 +8,8 @@ connection:
 - an object that was deleted and recreated under its name is DELETED and ADDED, never MODIFIED: keys are UIDs;
 - an object that cannot be decoded is reported and keeps its last state, and does not affect other objects;
 - an unreadable event is not lost: the watch restarts from before it, and after repeated failures the list does;
-- if the store went back to an earlier state (was restored from a backup), the view is not patched up: `run` raises.
+- if the store went back to an earlier state (was restored from a backup), the view is not patched up: `run` raises;
+- a bookmark ahead of the store costs at most some lists: only lists and objects show that the store went back.
 
 The protocol follows client-go's Reflector (410, bookmarks, random watch durations). Comments explain the differences.
 """
@@ -131,8 +132,8 @@ class Reflector(Generic[T]):
     """One list-and-watch of a collection.
 
     `count(what)` is called with: list_initial, list_expired (after a 410), list_failing (repeated watch failures),
-    list_renewed, stale_list, refused, watch, duplicate, malformed, failure. Every list attempt is counted. Run
-    `run()` as a task; cancelling it stops the reflector.
+    list_renewed, stale_list, bookmark_ahead, refused, watch, duplicate, malformed, failure. Every list attempt is
+    counted. Run `run()` as a task; cancelling it stops the reflector.
     """
 
     def __init__(
@@ -365,11 +366,16 @@ class Reflector(Generic[T]):
             self._stale_lists += 1
             if self._stale_lists <= STALE_LISTS_REFUSED:
                 raise _StaleList(f"the list is of {revision}; {self.view.version} was seen already")
-            raise StoreWentBack(f"the list of {self._path}", listed=revision, known=self.view.version)
+            if is_older(revision, self.view.proved):
+                raise StoreWentBack(f"the list of {self._path}", listed=revision, known=self.view.version)
+            # Only a bookmark was newer, and no object is from after the list.
+            self._count("bookmark_ahead")
+            _log.warning("bookmark ahead", path=self._path, listed=revision, bookmark=self.view.version)
         self._stale_lists = 0
         self.refused, self.is_absent = None, False
         await self.view.refuse_older(fresh)
-        gone = [uid for uid in self.view.missing(fresh, revision) if uid not in unread]
+        # An object without a readable UID may be any of those that are missing.
+        gone = [uid for uid in self.view.missing(fresh, revision) if uid not in unread and "" not in unread]
         # Deletions go first: a recreated object must not be added beside its predecessor of the same name.
         await self._deliver(Change(DELETED, old, old) for old in self.view.take(gone))
         await self._deliver(self.view.differences(fresh, unchanged=reading != self._listed_generation))

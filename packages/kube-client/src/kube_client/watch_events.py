@@ -15,7 +15,8 @@ from typing import Final, Generic, NamedTuple, Protocol, TypeVar
 import msgspec
 from msgspec import Raw
 
-from kube_client.errors import Failure, FailureClass, Status, StoreWentBack, classify_status
+from apimachinery.nesting import TOO_DEEP, shallow
+from kube_client.errors import UNREADABLE, Failure, FailureClass, Status, StoreWentBack, classify_status
 from kube_client.logs import get_logger
 
 
@@ -38,7 +39,7 @@ class Object(Protocol):
 
 
 T = TypeVar("T", bound=Object)
-#: Creates an object from its JSON. Raises msgspec.MsgspecError or ValueError for invalid JSON.
+#: Creates an object from its JSON. Any exception means that the object cannot be read, and is left out.
 Decode = Callable[[bytes | memoryview | Raw], T]
 #: Returns the type (ADDED, MODIFIED or DELETED), the object's UID and version, and the object of a watch event's
 #: line. Raises as `Decode` does, also for other events and invalid lines, which then take the general path.
@@ -66,6 +67,8 @@ class Identity(NamedTuple):
 
     uid: str
     resource_version: str
+    namespace: str = ""
+    name: str = ""
 
 
 class _Envelope(msgspec.Struct):
@@ -73,17 +76,23 @@ class _Envelope(msgspec.Struct):
     object: Raw
 
 
-class _WatchedMeta(msgspec.Struct, frozen=True, rename="camel"):
-    uid: str = ""
-    resource_version: str = ""
-
-
 class _Identified(msgspec.Struct):
-    metadata: _WatchedMeta = _WatchedMeta()
+    metadata: Raw = Raw()
+
+
+class _Identifying(msgspec.Struct, rename="camel"):
+    """The fields one by one, so that an invalid one does not hide the others."""
+
+    uid: Raw = Raw()
+    resource_version: Raw = Raw()
+    namespace: Raw = Raw()
+    name: Raw = Raw()
 
 
 _decode_envelope = msgspec.json.Decoder(_Envelope).decode
-_decode_identity = msgspec.json.Decoder(_Identified).decode
+_decode_identified = msgspec.json.Decoder(_Identified).decode
+_decode_metadata = msgspec.json.Decoder(_Identifying).decode
+_decode_text = msgspec.json.Decoder(str).decode
 
 _PREFIXES = {
     kind[0]: (kind, prefix, len(prefix))
@@ -124,7 +133,10 @@ def event_reader(decode: Decode[T]) -> ReadEvent[T]:
 
 
 def open_event_slowly(line: bytes) -> tuple[str, Raw]:
-    """Parse as `open_event` does, for any spelling of the envelope."""
+    """Parse as `open_event` does, for any spelling of the envelope.
+
+    Raises RecursionError if the object is nested too deeply.
+    """
     try:
         envelope = _decode_envelope(line)
     except msgspec.MsgspecError as error:
@@ -137,15 +149,34 @@ def open_event_slowly(line: bytes) -> tuple[str, Raw]:
 def identify(raw: bytes | memoryview | Raw) -> Identity:
     """Return the identity of a malformed object as far as it can be read."""
     try:
-        meta = _decode_identity(raw).metadata
+        found = _decode_metadata(_decode_identified(shallow(raw)).metadata)
     except msgspec.MsgspecError:
         return Identity("", "")
-    return Identity(meta.uid, meta.resource_version)
+    return Identity(*map(_text, (found.uid, found.resource_version, found.namespace, found.name)))
+
+
+def _text(raw: Raw) -> str:
+    try:
+        return _decode_text(raw)
+    except msgspec.MsgspecError:
+        return ""
+
+
+def problem_of(error: Exception) -> str:
+    """Return why an object cannot be read."""
+    if isinstance(error, RecursionError):
+        return TOO_DEEP
+    is_expected = isinstance(error, msgspec.MsgspecError | ValueError)
+    return str(error) if is_expected else f"{type(error).__name__}: {error}"
+
+
+#: The digits of the largest number that a version can be: 2**64 - 1.
+_VERSION_DIGITS: Final = 20
 
 
 def version(text: str) -> int | None:
     """Return a resourceVersion as a number, which KEP-5504 makes comparable; None for anything else."""
-    return int(text) if text.isdecimal() and text.isascii() else None
+    return int(text) if len(text) <= _VERSION_DIGITS and text.isdecimal() and text.isascii() else None
 
 
 def is_older(text: str, than: str) -> bool:
@@ -197,8 +228,8 @@ class CollectionView(Generic[T]):
     """The delivered state of a collection. The arguments are as for `Reflector`.
 
     `known` has the last delivered object by UID; it serves to find what a list no longer has and to refuse older
-    versions. `version` is the newest version of the whole collection, where the next watch begins. It never goes
-    back.
+    versions. `version` is the newest version of the whole collection, where the next watch begins. Only a list can
+    set it back, and not to before `proved`.
     """
 
     def __init__(
@@ -212,9 +243,19 @@ class CollectionView(Generic[T]):
         #: Objects created by this process that no list or watch has shown yet, by UID. None of them is in `known`.
         self.learned: dict[str, T] = {}
         self.version = ""
+        #: The last bookmark's version, and the version before the bookmarks since the last object.
+        self._marked = self._before_marks = ""
         #: Whether the server sends bookmarks.
         self.marks = False
         self._reported: dict[Identity, None] = {}
+
+    @property
+    def proved(self) -> str:
+        """The newest version that a list or an object had.
+
+        A bookmark only says that nothing happened up to its version, so the objects do not depend on it.
+        """
+        return self._before_marks if self.version == self._marked else self.version
 
     def take(self, uids: list[str]) -> Iterable[T]:
         """Remove and yield the objects with these UIDs."""
@@ -278,7 +319,7 @@ class CollectionView(Generic[T]):
         for line in lines:
             try:
                 kind, uid, version, item = read(line)
-            except (msgspec.MsgspecError, ValueError):
+            except Exception:
                 found = self._read_slowly(line, batch)
                 if isinstance(found, Failure):
                     failure = found
@@ -288,8 +329,11 @@ class CollectionView(Generic[T]):
                 kind, uid, version, item = found
             # Versions only grow along a watch of one collection, so an older one was already delivered.
             if is_older(version, self.version):
-                self._count("duplicate")
-                continue
+                if not is_older(self.proved, version):
+                    self._count("duplicate")
+                    continue
+                # A bookmark was ahead of the events.
+                self.version = self.proved
             before = known.get(uid)
             if before is None:
                 self.learned.pop(uid, None)
@@ -319,21 +363,30 @@ class CollectionView(Generic[T]):
 
         Return None for an event that is already handled, with its change, if any, added to `batch`.
         """
+        is_deep = False
         try:
-            kind, raw = open_event_slowly(line)
+            try:
+                kind, raw = open_event_slowly(line)
+            except RecursionError:
+                is_deep = True
+                kind, raw = open_event_slowly(shallow(line))
         except ValueError as unreadable:
             # The object is unknown, and later events would move the resume position past it.
             self.malformed(line, unreadable)
             return Failure(FailureClass.UNKNOWN, message=str(unreadable))
         if kind == EventType.BOOKMARK:
             self.marks = True
+            if self.version != self._marked:
+                self._before_marks = self.version
             self._advance(identify(raw).resource_version)
+            self._marked = self.version
             return None
         if kind == EventType.ERROR:
             return self._error_event(raw)
         try:
-            item = self._decode(raw)
-        except (msgspec.MsgspecError, ValueError) as error:
+            # The bytes in `raw` lack the deep levels; a decoder may have a way of its own with the whole object.
+            item = self._decode(open_event(line)[1] if is_deep else raw)
+        except Exception as error:
             self._unreadable(kind, raw, error, batch)
             return None
         return kind, item.metadata.uid, item.metadata.resource_version, item
@@ -346,7 +399,7 @@ class CollectionView(Generic[T]):
     def _error_event(self, raw: object) -> Failure:
         try:
             status = _decode_status(raw)  # type: ignore[arg-type]
-        except msgspec.MsgspecError as error:
+        except UNREADABLE as error:
             return Failure(FailureClass.UNKNOWN, message=f"an ERROR event without a Status: {error}")
         return classify_status(status, code=status.code or 500)
 
@@ -370,5 +423,12 @@ class CollectionView(Generic[T]):
             while len(self._reported) >= _REPORTED:
                 del self._reported[next(iter(self._reported))]
             self._reported[who] = None
-        _log.warning("malformed object", path=self._path, uid=who.uid, error=str(error))
+        _log.warning(
+            "malformed object",
+            path=self._path,
+            key=f"{who.namespace}/{who.name}" if who.namespace else who.name,
+            uid=who.uid,
+            resource_version=who.resource_version,
+            error=problem_of(error),
+        )
         return who

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from typing import Any
 
 import msgspec
@@ -12,6 +11,7 @@ import pytest
 from kube_client.errors import FailureClass, RequestFailed
 from kube_client.paging import SLICE, collect, read_page, version_of
 from kube_client.testing.scripted import Action, Answer, Reset, answering, in_order, status
+from kube_client.watch_events import identify
 
 from .objects import Item
 
@@ -44,7 +44,7 @@ class Pages:
 
         def malformed(raw: bytes, _error: Exception) -> str:
             self.unread.append(raw)
-            return str(json.loads(raw)["metadata"]["uid"])
+            return identify(raw).uid
 
         version, objects, unread = await collect(
             self.transport,
@@ -88,6 +88,49 @@ async def test_pages_are_asked_for_until_the_last_and_its_version_is_the_lists()
         {"fieldSelector": "a=b", "limit": "2"},
         {"fieldSelector": "a=b", "limit": "2", "continue": "t"},
     ]
+
+
+def nested(levels: int, *, kind: str = "{") -> bytes:
+    """Return a JSON value of so many levels."""
+    begin, end = (b'{"a]\\"":', b"}") if kind == "{" else (b"[", b"]")
+    return begin * levels + b'"}"' + end * levels
+
+
+@pytest.mark.parametrize("kind", ["{", "["])
+@pytest.mark.parametrize("levels", [1_000, 1_500, 10_000])
+async def test_an_object_that_is_nested_too_deeply_is_left_out_of_its_page(levels: int, kind: str) -> None:
+    deep = b'{"metadata":{"name":"b","uid":"b"},"spec":{"d":%b}}' % nested(levels, kind=kind)
+    # Another object counts as it is, however deep it is as long as it can be decoded.
+    other = b'{"metadata":{"name":"c","uid":"c"},"spec":{"d":%b}}' % nested(500, kind=kind)
+    body = (
+        b'{"kind":"ConfigMapList","apiVersion":"v1","items" : [{"metadata":{"uid":"a"}}, '
+        + deep
+        + b","
+        + other
+        + b'],"metadata":{"resourceVersion":"7"}}'
+    )
+    pages = Pages(Answer(200, body))
+    assert await pages.collect() == ("7", ["a", "c"], {"b"})
+    assert pages.unread == [deep]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'{"kind":"ConfigMapList","apiVersion":"v1","items":[],"metadata":{"resourceVersion":"7","a":%b}}',
+        b'{"kind":"ConfigMapList","apiVersion":"v1","\\u0069tems":[%b],"metadata":{"resourceVersion":"7"}}',
+        b'{"kind":"ConfigMapList","apiVersion":"v1","items":[1,%b],"metadata":{"resourceVersion":"7"}}',
+    ],
+    ids=["beside the objects", "another spelling", "not only objects"],
+)
+async def test_a_deep_body_whose_objects_are_not_found_is_no_list(body: bytes) -> None:
+    with pytest.raises(RequestFailed):
+        await Pages(Answer(200, body % nested(1_500))).collect()
+
+
+async def test_the_version_of_a_collection_does_not_depend_on_its_object() -> None:
+    body = b'{"kind":"ConfigMapList","apiVersion":"v1","metadata":{"resourceVersion":"7"},"items":[%b]}'
+    assert await version_of(Pages(Answer(200, body % nested(10_000))).transport, PATH) == "7"
 
 
 async def test_a_list_without_pages_may_be_of_any_size_and_of_none() -> None:

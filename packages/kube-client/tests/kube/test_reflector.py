@@ -12,6 +12,7 @@ import msgspec
 import pytest
 import structlog
 
+from apimachinery.salvage import salvage
 from kube_client.errors import StoreWentBack
 from kube_client.paging import SLICE
 from kube_client.reflector import (
@@ -127,7 +128,7 @@ class World:
         names = {each.name for each in fields(Collection)} & options.keys()
         about: dict[str, Any] = {name: options.pop(name) for name in names}
         self.reflector = Reflector(
-            Collection(path="/api/v1/pods", decode=msgspec.json.Decoder(Item).decode, **about),
+            Collection(**{"path": "/api/v1/pods", "decode": msgspec.json.Decoder(Item).decode, **about}),
             self.handle,
             transport=transport,
             timing=self.time.timing,
@@ -505,6 +506,105 @@ async def test_an_object_that_cannot_be_decoded_is_reported_once_and_leaves_the_
             assert world.names == {"a": "10", "b": "13"}
     assert len([log for log in logs if log["event"] == "malformed object"]) == 1
     assert world.counts["malformed"] == 2
+
+
+def deep(name: str, version: int, levels: int) -> bytes:
+    nested = b'{"a":' * levels + b"[]" + b"}" * levels
+    return json.dumps(pod(name, version, d=0)).encode().replace(b'"d": 0', b'"d": ' + nested)
+
+
+class Strict(Item, frozen=True):
+    """Cannot be made of an object with `bad`, which ends in an error that no decoder announces."""
+
+    def __post_init__(self) -> None:
+        if self.spec and "bad" in self.spec:
+            raise {"key": KeyError, "range": OverflowError, "type": AttributeError}[self.spec["bad"]]("oops")
+
+
+#: Objects `b` that cannot be read, as the API server has them.
+UNREADABLE: dict[str, bytes] = {
+    **{f"{levels} levels": deep("b", 12, levels) for levels in (1_500, 10_000)},
+    **{f"an error of {what}": json.dumps(pod("b", 12, bad=what)).encode() for what in ("key", "range", "type")},
+    "a wrong type": json.dumps(pod("b", 12) | {"spec": 3}).encode(),
+    "a number out of range": json.dumps(pod("b", 12)).encode().replace(b'"spec": {', b'"spec": {"n": 1e999, '),
+}
+
+
+@pytest.mark.parametrize("what", UNREADABLE)
+@pytest.mark.parametrize("place", ["list", "watch"])
+async def test_an_object_that_cannot_be_read_is_left_out_until_it_can_be(what: str, place: str) -> None:
+    """The rest of its page and watch goes on, and a good object that becomes unreadable stays as it was."""
+    unread = UNREADABLE[what]
+    good_then_unread = unread.replace(b'"uid-b"', b'"uid-a"').replace(b'"12"', b'"14"')
+
+    def line(kind: str, thing: bytes) -> bytes:
+        return b'{"type":"%b","object":%b}\n' % (kind.encode(), thing)
+
+    def items(version: int, *things: bytes) -> Answer:
+        head = b'{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"%d"},"items":[' % version
+        return Answer(body=head + b",".join(things) + b"]}")
+
+    a, c = (json.dumps(pod(name, number)).encode() for name, number in (("a", 10), ("c", 13)))
+    ends = event("MODIFIED", pod("b", 20)) + event("MODIFIED", pod("a", 21))
+    if place == "list":
+        lists = [items(11, a), items(15, good_then_unread, unread, c)]
+        watches = [status(410), Stream([ends], end="hang")]
+    else:
+        lists = [items(11, a)]
+        lines = line("ADDED", unread) + line("ADDED", c) + line("MODIFIED", good_then_unread) + ends
+        watches = [Stream([lines], end="hang")]
+    world = World(list(lists), list(watches))
+    with structlog.testing.capture_logs() as logs:
+        async with world.run(decode=msgspec.json.Decoder(Strict).decode):
+            await world.after(("added", "a", "10"), ("added", "c", "13"), ("added", "b", "20"), ("modified", "a", "21"))
+    assert world.counts["malformed"] == 2
+    told = [log for log in logs if log["event"] == "malformed object"]
+    assert [(log["uid"], log["resource_version"], log["key"]) for log in told] in (
+        [("uid-a", "14", "t/b"), ("uid-b", "12", "t/b")],
+        [("uid-b", "12", "t/b"), ("uid-a", "14", "t/b")],
+    )
+
+
+async def test_a_list_with_an_object_without_a_readable_uid_deletes_nothing() -> None:
+    odd = pod("a", 12)
+    odd["metadata"]["uid"] = 7
+    world = World([listing(11, pod("a", 10)), listing(13, odd), listing(15)], [status(410), status(410), SILENT])
+    async with world.run():
+        await world.after(("added", "a", "10"), ("deleted", "a", "10"))
+        assert world.watched_from() == ["11", "13", "15"]
+
+
+async def test_a_decoder_may_read_an_object_that_is_nested_too_deeply_in_a_way_of_its_own() -> None:
+    def decode(raw: bytes | memoryview | msgspec.Raw) -> Item:
+        return salvage(raw, Item)
+
+    line = b'{"type":"ADDED","object":%b}\n' % deep("b", 12, 10_000)
+    world = World([listing(11)], [Stream([line], end="hang")])
+    async with world.run(decode=decode):
+        await world.after(("added", "b", "12"))
+
+
+@pytest.mark.parametrize("version", ["9223372036854775807", "9" * 5_000])
+async def test_a_bookmark_of_an_enormous_version_is_no_proof_that_the_store_went_back(version: str) -> None:
+    mark = event("BOOKMARK", {"kind": "Pod", "metadata": {"resourceVersion": version}})
+    world = World(
+        [listing(11, pod("a", 10)), listing(14, pod("a", 12), pod("b", 13))],
+        [Stream([event("MODIFIED", pod("a", 12)) + mark], end="hang"), *[status(504)] * 9, SILENT],
+    )
+    async with world.run():
+        await world.after(("added", "a", "10"), ("modified", "a", "12"))
+        await world.renewed()
+        assert world.log[2:] == [("added", "b", "13")]
+        assert world.reflector.view.version == "14"
+
+
+async def test_events_after_a_bookmark_that_was_ahead_are_news() -> None:
+    lines = bookmark(1_000_000) + event("ADDED", pod("b", 12)) + event("MODIFIED", pod("a", 11))
+    world = World([listing(11, pod("a", 11))], [Stream([lines], end="hang")])
+    async with world.run():
+        await world.after(("added", "a", "11"), ("added", "b", "12"))
+        assert world.counts["duplicate"] == 1
+        assert world.reflector.view.version == "12"
 
 
 async def test_the_deletion_of_an_object_that_cannot_be_decoded_is_a_deletion() -> None:

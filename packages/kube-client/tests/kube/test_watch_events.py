@@ -61,13 +61,17 @@ def test_what_is_no_event_is_a_value_error(line: bytes) -> None:
 
 
 def test_an_object_that_cannot_be_decoded_is_still_identified() -> None:
-    assert identify(compact({**POD, "spec": 3})) == ("u", "7")
-    assert identify(b'{"metadata":7}') == ("", "")
-    assert identify(b"{") == ("", "")
+    assert identify(compact({**POD, "spec": 3})) == ("u", "7", "", "p")
+    assert identify(b'{"metadata":{"uid":"u","resourceVersion":7,"namespace":"t","name":"p"}}') == ("u", "", "t", "p")
+    deep = b'{"spec":' + b'{"a":' * 10_000 + b"1" + b"}" * 10_000 + b',"metadata":{"uid":"u"}}'
+    assert identify(deep) == ("u", "", "", "")
+    for nothing in (b'{"metadata":7}', b"7", b"{"):
+        assert identify(nothing) == ("", "", "", "")
 
 
 @pytest.mark.parametrize(
-    ("text", "number"), [("12", 12), ("0", 0), ("", None), ("-1", None), ("1.5", None), ("٣", None), ("a", None)]
+    ("text", "number"),
+    [("12", 12), ("0", 0), ("", None), ("-1", None), ("1.5", None), ("٣", None), ("a", None), ("9" * 5000, None)],
 )
 def test_only_plain_digits_are_comparable_versions(text: str, number: int | None) -> None:
     assert version(text) == number

@@ -12,6 +12,7 @@ import msgspec
 
 from agent_scheduler.objects import wire
 from agent_scheduler.objects.batch import STAGE_GATE
+from apimachinery.nesting import TOO_DEEP
 from apimachinery.salvage import salvage
 
 from .batchinfo import BATCH_LABELS, BatchInfo, GroupKey, batch_info
@@ -144,15 +145,18 @@ class PodReader:
     def __call__(self, raw: bytes | memoryview | msgspec.Raw) -> PodInfo:
         """Decode a pod. A field of the wrong type is reported in `cls.error`; if the pod runs, it still counts.
 
+        So does a pod that is nested too deeply.
+
         Raises msgspec.DecodeError for bytes that are no pod.
         """
         try:
             return pod_info(self._decode(raw), self._classes)
-        except msgspec.ValidationError as error:
+        except (msgspec.ValidationError, RecursionError) as error:
             pod = salvage(raw, wire.Pod)
             if not pod.metadata.uid:
                 raise
-            return pod_info(pod, self._classes, problem=str(error))
+            problem = TOO_DEEP if isinstance(error, RecursionError) else str(error)
+            return pod_info(pod, self._classes, problem=problem)
 
     def read_event(self, line: bytes) -> tuple[str, str, str, PodInfo]:
         """Decode a watch event of a pod. Returns its type, the pod's UID and resourceVersion, and the pod.

@@ -15,6 +15,7 @@ import msgspec
 from msgspec import Raw
 
 from agent_scheduler.objects import wire
+from apimachinery.nesting import TOO_DEEP
 from apimachinery.salvage import salvage_part
 
 _TOLERATION_OPERATORS = ("Exists", "Equal", "Lt", "Gt")
@@ -45,6 +46,8 @@ def decode_part(decoder: msgspec.json.Decoder[Any], raw: Raw, place: str) -> Any
         return decoder.decode(data)
     except msgspec.MsgspecError as error:
         raise SpecError(f"{place}: {error}") from None
+    except RecursionError:
+        raise SpecError(f"{place}: {TOO_DEEP}") from None
 
 
 def readable_part(decoder: msgspec.json.Decoder[Any], raw: Raw, place: str, problems: list[str]) -> Any:

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from agent_scheduler.objects import wire
+from apimachinery.nesting import TOO_DEEP
 from apimachinery.salvage import salvage
 from apimachinery.wire import Wire
 
@@ -39,7 +40,8 @@ def reader(
     """Return a function that decodes records; it raises msgspec.DecodeError for bytes that are no object.
 
     An object with a field of the wrong type is read without that field, by `salvaged` if given, whose second argument
-    is the error.
+    is the error. `salvaged` also reads an object that is nested too deeply, without its deepest levels; if it is not
+    given, RecursionError is raised.
     """
     decode = msgspec.json.Decoder(cls).decode
 
@@ -49,6 +51,10 @@ def reader(
         except msgspec.ValidationError as error:
             rest = salvage(raw, cls)
             return compiled(rest) if salvaged is None else salvaged(rest, str(error))
+        except RecursionError:
+            if salvaged is None:
+                raise
+            return salvaged(salvage(raw, cls), TOO_DEEP)
 
     return read
 

@@ -92,6 +92,16 @@ def test_what_can_be_read_of_a_pod_counts_whatever_else_is_wrong_with_it() -> No
     assert "$." in pod.cls.error
 
 
+def test_a_deep_pod_takes_its_room_and_has_an_error() -> None:
+    body = pod_json("a", requests={"cpu": "1"}, nodeName="n1")
+    body["metadata"]["managedFields"] = [{"manager": "tenant", "fieldsV1": "deep"}]
+    plain = msgspec.json.encode(body)
+    deep = plain.replace(b'"deep"', b'{"f:a":' * 9_900 + b"1" + b"}" * 9_900)
+    read = PodReader(PodClasses())
+    assert (read(deep).node_name, read(deep).requests) == ("n1", read(plain).requests)
+    assert (read(deep).cls.error, read(plain).cls.error) == ("nested too deeply to be decoded", "")
+
+
 @pytest.mark.parametrize("raw", [b"{", b"[]", b"7", b'{"metadata":{"uid":7}}', b'{"spec":7}', b'{"metadata":{}} x'])
 def test_what_is_no_pod_is_refused(raw: bytes) -> None:
     with pytest.raises(msgspec.DecodeError):
