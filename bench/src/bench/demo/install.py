@@ -30,7 +30,7 @@ class Component(NamedTuple):
 
 SCHEDULER = Component("default", "agent-scheduler")
 CONTROLLERS = Component("controllers", "agent-scheduler-controllers")
-_FILES = ("namespace.yaml", "service-account.yaml", "rbac.yaml")
+_FILES = ("namespace.yaml", "service-account.yaml", "rbac.yaml", "rbac-gates.yaml")
 #: Seconds: longer than any run.
 _LIFETIME = 24 * 3600
 
