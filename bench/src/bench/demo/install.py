@@ -26,18 +26,20 @@ class Component(NamedTuple):
 
     folder: str
     account: str
+    files: tuple[str, ...] = ("namespace.yaml", "service-account.yaml", "rbac.yaml")
 
 
-SCHEDULER = Component("default", "agent-scheduler")
+SCHEDULER = Component(
+    "default", "agent-scheduler", ("namespace.yaml", "service-account.yaml", "rbac.yaml", "rbac-gates.yaml")
+)
 CONTROLLERS = Component("controllers", "agent-scheduler-controllers")
-_FILES = ("namespace.yaml", "service-account.yaml", "rbac.yaml", "rbac-gates.yaml")
 #: Seconds: longer than any run.
 _LIFETIME = 24 * 3600
 
 
 def files(component: Component) -> Iterator[str]:
     """Yield the component's files, as paths for `manifest_file`."""
-    return (f"{component.folder}/{name}" for name in _FILES)
+    return (f"{component.folder}/{name}" for name in component.files)
 
 
 def manifests(component: Component = SCHEDULER) -> Iterator[dict[str, Any]]:
