@@ -10,8 +10,9 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable
 
+from apimachinery.labels import Labels
+
 from .indexes import drop_entry
-from .labelselector import Labels
 from .namespaces import Namespaces
 from .podinfo import PodInfo
 from .podterms import ExistingTerm, PodMatch
