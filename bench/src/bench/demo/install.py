@@ -19,6 +19,7 @@ from bench.harness.requests import ask, retry
 from kube_client.transport import Transport
 
 NAMESPACE = "agent-scheduler"
+_FILES = ("namespace.yaml", "service-account.yaml", "rbac.yaml")
 
 
 class Component(NamedTuple):
@@ -26,12 +27,10 @@ class Component(NamedTuple):
 
     folder: str
     account: str
-    files: tuple[str, ...] = ("namespace.yaml", "service-account.yaml", "rbac.yaml")
+    files: tuple[str, ...] = _FILES
 
 
-SCHEDULER = Component(
-    "default", "agent-scheduler", ("namespace.yaml", "service-account.yaml", "rbac.yaml", "rbac-gates.yaml")
-)
+SCHEDULER = Component("default", "agent-scheduler", (*_FILES, "rbac-gates.yaml"))
 CONTROLLERS = Component("controllers", "agent-scheduler-controllers")
 #: Seconds: longer than any run.
 _LIFETIME = 24 * 3600
