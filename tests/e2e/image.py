@@ -243,5 +243,5 @@ def _add(root: Path, *files: Path) -> None:
 
 def _needed(file: Path) -> list[Path]:
     """Return the libraries that the loader loads with a file."""
-    told = subprocess.run([_program("ldd"), str(file)], check=False, capture_output=True, text=True).stdout
-    return [Path(path) for path in re.findall(r"(?:=> |^\s+)(/\S+)", told, re.MULTILINE)]
+    libraries = subprocess.run([_program("ldd"), str(file)], check=False, capture_output=True, text=True).stdout
+    return [Path(path) for path in re.findall(r"(?:=> |^\s+)(/\S+)", libraries, re.MULTILINE)]

@@ -46,8 +46,8 @@ spec:
 
 def applied(installed: Installation, *arguments: str, text: str = "") -> None:
     command = [kubectl(), "--kubeconfig", str(installed.kubeconfig), "apply", *arguments]
-    told = subprocess.run(command, input=text, capture_output=True, text=True, check=False, timeout=300)
-    assert told.returncode == 0, told.stderr
+    done = subprocess.run(command, input=text, capture_output=True, text=True, check=False, timeout=300)
+    assert done.returncode == 0, done.stderr
 
 
 def sample(name: str) -> str:
@@ -55,7 +55,7 @@ def sample(name: str) -> str:
 
 
 def rendered() -> str:
-    told = subprocess.run(
+    done = subprocess.run(
         [
             *(tool("helm"), "template", "agent-scheduler", CHART, "--namespace", NAMESPACE, "--include-crds"),
             *("--set", "controllers.enabled=true,webhook.enabled=true"),
@@ -66,7 +66,7 @@ def rendered() -> str:
         check=True,
         timeout=300,
     )
-    return told.stdout
+    return done.stdout
 
 
 @pytest.mark.promise("GATE-4")

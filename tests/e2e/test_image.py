@@ -56,8 +56,8 @@ def built() -> Iterator[tuple[Image, Image]]:
         wheels = folder / "wheels"
         for lock in ("build", "run"):
             words = [*DOWNLOAD, "--dest", str(wheels), "-r", str(ROOT / f"requirements/{lock}.lock")]
-            told = subprocess.run(words, check=False, capture_output=True, text=True)
-            need(told.returncode == 0, f"pip gets no packages here: {told.stderr[-300:]}")
+            done = subprocess.run(words, check=False, capture_output=True, text=True)
+            need(done.returncode == 0, f"pip gets no packages here: {done.stderr[-300:]}")
         yield build(ROOT, folder, wheels)
 
 

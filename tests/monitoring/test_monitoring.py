@@ -216,8 +216,8 @@ def test_each_alert_fires_on_a_bad_day_and_is_silent_on_a_good_one(tmp_path: Pat
     cases = {"rule_files": ["rules.yaml"], "evaluation_interval": "1m", "tests": tests}
     (tmp_path / "test.yaml").write_text(yaml.safe_dump(cases))
     command = [tool("promtool"), "test", "rules", "test.yaml"]
-    told = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=300)
-    assert told.returncode == 0, told.stdout + told.stderr
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=300)
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 @pytest.mark.parametrize("what", ["alerts.yaml", "service-monitor.yaml"])

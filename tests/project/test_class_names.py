@@ -14,7 +14,7 @@ from tests.support.places import ROOT
 #: Names that several modules define -> why. At most twenty.
 SHARED = {
     "Counter": "Kubernetes' counter of devices (`objects.dra`), and a counter of metrics.",
-    "LabelSelector": "A kind of Kubernetes; `engine.state.labelselector` has the compiled form.",
+    "LabelSelector": "A kind of Kubernetes; `apimachinery.labels` has the compiled form.",
     "NodeAffinity": "A kind of Kubernetes, and the plugin that kube-scheduler calls by this name.",
     "NodeShard": "A kind of Volcano, and the plugin for it.",
     "PluginSet": "A part of KubeSchedulerConfiguration: as written in the file, and as the engine reads it.",

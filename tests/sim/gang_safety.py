@@ -196,7 +196,7 @@ class GangSafety(Judge):
         hear_after(ledger, "assume", lambda pod, _row: self._judge_room(process, fast_path, pod.uid))
         hear_before(batch, "_keep_claims", sessions.append)
         hear_before(batch._messages, "tell", told)
-        hear_before(pictures, "_group", lambda key, found: groups.update({_key_name(key): found}))
+        hear_before(pictures, "_group", lambda key, found, _closed: groups.update({_key_name(key): found}))
         hear_before(pictures, "_queue", lambda found: queues.update({found.name: found}))
 
     def is_victim(self, process: Process, uid: str) -> bool:

@@ -37,12 +37,12 @@ def unusable() -> str:
     if kubectl is None:
         return "there is no kubectl on the PATH"
     command = [kubectl, "version", "--client", "-o", "json"]
-    told = subprocess.run(command, check=False, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=60)
     try:
-        version = json.loads(told.stdout)["clientVersion"]
+        version = json.loads(done.stdout)["clientVersion"]
         found = int(version["major"]), int(re.match(r"\d+", version["minor"])[0])  # type: ignore[index]
     except (ValueError, KeyError, TypeError):
-        return f"{kubectl} does not say its version: {told.stderr.strip()}"
+        return f"{kubectl} does not say its version: {done.stderr.strip()}"
     if found < OLDEST:
         return f"{kubectl} is {found[0]}.{found[1]}, and its kustomize too old: needed is {OLDEST[0]}.{OLDEST[1]}"
     return ""

@@ -7,7 +7,7 @@ from types import MappingProxyType
 from typing import Final
 
 from agent_scheduler.engine.queues.shortfall import Shortfall
-from agent_scheduler.engine.quotas.access import NamespaceList, closed_to, in_force, namespace_list
+from agent_scheduler.engine.quotas.access import NamespaceList, closed_to, may_use, namespace_list
 from agent_scheduler.objects.batch import ROOT_QUEUE, Queue
 
 #: The labels of namespaces by name. A missing namespace has none.
@@ -17,8 +17,7 @@ NO_LABELS: Final[LabelsByName] = MappingProxyType({})
 
 def not_allowed(queue: str, namespace: str, queues: Mapping[str, Queue], labels: LabelsByName) -> Iterator[str]:
     """Yield the problem of an object of this namespace in a queue that it may not use."""
-    listed = in_force(_lists(queue, queues))
-    if listed is not None and not listed.includes(namespace, labels.get(namespace, {})):
+    if not may_use(_lists(queue, queues), namespace, labels.get(namespace, {})):
         yield str(Shortfall(closed_to(queue, namespace), {}))
 
 

@@ -176,7 +176,7 @@ class BatchExplainer:
             return without_group(key.text)
         queue = usage.queue_of(pod) if pod is not None else usage.members.default_queue
         if known is not None and isinstance(known.object, PodGroup):
-            queue = usage.members.usable(known.object.spec.queue or usage.members.default_queue, key.namespace)
+            queue = usage.members.queue_of_group(known.object.spec.queue, key.namespace)
         missing = (known or pod) is not None and queue not in self._groups.queues
         return by_queue(Shortfall(queue, {})) if missing else None
 

@@ -162,13 +162,13 @@ class Pictures:
                 made.lose(key, without_group(key.text).message, self._waiting(known.members.values()))
                 continue
             objects += 1
-            queue = self._closed(key, known.object)
-            stands = made.stands(key, known.members.values(), known.object, queue)
-            group = None if stands else self._group(key, known.object)
+            closed = self._closed(key, known.object)
+            stands = made.stands(key, known.members.values(), known.object, closed)
+            group = None if stands else self._group(key, known.object, closed)
             if isinstance(group, str):
                 made.lose(key, group, self._waiting(known.members.values()))
             elif group is not None:
-                shown = _WatchedGroup(known.object, queue, tuple(known.members.values()))
+                shown = _WatchedGroup(known.object, closed, tuple(known.members.values()))
                 pods = [self._as_it_will_be(pod) for pod in shown.pods if self._is_ours(pod)]
                 if pods or not (shown.pods and key.native):
                     # A Kubernetes PodGroup whose pods all belong to another scheduler belongs to that scheduler.
@@ -246,9 +246,12 @@ class Pictures:
             return pod if condition == pod.condition else replace(pod, condition=condition)
         return replace(pod, deleting=True) if not pod.deleting and self._is_leaving(pod.uid) else pod
 
-    def _group(self, key: GroupKey, found: PodGroup | NativePodGroup) -> PodGroupInfo | str:
-        """Return the parsed group, or the reason why it is invalid, which is reported once per object version."""
-        kept, closed = self._read_groups.get(key), self._closed(key, found)
+    def _group(self, key: GroupKey, found: PodGroup | NativePodGroup, closed: str) -> PodGroupInfo | str:
+        """Return the parsed group, or the reason why it is invalid, which is reported once per object version.
+
+        `closed` is the result of `_closed`.
+        """
+        kept = self._read_groups.get(key)
         if kept is None or kept[0] is not found or kept[2] != closed:
             group = self._read(key, found)
             if closed and not isinstance(group, str):

@@ -25,7 +25,6 @@ from agent_scheduler.engine.gangs.native import NativeGroup, NativeGroups
 from agent_scheduler.engine.ledger import Ledger
 from agent_scheduler.engine.queueing.entry import QueuedPodInfo
 from agent_scheduler.engine.queueing.queue import SchedulingQueue
-from agent_scheduler.engine.state.labelselector import Labels
 from agent_scheduler.engine.state.namespaces import Namespaces
 from agent_scheduler.engine.state.nodeinfo import NodeInfo, node_change_events
 from agent_scheduler.engine.state.owners import Owners
@@ -34,6 +33,7 @@ from agent_scheduler.engine.state.targetworkload import TargetWorkload
 from agent_scheduler.engine.volumes.catalogue import Catalogue
 from agent_scheduler.objects.batch import Queue
 from agent_scheduler.telemetry.observers import MetricsObserver
+from apimachinery.labels import Labels
 
 from .standing_by import StandingBy
 from .subscribers import EventReceivers, Subscriber

@@ -73,12 +73,12 @@ def _miscounted_queues(ledger: Ledger) -> Iterator[str]:
     expected: dict[str, Entry] = {
         pod.uid: Entry(queue, of_requests(pod.cls.requests), Standing.RESERVED)
         for pod in usage.room.keeping.values()
-        if (queue := usage.keeping_queue(pod))
+        if (queue := usage.room.keeping_queue(pod))
     }
     expected |= {
         pod.uid: Entry(queue, of_requests(pod.cls.requests), Standing.STANDS_BY)
         for pod in usage.kept.pods.values()
-        if pod.uid not in expected and (queue := usage.keeping_queue(pod))
+        if pod.uid not in expected and (queue := usage.room.keeping_queue(pod))
     }
     expected |= {
         key.text: Entry(queue, left, Standing.PROMISED) for key, queue, left in usage.promises.promises() if left

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+import yaml
 
 from bench.demo import install
 from bench.demo.job_story import KINDS
@@ -25,6 +26,15 @@ def test_the_wheel_carries_what_is_read_in_a_checkout() -> None:
     for name in {*files, *KINDS, *BATCH_KINDS, CRD}:
         assert f'"config/{name}" = "bench/harness/config/{name}"' in project
         assert manifest_file(name) == ROOT / "config" / name
+
+
+@pytest.mark.parametrize("component", [install.SCHEDULER, install.CONTROLLERS], ids=lambda component: component.folder)
+def test_a_component_has_all_roles_of_its_installation_but_that_of_readers_of_metrics(
+    component: install.Component,
+) -> None:
+    installation = yaml.safe_load((ROOT / "config" / component.folder / "kustomization.yaml").read_text())
+    roles = {name for name in installation["resources"] if name.startswith("rbac")} - {"rbac-metrics.yaml"}
+    assert roles == {name for name in component.files if name.startswith("rbac")}
 
 
 async def test_the_token_is_one_of_an_account_with_the_installed_roles() -> None:

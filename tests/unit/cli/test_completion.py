@@ -13,8 +13,8 @@ def completed(script: str, *words: str) -> list[str]:
     """What bash offers for the last word."""
     line = " ".join(f"'{word}'" for word in words)
     text = f"{script}\nCOMP_WORDS=({line})\nCOMP_CWORD={len(words) - 1}\n_shtab_agent_scheduler\necho ${{COMPREPLY[@]}}"
-    told = subprocess.run(["bash", "-c", text], capture_output=True, text=True, check=True, timeout=30)
-    return told.stdout.split()
+    done = subprocess.run(["bash", "-c", text], capture_output=True, text=True, check=True, timeout=30)
+    return done.stdout.split()
 
 
 def test_bash_completes_commands_and_flags(capsys: pytest.CaptureFixture[str]) -> None:

@@ -19,6 +19,7 @@ from bench.harness.requests import ask, retry
 from kube_client.transport import Transport
 
 NAMESPACE = "agent-scheduler"
+_FILES = ("namespace.yaml", "service-account.yaml", "rbac.yaml")
 
 
 class Component(NamedTuple):
@@ -26,18 +27,18 @@ class Component(NamedTuple):
 
     folder: str
     account: str
+    files: tuple[str, ...] = _FILES
 
 
-SCHEDULER = Component("default", "agent-scheduler")
+SCHEDULER = Component("default", "agent-scheduler", (*_FILES, "rbac-gates.yaml"))
 CONTROLLERS = Component("controllers", "agent-scheduler-controllers")
-_FILES = ("namespace.yaml", "service-account.yaml", "rbac.yaml")
 #: Seconds: longer than any run.
 _LIFETIME = 24 * 3600
 
 
 def files(component: Component) -> Iterator[str]:
     """Yield the component's files, as paths for `manifest_file`."""
-    return (f"{component.folder}/{name}" for name in _FILES)
+    return (f"{component.folder}/{name}" for name in component.files)
 
 
 def manifests(component: Component = SCHEDULER) -> Iterator[dict[str, Any]]:

@@ -2,7 +2,7 @@ r"""Makes characters visible that a terminal would obey or hide.
 
 Texts of objects may contain escape sequences, which change what a terminal shows and send it commands, and characters
 that change the direction of text (bidi) or have no width, which make one name look like another. Every character that
-is not printable is written as its escape in Python, such as `\\x1b` and `\\u202e`.
+is not printable is written as its escape in Python, such as `\x1b` and `\u202e`.
 """
 
 from __future__ import annotations

@@ -181,7 +181,7 @@ class PodGroupController:
         ]
 
     def all_keys(self) -> Iterable[str]:
-        return [*self._pods, *map(_key, self._members.keys() | self._groups.keys())]
+        return [*self._pods, *map(_key, dict.fromkeys((*self._members, *self._groups)))]
 
     def _set_pod(self, pod: MemberPod) -> None:
         known = self._pods.get(pod.metadata.uid)

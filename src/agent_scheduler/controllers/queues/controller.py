@@ -129,7 +129,7 @@ class QueueController:
         ]
 
     def all_keys(self) -> Iterable[str]:
-        return [*(_ALWAYS.keys() | self._queues.keys()), _COMMANDS_KEY]
+        return [*dict.fromkeys((*_ALWAYS, *self._queues)), _COMMANDS_KEY]
 
     @property
     def counts(self) -> dict[str, Mapping[str, int]]:
@@ -164,7 +164,7 @@ class QueueController:
             self._below.pop(parent, None)
 
     def _put_with_those_below(self, name: str) -> None:
-        for each in (name, *self._below.get(name, ())):
+        for each in (name, *sorted(self._below.get(name, ()))):
             self._put(each)
 
     def _set_group(self, found: PodGroup) -> None:

@@ -6,11 +6,12 @@ from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import Final, Protocol
 from weakref import WeakValueDictionary
 
+from apimachinery.labels import Labels
+
 from ..dra.catalogue import Devices
 from ..dra.demand import demand_of
 from ..ledger import Ledger
 from ..state.interns import Interns
-from ..state.labelselector import Labels
 from ..state.namespaces import Namespaces
 from ..state.owners import Owners
 from ..state.podclass import PodClass

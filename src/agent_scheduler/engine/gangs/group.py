@@ -14,11 +14,12 @@ from typing import Final
 import msgspec
 
 from agent_scheduler.objects import batch
+from apimachinery.labels import Labels, LabelSelector
 from apimachinery.wire import Resources
 
 from ..quotas.vector import Vector, of_resources
 from ..state.batchinfo import GroupKey
-from ..state.labelselector import Labels, LabelSelector, label_selector
+from ..state.labelselector import label_selector
 from ..state.podinfo import PodInfo
 from ..state.quotause import QuotaUse, quota_parts
 

@@ -14,6 +14,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
+from apimachinery.labels import Labels
 from apimachinery.quantity import MAX_INT64
 
 from ..events.events import ActionType, ClusterEvent, Resource
@@ -34,7 +35,6 @@ from ..rules.spreading import (
     spreading,
 )
 from ..state.columns import Bools, Columns, Ints, Rows
-from ..state.labelselector import Labels
 from ..state.nodeinfo import NodeInfo
 from ..state.podclass import PodClass
 from ..state.podinfo import PodInfo

@@ -11,9 +11,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from agent_scheduler.objects.selecting import PodDisruptionBudget
+from apimachinery.labels import LabelSelector
 
 from ..state.indexes import drop_entry
-from ..state.labelselector import LabelSelector, label_selector
+from ..state.labelselector import label_selector
 from ..state.podinfo import PodInfo
 from ..state.podspec import SpecError
 from ..state.records import Record, identity

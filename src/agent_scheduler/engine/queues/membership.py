@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterator, Mapping
 from types import MappingProxyType
 from typing import Final
 
-from ..quotas.access import NamespaceList, closed_to, in_force
+from ..quotas.access import NamespaceList, closed_to, may_use
 from ..quotas.queues import QueueInfo
 from ..quotas.vector import Vector, of_requests
 from ..state.batchinfo import GroupKey
@@ -127,6 +127,10 @@ class QueueMembership:
         named = self._named_by(pod)
         return self.usable(named, pod.namespace) if self._listing else named
 
+    def queue_of_group(self, named: str, namespace: str) -> str:
+        """Return the queue of a Volcano PodGroup that names this queue, or none if it is empty; as `usable`."""
+        return self.usable(named or self.default_queue, namespace)
+
     def usable(self, queue: str, namespace: str) -> str:
         """Return the queue, or the name of a queue that does not exist if the namespace may not use it."""
         if not self._listing or not queue:
@@ -135,8 +139,7 @@ class QueueMembership:
         if found is None:
             if len(self._usable) >= _KEPT:
                 self._usable.clear()
-            listed = in_force(self._upwards(queue))
-            allowed = listed is None or listed.includes(namespace, self._labels.get(namespace, NO_LABELS))
+            allowed = may_use(self._upwards(queue), namespace, self._labels.get(namespace, NO_LABELS))
             found = self._usable[queue, namespace] = queue if allowed else closed_to(queue, namespace)
         return found
 

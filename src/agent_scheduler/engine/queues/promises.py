@@ -123,7 +123,7 @@ class Promises:
             if not self.is_let_in(key):
                 # The position in line was kept for the members that existed before the group was observed.
                 self._end(key)
-        queue = self._members.usable(group.spec.queue or self._members.default_queue, metadata.namespace)
+        queue = self._members.queue_of_group(group.spec.queue, metadata.namespace)
         promise = self._promises.get(key)
         if before is not None and before[0] != metadata.uid:
             # The group was deleted and created again.

@@ -195,9 +195,7 @@ class QueueUsage:
             self.wanting.set(pod, nominated=nominated, together=together)
 
     def _ask_again(self) -> None:
-        over, self.room.over = self.room.over, {}
-        if over:
-            self.events.room([*over])
+        self._wake_over()
         self.gated.decide_all_anew()
         asks = self.promises.step_aside()
         if self.waiting:
@@ -358,10 +356,6 @@ class QueueUsage:
         """Return the requests of the pod as a vector."""
         return self.members.vector(pod)
 
-    def keeping_queue(self, pod: PodInfo) -> str:
-        """Return the queue that keeps room for the pod while it has no node, as `QueueRoom.keeping_queue`."""
-        return self.room.keeping_queue(pod)
-
     def concerns(self, pod: PodInfo) -> bool:
         return self.room.active and bool(self.members.queue_of(pod))
 
@@ -458,9 +452,7 @@ class QueueUsage:
             found = self.waiting.fitting(self.book, fallen) if self.waiting else []
             fallen.clear()
             self.gated.room_came()
-            over, self.room.over = self.room.over, {}
-            if over:
-                self.events.room([*over])
+            self._wake_over()
             groups = {name for name, _ in found if self.promises.waits_as(name)}
             again = self.promises.let_in([name for name, _ in found if name in groups])
             gated = [name for name, _ in found if self.gated.waits_as(name)]
@@ -473,6 +465,12 @@ class QueueUsage:
             if again:
                 fallen.update(again)
                 self.call()
+
+    def _wake_over(self) -> None:
+        """Wake the pods that are reserved in a queue beyond its limit."""
+        over, self.room.over = self.room.over, {}
+        if over:
+            self.events.room([*over])
 
     def unplaced(self, uid: str) -> None:
         """End the wake-up of a pod that found no node or no room, so that other pods may have the room."""

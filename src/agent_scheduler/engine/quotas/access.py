@@ -13,6 +13,9 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final, NamedTuple
 
+from apimachinery.labels import LabelSelector, Requirement, ordered
+from apimachinery.validation import names
+
 NAMESPACES: Final = "agent-scheduler.io/namespaces"
 NAMESPACE_SELECTOR: Final = "agent-scheduler.io/namespace-selector"
 
@@ -23,32 +26,16 @@ _VALUE: Final = r"(?:[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?)?"
 _EQUAL: Final = re.compile(rf"({_KEY})\s*(==|=|!=)\s*({_VALUE})")
 _AMONG: Final = re.compile(rf"({_KEY})\s+(in|notin)\s*\(([^()]*)\)")
 _THERE: Final = re.compile(rf"(!?)\s*({_KEY})")
-_NAME: Final = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?")
-
-
-class LabelRequirement(NamedTuple):
-    """A label is among `values`, or is not; with `values` None, it exists, or does not."""
-
-    key: str
-    values: frozenset[str] | None
-    holds: bool = True
-
-    def matches(self, labels: Mapping[str, str]) -> bool:
-        value = labels.get(self.key)
-        found = value is not None and (self.values is None or value in self.values)
-        return found == self.holds
 
 
 class NamespaceList(NamedTuple):
     """The namespaces of these names, and those whose labels meet all requirements; None for no selector."""
 
     names: frozenset[str] = frozenset()
-    selector: tuple[LabelRequirement, ...] | None = None
+    selector: LabelSelector | None = None
 
     def includes(self, namespace: str, labels: Mapping[str, str]) -> bool:
-        return namespace in self.names or (
-            self.selector is not None and all(each.matches(labels) for each in self.selector)
-        )
+        return namespace in self.names or (self.selector is not None and self.selector.matches(labels))
 
 
 def closed_to(queue: str, namespace: str) -> str:
@@ -69,24 +56,24 @@ def namespace_list(annotations: Mapping[str, str] | None, problems: list[str]) -
     """
     if annotations is None or (NAMESPACES not in annotations and NAMESPACE_SELECTOR not in annotations):
         return None
-    names, selector = annotations.get(NAMESPACES, ""), annotations.get(NAMESPACE_SELECTOR)
-    listed = [each.strip() for each in names.split(",")] if names.strip() else []
-    wrong = [each for each in listed if _NAME.fullmatch(each) is None]
+    text, selector = annotations.get(NAMESPACES, ""), annotations.get(NAMESPACE_SELECTOR)
+    listed = [each.strip() for each in text.split(",")] if text.strip() else []
+    wrong = [each for each in listed if names.label(each)]
     if wrong:
         problems.append(
             f"metadata.annotations[{NAMESPACES}]: {wrong[0]!r} is not the name of a namespace; "
             "allowed: names of namespaces, separated by commas"
         )
-    requirements = None if selector is None else _requirements(selector)
-    if selector is not None and requirements is None:
+    compiled = None if selector is None else _selector(selector)
+    if selector is not None and compiled is None:
         problems.append(
             f"metadata.annotations[{NAMESPACE_SELECTOR}]: {selector!r} is not a label selector; "
             "allowed: key, !key, key=value, key!=value, key in (a,b), key notin (a,b), separated by commas"
         )
-    return NamespaceList(frozenset(each for each in listed if each not in wrong), requirements)
+    return NamespaceList(frozenset(each for each in listed if each not in wrong), compiled)
 
 
-def _requirements(text: str) -> tuple[LabelRequirement, ...] | None:
+def _selector(text: str) -> LabelSelector | None:
     """Parse a label selector in kubectl's form; None if it is invalid. An empty one matches all labels."""
     found = []
     for each in _parts(text) if text.strip() else ():
@@ -94,7 +81,7 @@ def _requirements(text: str) -> tuple[LabelRequirement, ...] | None:
         if requirement is None:
             return None
         found.append(requirement)
-    return tuple(found)
+    return ordered(found)
 
 
 def _parts(text: str) -> Iterator[str]:
@@ -109,18 +96,25 @@ def _parts(text: str) -> Iterator[str]:
         yield ",".join(part)
 
 
-def _requirement(text: str) -> LabelRequirement | None:
+def _requirement(text: str) -> Requirement | None:
     if match := _AMONG.fullmatch(text):
         values = [each.strip() for each in match[3].split(",")]
         valid = all(re.fullmatch(_VALUE, each) for each in values)
-        return LabelRequirement(match[1], frozenset(values), match[2] == "in") if valid else None
+        operator = "In" if match[2] == "in" else "NotIn"
+        return Requirement(match[1], operator, frozenset(values)) if valid else None
     if match := _EQUAL.fullmatch(text):
-        return LabelRequirement(match[1], frozenset((match[3],)), match[2] != "!=")
+        return Requirement(match[1], "NotIn" if match[2] == "!=" else "In", frozenset((match[3],)))
     if match := _THERE.fullmatch(text):
-        return LabelRequirement(match[2], None, not match[1])
+        return Requirement(match[2], "DoesNotExist" if match[1] else "Exists", frozenset())
     return None
 
 
 def in_force(lists: Iterable[NamespaceList | None]) -> NamespaceList | None:
     """Return the list that applies to a queue, of its own and those of its ancestors upwards."""
     return next((each for each in lists if each is not None), None)
+
+
+def may_use(lists: Iterable[NamespaceList | None], namespace: str, labels: Mapping[str, str]) -> bool:
+    """Return whether the namespace with these labels may use the queue with these lists, as for `in_force`."""
+    listed = in_force(lists)
+    return listed is None or listed.includes(namespace, labels)

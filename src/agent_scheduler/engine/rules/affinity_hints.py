@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Sequence
 
+from apimachinery.labels import LabelSelector
+
 from ..events.events import ActionType, ClusterEvent, Resource
 from ..events.hints import ClusterEventWithHint, QueueingHint
 from ..events.prehints import ByKeys, Key, PodIndex, own_pod
-from ..state.labelselector import LabelSelector
 from ..state.namespaces import NamespaceInfo
 from ..state.nodeinfo import NodeInfo
 from ..state.podinfo import PodInfo

@@ -6,7 +6,7 @@ from typing import Final
 
 from ..verdicts import UNSCHEDULABLE
 from .fit import histogram
-from .model import HOLDING, JobInfo, TaskInfo, TaskStatus
+from .model import HOLDING, WITHOUT_ROOM, JobInfo, TaskInfo, TaskStatus
 
 GROUP_READY: Final = "pod group is ready"
 GROUP_NOT_READY: Final = "pod group is not ready"
@@ -14,7 +14,6 @@ GROUP_NOT_READY: Final = "pod group is not ready"
 #: The message of the condition `Scheduled` of a group that has its minimum.
 GANG_READY: Final = "tasks in gang are ready to be scheduled"
 SCHEDULABLE: Final = "Schedulable"
-_WITHOUT_ROOM: Final = (TaskStatus.PENDING, TaskStatus.PIPELINED)
 
 
 def fit_error(job: JobInfo) -> str:
@@ -67,7 +66,7 @@ def scheduling_reason(task: TaskInfo) -> tuple[str, str, str]:
 def _reason(status: TaskStatus) -> str:
     if status is TaskStatus.ALLOCATED:
         return SCHEDULABLE
-    return UNSCHEDULABLE if status in _WITHOUT_ROOM else status.text
+    return UNSCHEDULABLE if status in WITHOUT_ROOM else status.text
 
 
 def _possible(task: TaskInfo, node: str) -> str:

@@ -47,6 +47,8 @@ PENDING_TASKS: Final = TaskStatus.PENDING
 HOLDING: Final = frozenset((TaskStatus.BOUND, TaskStatus.BINDING, TaskStatus.RUNNING, TaskStatus.ALLOCATED))
 #: Statuses in which a task counts for the minimum of its gang (`ReadyTaskNum`).
 READY: Final = (*HOLDING, TaskStatus.SUCCEEDED)
+#: Statuses in which a task has no room on a node at present; a pipelined one has it once others have left the node.
+WITHOUT_ROOM: Final = (TaskStatus.PENDING, TaskStatus.PIPELINED)
 _IS_READY: Final = tuple(status in READY for status in TaskStatus)
 _IS_HOLDING: Final = tuple(status in HOLDING for status in TaskStatus)
 

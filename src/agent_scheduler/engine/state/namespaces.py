@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from .labelselector import Labels, LabelSelector
+from apimachinery.labels import Labels, LabelSelector
 
 _NONE: Labels = {}
 

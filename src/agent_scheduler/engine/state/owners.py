@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Final
 
+from apimachinery.labels import EVERYTHING, LabelSelector, Requirement
+
 from .indexes import drop_entry
-from .labelselector import EVERYTHING, LabelSelector, Requirement
 from .podinfo import PodInfo
 from .siblings import OwnerKind, Siblings
 

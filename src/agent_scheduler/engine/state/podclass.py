@@ -19,9 +19,9 @@ from typing import Final, NamedTuple
 from weakref import WeakValueDictionary
 
 from agent_scheduler.objects import wire
+from apimachinery.labels import Labels
 
 from .gpus import RESOURCE as GPU
-from .labelselector import Labels
 from .podclaims import ClaimDemand
 from .podterms import NO_TERMS, ExistingTerm, PodTerms, SpreadConstraint
 from .podvolumes import PodVolumes

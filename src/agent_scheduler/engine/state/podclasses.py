@@ -17,10 +17,10 @@ import msgspec
 from msgspec import Raw
 
 from agent_scheduler.objects import wire
+from apimachinery.labels import Labels
 
 from . import podconstraints
 from .features import required_features
-from .labelselector import Labels
 from .podclass import NO_IMAGES, PODS, HostPort, Images, PodClass
 from .podspec import SpecError, check_node_affinity, check_tolerations, decode_part, readable_part, with_void_terms
 from .podterms import pod_terms, spread_constraints

@@ -15,8 +15,9 @@ from weakref import WeakKeyDictionary, WeakSet
 import numpy as np
 from numpy.typing import NDArray
 
+from apimachinery.labels import Labels
+
 from .indexes import drop_entry
-from .labelselector import Labels
 from .namespaces import Namespaces
 from .podinfo import PodInfo
 from .podterms import ExistingTerm, PodMatch

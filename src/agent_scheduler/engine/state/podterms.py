@@ -13,8 +13,9 @@ from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
 from agent_scheduler.objects import wire
+from apimachinery.labels import Labels, LabelSelector, Requirement
 
-from .labelselector import Labels, LabelSelector, Requirement, label_selector
+from .labelselector import label_selector
 from .namespaces import Namespaces
 from .podspec import SpecError, check_word
 

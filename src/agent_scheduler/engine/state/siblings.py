@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from agent_scheduler.objects import wire
-
-from .labelselector import LabelSelector
+from apimachinery.labels import LabelSelector
 
 
 class OwnerKind(enum.Enum):

@@ -11,10 +11,11 @@ from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 from agent_scheduler.objects import storage, wire
+from apimachinery.labels import LabelSelector, Requirement
 from apimachinery.quantity import MAX_INT64, QuantityError, value
 from apimachinery.wire import Quantity
 
-from ..state.labelselector import LabelSelector, Requirement, label_selector
+from ..state.labelselector import label_selector
 from ..state.migration import driver_affinity, in_tree_volume
 from ..state.podspec import SpecError, check_node_affinity
 from ..state.podvolumes import ClaimKey

@@ -18,9 +18,9 @@ from agent_scheduler.engine.recount import contradictions
 from agent_scheduler.engine.state.gpus import ANNOTATION as GPU_INDEX
 from agent_scheduler.engine.state.gpus import RESOURCE as GPU
 from agent_scheduler.engine.state.gpus import text_of
-from agent_scheduler.engine.state.labelselector import LabelSelector, Requirement
 from agent_scheduler.engine.state.podinfo import PodInfo
 from agent_scheduler.engine.state.podterms import PodMatch
+from apimachinery.labels import LabelSelector, Requirement
 from tests.support.engine import World, contents, node
 from tests.support.examples import FACTOR, examples, in_time
 from tests.support.terms import beside, pod_term

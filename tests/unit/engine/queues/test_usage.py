@@ -344,7 +344,7 @@ def test_a_pod_of_a_namespace_that_a_queue_does_not_list_takes_none_of_its_room_
     assert str(short) == "namespace team is not among those that may use queue q"
     assert world.usage.full(friend) is None and world.usage.full(pod("c", "free")) is None
     assert world.usage.admit(stranger) == str(short)
-    assert world.usage.keeping_queue(stranger) == ""
+    assert world.usage.room.keeping_queue(stranger) == ""
     # A pod that names its node is not asked.
     world.ledger.set_pod(stranger, "n")
     assert world.cpu("q") == world.cpu("root") == 0

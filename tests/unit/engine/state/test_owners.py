@@ -6,11 +6,12 @@ from typing import Any
 
 import pytest
 
-from agent_scheduler.engine.state.labelselector import LabelSelector, label_selector
+from agent_scheduler.engine.state.labelselector import label_selector
 from agent_scheduler.engine.state.owners import Owners
 from agent_scheduler.engine.state.podinfo import PodInfo
 from agent_scheduler.engine.state.siblings import ControllerRef, OwnerKind, Siblings
 from agent_scheduler.objects import wire
+from apimachinery.labels import LabelSelector
 from tests.support.engine import World, node
 
 

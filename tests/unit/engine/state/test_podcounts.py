@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent_scheduler.engine.recount import contradictions
-from agent_scheduler.engine.state.labelselector import LabelSelector, Requirement
 from agent_scheduler.engine.state.podclasses import PodClasses
 from agent_scheduler.engine.state.podinfo import PodInfo
 from agent_scheduler.engine.state.podterms import PodMatch
+from apimachinery.labels import LabelSelector, Requirement
 from tests.support.engine import World, node, pod_json, read_pod, sums_are_right
 from tests.support.examples import examples
 from tests.support.terms import beside, pod_term

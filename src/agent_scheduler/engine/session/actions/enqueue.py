@@ -18,12 +18,11 @@ from ...queues.promises import Promises
 from ...quotas.accounts import QuotaRefusal
 from ...quotas.vector import EMPTY, Total, Vector, add_to, at_least, in_order
 from ..demand import admitted_minimum
-from ..model import READY, JobInfo, TaskInfo, TaskStatus
+from ..model import READY, WITHOUT_ROOM, JobInfo, TaskInfo
 from ..session import Session
 from ..worklist import Worklist
 
 _EVICTING: Final = frozenset(("preempt", "reclaim"))
-_WAITING: Final = (TaskStatus.PENDING, TaskStatus.PIPELINED)
 
 
 def enqueue(session: Session) -> Iterator[None]:
@@ -123,7 +122,7 @@ def _may_have_minimum(job: JobInfo) -> bool:
 
 def _waiting(job: JobInfo) -> list[TaskInfo]:
     """Return the tasks without room on a node at present; a pipelined one has room once others have left its node."""
-    return [task for status in _WAITING for task in job.by_status[status].values()]
+    return [task for status in WITHOUT_ROOM for task in job.by_status[status].values()]
 
 
 def _wanted(job: JobInfo, *, complete: bool) -> Vector:
