@@ -7,7 +7,8 @@ from itertools import pairwise
 
 import pytest
 
-from bench.demo.scenario import agent_burst
+from bench.demo.scenario import agent_burst, case_of
+from bench.harness.arrivals import ClosedLoop, Given
 
 
 def test_a_seed_names_a_burst_exactly() -> None:
@@ -21,6 +22,14 @@ def test_a_burst_has_exactly_its_pods_in_all_its_waves(pods: int, waves: int) ->
     assert len({pod.name for pod in burst.pods}) == pods
     counts = Counter(pod.labels["wave"] for pod in burst.pods)
     assert len(counts) == min(pods, waves)
+
+
+def test_by_default_all_pods_of_a_burst_are_created_as_fast_as_the_server_answers() -> None:
+    burst = agent_burst(pods=50, seed=3)
+    assert {pod.arrival for pod in burst.pods} == {0.0}
+    assert case_of(burst, workers=1, patience=1.0).load.arrival == ClosedLoop()
+    waves = agent_burst(pods=50, seed=3, waves=2)
+    assert isinstance(case_of(waves, workers=1, patience=1.0).load.arrival, Given)
 
 
 def test_a_wave_is_over_before_the_next_begins() -> None:

@@ -32,7 +32,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     pace.add_argument("--speedup", type=_positive, metavar="X", help="make arrivals and lives X times as fast")
     parser.add_argument("--trace", metavar="KIND:FILES", help=f"replay a trace: {TRACE_FORMS}")
     parser.add_argument("--seed", type=int, default=1, help="seed of the generated burst (default: %(default)s)")
-    parser.add_argument("--waves", type=_at_least(1), default=5, metavar="N", help="(default: %(default)s)")
+    parser.add_argument(
+        "--waves", type=_at_least(1), metavar="N", help="create the burst in N waves, one every 2 s (default: at once)"
+    )
     parser.add_argument(
         "--gangs",
         type=_at_least(0),

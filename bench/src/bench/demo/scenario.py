@@ -1,7 +1,8 @@
 """The workloads of the demo: a burst of AI agents, or a recorded trace, as a case of `bench.harness`.
 
-Agents arrive in waves: a batch of sessions starts, each creates tool calls and sandboxes within a second or two, and
-nearly all of it ends soon. The generator is a pure function of its arguments, so a seed defines a workload exactly.
+By default all agents of a burst are created as fast as the API server accepts them. They can arrive in waves instead: a
+batch of sessions starts, each creates tool calls and sandboxes within a second or two, and nearly all of it ends soon.
+The generator is a pure function of its arguments, so a seed defines a workload exactly.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import random
 from dataclasses import dataclass, replace
 from typing import Any
 
-from bench.harness.arrivals import Given, GivenLives
+from bench.harness.arrivals import ClosedLoop, Given, GivenLives
 from bench.harness.manifests import template_of
 from bench.harness.model import Batch, Case, Creating, Fate, Gang, Nodes, Tuning
 from bench.harness.specs import NodeSpec, PodSpec, Workload, compressed, paced
@@ -69,11 +70,12 @@ def case_of(workload: Workload, *, workers: int, patience: float, gangs: int = 0
 
     Simulated kubelets end pods after their life, which is in an annotation.
     """
+    arrivals = tuple(pod.arrival for pod in workload.pods)
     load = Batch(
         name="agent",
         count=len(workload.pods),
         templates=tuple(map(template_of, workload.pods)),
-        arrival=Given(tuple(pod.arrival for pod in workload.pods)),
+        arrival=Given(arrivals) if any(arrivals) else ClosedLoop(),
         lives=GivenLives(tuple(pod.life for pod in workload.pods)),
         fate=Fate.ANY,
     )
@@ -142,16 +144,21 @@ AGENT_CLASSES = (
 )
 
 
-def agent_burst(*, pods: int, seed: int, waves: int = 5, gap: float = 2.0, spread: float = 0.8) -> Workload:
-    """Return `pods` agent pods in `waves` waves, one every `gap` seconds.
+def agent_burst(*, pods: int, seed: int, waves: int | None = None, gap: float = 2.0, spread: float = 0.8) -> Workload:
+    """Return `pods` agent pods that all arrive at 0, or in `waves` waves, one every `gap` seconds.
 
     A wave's size varies by a half either way; within a wave arrivals follow an exponential of mean `spread` / 3
     seconds, limited to `spread`. Lives are log-normal. Raises ValueError for counts below 1 or negative times.
     """
-    if pods < 1 or waves < 1:
+    if pods < 1 or (waves is not None and waves < 1):
         raise ValueError(f"a burst needs at least one pod and one wave, not {pods} and {waves}")
     if gap < 0 or spread < 0:
         raise ValueError(f"gap and spread are seconds of at least 0, not {gap:g} and {spread:g}")
+    if waves is None:
+        waves, spread = 1, 0.0
+        arrive = "created as fast as the API server accepts them"
+    else:
+        arrive = f"in {min(waves, pods)} waves, one every {gap:g} s"
     chance = random.Random(seed)
     sizes = _split(pods, [chance.uniform(0.5, 1.5) for _ in range(min(waves, pods))])
     weights = [kind.weight for kind in AGENT_CLASSES]
@@ -174,7 +181,7 @@ def agent_burst(*, pods: int, seed: int, waves: int = 5, gap: float = 2.0, sprea
             )
             for index, (arrival, wave, kind, life) in enumerate(drawn)
         ),
-        notes=(f"{pods} pods in {len(sizes)} waves, one every {gap:g} s; most live for seconds.",),
+        notes=(f"{pods} pods {arrive}; most live for seconds.",),
     )
 
 
