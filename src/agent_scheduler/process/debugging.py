@@ -12,6 +12,9 @@ from agent_scheduler.fastpath.explaining import UNKNOWN
 from agent_scheduler.fastpath.scheduler import FastPath
 from agent_scheduler.fastpath.views import cache_summary, known_nodes, queue_summary, waiting_pods
 from agent_scheduler.serving.sources import DebugPage, DebugQuery, NotReady
+from kube_client.retry import Timing
+
+from .pending import pending_pods
 
 Known = tuple[bool, Mapping[str, Any]]
 
@@ -19,27 +22,29 @@ Known = tuple[bool, Mapping[str, Any]]
 class DebugPages:
     """Provides debug pages without own state.
 
-    `leading` returns whether this process decides now; `clock` is in seconds.
+    `leading` returns whether this process decides now.
     """
 
     def __init__(
-        self,
-        fast_path: FastPath,
-        batch: BatchScheduler | None,
-        *,
-        leading: Callable[[], bool],
-        clock: Callable[[], float],
+        self, fast_path: FastPath, batch: BatchScheduler | None, *, leading: Callable[[], bool], timing: Timing
     ) -> None:
         self._fast_path = fast_path
         self._batch = batch
         self._leading = leading
-        self._clock = clock
+        self._clock = timing.clock
+        self._now = timing.now
 
     def queue(self, query: DebugQuery) -> DebugPage:
         # One more than the limit tells the server that items were left out.
         queue = self._fast_path.queue
         pods = waiting_pods(queue, namespace=query.namespace, place=query.place, limit=query.limit + 1)
         return DebugPage(queue_summary(queue), pods)
+
+    def pending(self, query: DebugQuery) -> DebugPage:
+        pods = pending_pods(
+            *(self._fast_path, self._batch), namespace=query.namespace, queue=query.queue, limit=query.limit + 1
+        )
+        return DebugPage({"time": self._now().isoformat()}, pods)
 
     def cache(self, query: DebugQuery) -> DebugPage:
         ledger = self._fast_path.ledger

@@ -441,7 +441,7 @@ class SchedulerProcess(Process):
         fast_path = self.fast_path
         assert fast_path is not None, "asked while the process runs"
 
-        pages = DebugPages(fast_path, self.batch, leading=lambda: self._scheduling, clock=self._timing.clock)
+        pages = DebugPages(fast_path, self.batch, leading=lambda: self._scheduling, timing=self._timing)
         console = self._console(fast_path)
         return Sources(
             metrics=self.metrics.exposition,
@@ -449,6 +449,7 @@ class SchedulerProcess(Process):
             debug=DebugSources(
                 queue=pages.queue,
                 places=PLACES,
+                pending=pages.pending,
                 cache=pages.cache,
                 explain=pages.explain,
                 explain_group=None if self.batch is None else pages.explain_group,

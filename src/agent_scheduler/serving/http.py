@@ -4,6 +4,7 @@
     /metrics                           Prometheus
     /configz                           the effective configuration
     /debug/queue /debug/cache          waiting pods and cached objects, up to ?limit
+    /debug/pending                     pods without a node, the oldest first, up to ?limit
     /debug/explain?pod=NAMESPACE/POD   everything known about one pod
     /debug/figures                     counters and queue lengths for `agent-scheduler top`
     /debug/check                       a comparison of the scheduler's state with a new list of the cluster

@@ -123,6 +123,7 @@ class Pages:
         app.router.add_get("/configz", self._configz)
         if (debug := self._sources.debug) is not None:
             app.router.add_get("/debug/queue", partial(_debug_queue, debug))
+            app.router.add_get("/debug/pending", partial(_debug_pending, debug.pending))
             app.router.add_get("/debug/cache", partial(_debug_cache, debug.cache))
             kinds = {"pod": debug.explain}
             if debug.explain_group is not None:
@@ -273,6 +274,11 @@ async def _debug_queue(debug: DebugSources, request: web.Request) -> web.Respons
     return _page(debug.queue(query), query)
 
 
+async def _debug_pending(pending: Callable[[DebugQuery], DebugPage], request: web.Request) -> web.Response:
+    query = _query(request, allowed=("limit", "namespace", "queue"))
+    return _page(pending(query), query)
+
+
 async def _debug_cache(cache: Callable[[DebugQuery], DebugPage], request: web.Request) -> web.Response:
     query = _query(request, allowed=("limit",))
     return _page(cache(query), query)
@@ -349,4 +355,5 @@ def _query(request: web.Request, *, allowed: Sequence[str], places: Sequence[str
     place = request.query.get("place")
     if place is not None and place not in places:
         raise web.HTTPBadRequest(text=f"place: found {place!r}; allowed: {', '.join(places)}\n")
-    return DebugQuery(limit=limit, namespace=request.query.get("namespace"), place=place)
+    given = request.query.get
+    return DebugQuery(limit=limit, namespace=given("namespace"), place=place, queue=given("queue"))

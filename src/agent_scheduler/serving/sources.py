@@ -37,6 +37,7 @@ class DebugQuery:
     limit: int = DEFAULT_LIMIT
     namespace: str | None = None
     place: str | None = None
+    queue: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +69,8 @@ class DebugSources:
     queue: Callable[[DebugQuery], DebugPage]
     #: The values of `?place` that the page of the queue accepts.
     places: Sequence[str]
+    #: The pods without a node, the oldest first.
+    pending: Callable[[DebugQuery], DebugPage]
     cache: Callable[[DebugQuery], DebugPage]
     #: Explains a pod.
     explain: Explain

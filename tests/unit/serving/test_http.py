@@ -60,6 +60,7 @@ class World:
             debug=DebugSources(
                 queue=self.queue,
                 places=("active", "backoff"),
+                pending=self.queue,
                 cache=self.cache,
                 explain=self.explain,
                 explain_group=lambda namespace, name: (True, {"podgroup": f"{namespace}/{name}"}),

@@ -13,6 +13,7 @@ const ofPlace = (place) => `pods ${place}`;
 // ---- numbers and elements
 
 const number = new Intl.NumberFormat("en", { maximumFractionDigits: 1 });
+const clock = new Intl.DateTimeFormat("en", { hour: "2-digit", minute: "2-digit", second: "2-digit", hourCycle: "h23" });
 const UNITS = ["", "Ki", "Mi", "Gi", "Ti", "Pi"];
 
 function bytes(amount) {
@@ -111,12 +112,19 @@ function plot(id, names, label = (name) => name) {
     width: place.clientWidth || 400,
     height: 170,
     cursor: { sync: { key: "figures" } },
-    axes: [axis, { ...axis, size: 56 }],
-    scales: { y: { range: (_plot, _low, high) => [0, high > 0 ? high * 1.1 : 1] } },
-    series: [{}, ...names.map((name, index) => ({
+    axes: [{ ...axis, values: (_plot, times) => times.map((time) => clock.format(time * 1000)), space: 80 }, { ...axis, size: 56 }],
+    // From the first second on, the axis has the time of at least a minute up to now.
+    scales: {
+      x: { range: (_plot, low, high) => (high === null ? [Date.now() / 1000 - 60, Date.now() / 1000] : [Math.min(low, high - 60), high]) },
+      y: { range: (_plot, _low, high) => [0, high > 0 ? high * 1.1 : 1] },
+    },
+    legend: { markers: { dash: () => "solid" } },
+    series: [{ label: "Time", value: (_plot, value) => (value === null ? "–" : clock.format(value * 1000)) }, ...names.map((name, index) => ({
       label: label(name),
       width: 1.5,
       points: { show: false },
+      // Gaps grow from line to line, so that equal lines do not hide one another.
+      dash: index ? [6, 3 * index] : undefined,
       stroke: () => (dark.matches ? DARK_HUES : HUES)[index],
       value: (_plot, value) => (value === null ? "–" : number.format(value)),
     }))],
@@ -126,7 +134,11 @@ function plot(id, names, label = (name) => name) {
 
 function draw() {
   const rows = series(), last = rows.time.length - 1;
-  for (const { made, names } of plots) made.setData([rows.time, ...names.map((name) => rows[name])]);
+  for (const { made, names } of plots) {
+    made.setData([rows.time, ...names.map((name) => rows[name])]);
+    // Without a pointer in a plot, the legend has the last values.
+    if (last >= 0 && (made.cursor.idx === null || made.cursor.idx === undefined)) made.setLegend({ idx: last }, false);
+  }
   if (last < 0) return;
   const now = history[history.length - 1], since = before(history.length - 1, WINDOW);
   const bound = now.attempts.scheduled - since.attempts.scheduled;
@@ -143,7 +155,7 @@ let shardOf = new Map();  // node name -> shard name
 let shardNames = [];
 let chosen = -1;          // an index of `order`
 let by = "cpu";
-let columns = 1, cell = 8;
+let columns = 1, cell = 8, wide = 8;  // cells are as high as `cell` and at least as wide
 const map = byId("map");
 
 function setNodes(data, all) {
@@ -190,7 +202,8 @@ function shardHue(name) {
 function layOut() {
   const width = map.parentElement.clientWidth;
   cell = Math.max(6, Math.min(36, Math.floor(Math.sqrt(width * 320 / Math.max(order.length, 1)))));
-  columns = Math.max(1, Math.floor(width / cell));
+  columns = Math.max(1, Math.min(order.length, Math.floor(width / cell)));
+  wide = Math.max(cell, Math.floor(width / columns));
   const height = Math.max(1, Math.ceil(order.length / columns)) * cell, scale = devicePixelRatio || 1;
   map.width = width * scale;
   map.height = height * scale;
@@ -204,17 +217,17 @@ function paint() {
   const nothing = colour("line"), bad = colour("bad");
   pen.clearRect(0, 0, map.width, map.height);
   for (let place = 0; place < order.length; place += 1) {
-    const node = nodes.get(order[place]), x = (place % columns) * cell, y = Math.floor(place / columns) * cell;
+    const node = nodes.get(order[place]), x = (place % columns) * wide, y = Math.floor(place / columns) * cell;
     if (hues) pen.fillStyle = hues.get(shardOf.get(node.name)) || nothing;
     else if (!node[by]) pen.fillStyle = nothing;
     else pen.fillStyle = shades[Math.max(0, Math.min(32, Math.round(32 * node.used[by] / node[by])))];
-    pen.fillRect(x, y, cell - 1, cell - 1);
-    if (node.cordoned) { pen.fillStyle = bad; pen.fillRect(x, y, cell - 1, 2); }
+    pen.fillRect(x, y, wide - 1, cell - 1);
+    if (node.cordoned) { pen.fillStyle = bad; pen.fillRect(x, y, wide - 1, 2); }
   }
   if (chosen >= 0) {
     pen.strokeStyle = colour("text");
     pen.lineWidth = 2;
-    pen.strokeRect((chosen % columns) * cell, Math.floor(chosen / columns) * cell, cell - 1, cell - 1);
+    pen.strokeRect((chosen % columns) * wide, Math.floor(chosen / columns) * cell, wide - 1, cell - 1);
   }
   document.documentElement.dataset.paintMs = (performance.now() - began).toFixed(1);
 }
@@ -253,7 +266,7 @@ function choose(place) {
 
 map.addEventListener("pointermove", (event) => {
   const box = map.getBoundingClientRect();
-  const column = Math.floor((event.clientX - box.left) / cell);
+  const column = Math.floor((event.clientX - box.left) / wide);
   if (column < columns) choose(Math.floor((event.clientY - box.top) / cell) * columns + column);
 });
 map.addEventListener("keydown", (event) => {
@@ -276,6 +289,29 @@ function show(section, wanted) {
 
 function amounts(resources) {
   return Object.entries(resources || {}).map(([name, amount]) => `${name} ${quantity(name, amount)}`).join(", ") || "–";
+}
+
+function age(seconds) {
+  if (!(seconds >= 0)) return "–";
+  for (const [unit, size] of [["d", 86400], ["h", 3600], ["min", 60]]) {
+    if (seconds >= 2 * size) return `${Math.floor(seconds / size)} ${unit}`;
+  }
+  return `${Math.floor(seconds)} s`;
+}
+
+function tellPending(page, filtered) {
+  const count = page.truncated ? `The ${page.items.length} oldest pods are displayed` : `${page.items.length} pods`;
+  byId("pending-count").textContent = filtered ? `${count}, of those that the filter selects.` : `${count}.`;
+  byId("pending-rows").replaceChildren(...page.items.map((pod) => {
+    const row = element("tr"), name = element("td", undefined, { class: "long" });
+    const button = element("button", pod.pod, { type: "button", title: "Explain this pod" });
+    button.addEventListener("click", () => { byId("asked").value = pod.pod; byId("ask").requestSubmit(); byId("why").scrollIntoView(); });
+    name.append(button);
+    row.append(name, element("td", age((Date.parse(page.time) - Date.parse(pod.created)) / 1000)), element("td", pod.place.replace("_", " ")),
+               element("td", pod.queue || "–"), element("td", String(pod.priority)),
+               element("td", pod.message || pod.reason || "–", { class: "why" }));
+    return row;
+  }));
 }
 
 function tellQueues(queues) {
@@ -358,6 +394,7 @@ function take(data, all) {
   if (data.shards) tellShards(data.shards);
   byId("tile-waiting").textContent = number.format(WAITING.reduce((sum, place) => sum + data.pending[place], 0));
   byId("tile-placed").textContent = number.format(data.placed);
+  lookAtPending(false);
   tell(!data.synced ? "not synced yet" : data.leading ? "leader" : "standby", !data.synced);
   draw();
   paint();
@@ -438,6 +475,38 @@ async function run() {
     await new Promise((resolve) => setTimeout(resolve, failures ? Math.min(10000, 500 * 2 ** failures) : 200));
   }
 }
+
+// ---- pending pods
+
+const EVERY = 5000;  // milliseconds between two requests; each examines all waiting pods
+let filter = new URLSearchParams({ limit: "50" });
+let asks = false, next = 0;
+
+async function lookAtPending(now) {
+  if (asks || document.hidden || (!now && performance.now() < next)) return;
+  asks = true;
+  try {
+    const response = await fetch(`../debug/pending?${filter}`, { headers: headers(), cache: "no-store" });
+    if (response.ok) tellPending(await response.json(), filter.has("namespace") || filter.has("queue"));
+    else byId("pending-count").textContent = (await response.text()).trim();
+  } catch (error) {
+    byId("pending-count").textContent = `connection lost: ${error.message}`;
+  } finally {
+    asks = false;
+    next = performance.now() + EVERY;
+  }
+}
+
+byId("filter").addEventListener("submit", (event) => {
+  event.preventDefault();
+  filter = new URLSearchParams({ limit: "50" });
+  for (const name of ["namespace", "queue"]) {
+    const given = byId(`filter-${name}`).value.trim();
+    if (given) filter.set(name, given);
+  }
+  next = 0;  // a request that is under way has the filter from before
+  lookAtPending(true);
+});
 
 byId("ask").addEventListener("submit", async (event) => {
   event.preventDefault();
