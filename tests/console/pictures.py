@@ -2,8 +2,9 @@
 
    python -m tests.console.pictures [--only NAME ...]
 
-The console is pictured at 10 nodes on a narrow screen, at 50 nodes, at 300 in two shards and at 5,000. Needs Chromium; the report is that of the last
-`make demo` (out/demo-report.html). Prints how long the console took to draw the map of nodes.
+The console is pictured at 10 nodes on a narrow screen, at 50 nodes, at 300 in two shards and at 5,000. Needs Chromium;
+the report is that of the last `make demo` (out/demo-report.html). Prints how long the console took to draw the map of
+nodes.
 """
 
 from __future__ import annotations

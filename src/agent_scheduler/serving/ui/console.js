@@ -300,7 +300,7 @@ function age(seconds) {
 }
 
 function tellPending(page, filtered) {
-  const count = page.truncated ? `The ${page.items.length} oldest pods are displayed` : `${page.items.length} pods`;
+  const shown = page.items.length, count = page.truncated ? `The ${shown} oldest pods are displayed` : shown === 1 ? "1 pod" : `${shown} pods`;
   byId("pending-count").textContent = filtered ? `${count}, of those that the filter selects.` : `${count}.`;
   byId("pending-rows").replaceChildren(...page.items.map((pod) => {
     const row = element("tr"), name = element("td", undefined, { class: "long" });
