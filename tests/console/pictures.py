@@ -45,9 +45,7 @@ async def busy(nodes: int, rate: float, *, sharded: bool = False) -> AsyncIterat
                 await agents
 
 
-async def console(
-    nodes: int, scheme: str, *, colour: str = "cpu", sharded: bool = False, width: int = 1400
-) -> bytes:
+async def console(nodes: int, scheme: str, *, colour: str = "cpu", sharded: bool = False, width: int = 1400) -> bytes:
     async with busy(nodes, 100, sharded=sharded) as world, browser(world.url, scheme=scheme) as page:
         await until_page(page, "document.querySelector('#state').textContent === 'leader'")
         await page.value("document.querySelector('#asked').value = 'default/too-large'")
