@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from enum import IntEnum
+from operator import itemgetter
 from types import MappingProxyType
 from typing import Final
 
@@ -223,6 +224,7 @@ class JobInfo(_Counts):
 
     __slots__ = (
         "_failed_roles",
+        "_policies",
         "_roles",
         "allocated",
         "begun_minimum",
@@ -276,6 +278,10 @@ class JobInfo(_Counts):
             self._roles = tuple({} for _ in range(len(TaskStatus) + 1))
         self.sub_jobs: dict[str, SubJobInfo] = {}
         #: Policy -> required number of ready sub-groups.
+        #: Policies with their places, by a label that members must have.
+        self._policies: dict[tuple[str, str] | None, list[tuple[int, SubGroup]]] = {}
+        for place, policy in enumerate(group.sub_groups):
+            self._policies.setdefault(policy.label, []).append((place, policy))
         self.sub_minimums = {policy.name: policy.minimum for policy in group.sub_groups}
 
     # ---- tasks
@@ -309,8 +315,10 @@ class JobInfo(_Counts):
         self._count_role(task, 1)
 
     def _sub_job_of(self, task: TaskInfo) -> SubJobInfo:
-        for policy in self.group.sub_groups:
-            values = policy.values_of(task.pod.labels)
+        labels, by_label = task.pod.labels, self._policies
+        candidates = [found for each in (None, *labels.items()) for found in by_label.get(each, ())]
+        for _, policy in sorted(candidates, key=itemgetter(0)):
+            values = policy.values_of(labels)
             if values:
                 return self._sub_job(f"{self.uid}/{policy.name}-{'-'.join(values)}", policy, values)
         return self._sub_job(self.uid, None, ())
