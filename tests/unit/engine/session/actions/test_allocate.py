@@ -304,7 +304,7 @@ def test_they_come_in_the_order_of_jobs_and_tasks() -> None:
 
 def test_sub_groups_are_not_compared_with_each_other_for_each_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
     number = 300
-    made = sized(number)
+    made = sized(number, pods=number)
     policy = {"subGroupSize": 1, "minSubGroups": 1, "matchLabelKeys": ["part"]}
     policies = [
         {**policy, "name": f"p{each}", "labelSelector": {"matchLabels": {"role": f"r{each}"}}} for each in range(number)
