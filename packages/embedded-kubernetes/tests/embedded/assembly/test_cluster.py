@@ -67,6 +67,7 @@ def test_a_dump_of_another_cluster_is_loaded(world: World, tmp_path: Path) -> No
     ("text", "said"),
     [
         ("a: [", "x.yaml: not YAML"),
+        ("[" * 1_000_000, "x.yaml: not YAML: line 1: nested too deeply; allowed: 1000 levels"),
         ("- 1\n", "x.yaml, document 1: expected an object with apiVersion and kind, found list"),
         (POD + "---\nkind: Pod\n", "x.yaml, document 2: expected an object with apiVersion and kind"),
         ("apiVersion: v1\nkind: Pod\n", "x.yaml, document 1: expected metadata of the Pod"),

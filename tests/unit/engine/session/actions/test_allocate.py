@@ -313,13 +313,18 @@ def test_sub_groups_are_not_compared_with_each_other_for_each_of_them(monkeypatc
     for each in range(number):
         made.member("g", labels={"role": f"r{each}", "part": "x"})
     calls: Counter[str] = Counter()
-    for of, name in ((Tiers, "sub_job_key"), (SubGroup, "values_of")):
 
-        def counted(*given: Any, call: Any = getattr(of, name), name: str = name) -> Any:
+    def count(of: Any, name: str) -> None:
+        call = getattr(of, name)
+
+        def counted(*given: Any) -> Any:
             calls[name] += 1
             return call(*given)
 
         monkeypatch.setattr(of, name, counted)
+
+    count(Tiers, "sub_job_key")
+    count(SubGroup, "values_of")
     session = made.session(conf("gang"))
     steps = sum(1 for _ in session.run())
     assert steps > number
