@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Final, Literal, TextIO
 
 import orjson
 
-from agent_scheduler.telemetry.output import LogOutput, standard_error, to_stream
+from apimachinery.output import LogOutput, standard_error, to_stream
 from apimachinery.visible import visible, visible_json, visible_lines
 from kube_client.logs import FilteringBoundLogger, LimitedLog, OncePer, get_logger, structlog
 

@@ -11,7 +11,7 @@ from threading import Event
 
 import pytest
 
-from agent_scheduler.telemetry.output import LogOutput, to_descriptor
+from apimachinery.output import LogOutput, to_descriptor
 
 #: What one write does: accept so many bytes, or fail with an errno.
 Outcome = int | str
