@@ -25,6 +25,17 @@ def test_keys_keep_their_order_and_letters_are_written_as_they_are() -> None:
     assert dumped(shown, "yaml") == "b: ä→\na:\n- 1\n- null\n"
 
 
+@pytest.mark.parametrize("output", ["json", "yaml"])
+def test_what_is_nested_too_deeply_is_one_line(output: str, capsys: pytest.CaptureFixture[str]) -> None:
+    shown: dict[str, Any] = {}
+    for _ in range(2_000):
+        shown = {"a": shown}
+    with pytest.raises(SystemExit) as ended:
+        dumped(shown, output)
+    assert ended.value.code == 2
+    assert capsys.readouterr().err == "agent-scheduler output: the object is nested too deeply to be shown\n"
+
+
 HOSTILE = "a\x1b[2J\x9b1m\x7f\u202eb\n\tc\u2028d"
 
 
