@@ -39,7 +39,7 @@ def dumped(shown: Mapping[str, Any], output: str) -> str:
     try:
         return _dumped(shown, output)
     except RecursionError:
-        complain("output", "the object is nested too deeply to be shown")
+        complain("output", "the object is nested too deeply to be printed")
         sys.exit(2)
 
 

@@ -33,7 +33,7 @@ def test_what_is_nested_too_deeply_is_one_line(output: str, capsys: pytest.Captu
     with pytest.raises(SystemExit) as ended:
         dumped(shown, output)
     assert ended.value.code == 2
-    assert capsys.readouterr().err == "agent-scheduler output: the object is nested too deeply to be shown\n"
+    assert capsys.readouterr().err == "agent-scheduler output: the object is nested too deeply to be printed\n"
 
 
 HOSTILE = "a\x1b[2J\x9b1m\x7f\u202eb\n\tc\u2028d"

@@ -15,7 +15,7 @@ from .devices import DeviceTaintInfo, Facts
 from .extended import CLAIM, met_by_devices, requests_for
 from .records import DeviceClassInfo
 
-#: The steps of a search that the evaluation of an expression takes, and the characters of one that takes no more.
+#: The steps of a search that the evaluation of an expression takes at least, and the characters without extra cost.
 EVALUATION: Final = 5
 _SHORT_EXPRESSION: Final = 200
 
