@@ -64,6 +64,12 @@ def test_tables_lines_and_problems_have_no_such_character_and_no_forged_line(
     assert err == "agent-scheduler job: a\\x1b[2J\\x9b1m\\x7f\\u202eb c d\n"
 
 
+def test_a_long_cell_does_not_widen_its_column_without_limit() -> None:
+    _, first, second = table(("A", "B"), [("x" * 1_000_000, 1), ("y", 2)]).splitlines()
+    assert first == f"{'x' * 256}...   1"
+    assert len(second) == len(first)
+
+
 def test_only_the_terminal_codes_that_are_meant_are_printed(capsys: pytest.CaptureFixture[str]) -> None:
     show("\x1b[1mhead\x1b[0m\x1b[2J\n", styles=("\x1b[1m", "\x1b[0m"))
     assert capsys.readouterr().out == "\x1b[1mhead\x1b[0m\\x1b[2J\n"

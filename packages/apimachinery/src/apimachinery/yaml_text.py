@@ -54,8 +54,8 @@ def check(text: str | bytes, *, levels: int = MOST_LEVELS) -> None:
     repeated = 0
     with yaml_errors():
         for event in yaml.parse(text, Loader=yaml.CSafeLoader):
-            line = event.start_mark.line + 1
-            anchor = getattr(event, "anchor", None)
+            line = event.start_mark.line + 1 if event.start_mark else None
+            anchor: str | None = getattr(event, "anchor", None)
             if isinstance(event, yaml.CollectionStartEvent):
                 nodes.append((anchor, 1, 1))
                 height = size = 0
@@ -67,7 +67,7 @@ def check(text: str | bytes, *, levels: int = MOST_LEVELS) -> None:
                 # An anchor that is not known is that of an open node, or the parser reports it.
                 if any(anchor == each for each, _, _ in nodes):
                     raise InvalidYaml(f"the alias *{anchor} is within its own anchor", line)
-                height, size = known.get(event.anchor, (0, 0))
+                height, size = known.get(str(anchor), (0, 0))
                 repeated += size
             else:
                 known.clear()
