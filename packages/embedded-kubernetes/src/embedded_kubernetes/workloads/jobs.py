@@ -43,9 +43,8 @@ class Jobs(Workloads):
             self.wake()
 
     def _see(self, key: str) -> None:
-        gone = self._gone.pop(key, None)
-        for pod in map(read, self.own(gone) if gone is not None else ()):
-            if _is_tracked(pod):
+        if (gone := self._gone.pop(key, None)) is not None:
+            for pod in filter(_is_tracked, map(read, self.own(gone))):
                 self._let_go(gone, pod)
         super()._see(key)
 
