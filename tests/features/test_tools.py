@@ -51,7 +51,7 @@ class Tooled(Whole):
         return (status.get("allocated") or {}).get("cpu", "0") == cpu
 
     async def is_in_phase(self, group: str, phase: str) -> bool:
-        return (await self.groups())[group]["status"].get("phase") == phase
+        return ((await self.groups())[group].get("status") or {}).get("phase") == phase
 
     async def has_pods(self, number: int) -> list[str]:
         """Return the names of the pods if there are this many; else nothing."""
@@ -368,6 +368,25 @@ async def test_a_sandbox_without_a_pool_waits_behind_the_gate_of_its_queue() -> 
 
 
 # ---- what makes no gang
+
+
+@pytest.mark.parametrize("scheduler", ["agent-scheduler", "default-scheduler"])
+async def test_a_group_whose_members_have_another_scheduler_counts_only_what_they_use(scheduler: str) -> None:
+    """Tools create PodGroups whatever the scheduler of the pods is. A session admits this group without its members."""
+    async with tooled() as it:
+        await it.may_have(cpu="4")
+        await it.add_gpu_node("n", devices=0)
+        await tools.add_pod_group(it, "g", [], minMember=2, minResources={"cpu": "2"}, queue="research")
+        for name in "ab":
+            await it.add(PODS, objects.pod(name, cpu="1", scheduler=scheduler, annotations={GROUP_NAME: "g"}))
+            if scheduler == "default-scheduler":
+                await it.bind(name, "n")
+        await until(lambda: it.is_in_phase("g", "Inqueue"))
+        await until(lambda: it.only_placed("a", "b"))
+        await asyncio.sleep(0.5)
+        assert it.charged["cpu"] == 2000
+        await it.add(PODS, objects.pod("c", cpu="2", annotations=objects.in_queue("research")))
+        await until(lambda: it.is_bound("c"), seconds=_WHILE)
 
 
 @pytest.mark.parametrize(
