@@ -27,9 +27,10 @@ NO_MANIFESTS = {*CONFIGURATIONS, *SHARDING}
 #: The chart is generated from the others, and its templates are not YAML yet; tests/project/test_helm.py reads them.
 CHART = {*(CONFIG / "helm").rglob("*.yaml")}
 MANIFESTS = sorted({*CONFIG.rglob("*.yaml")} - NO_MANIFESTS - CHART)
-SAMPLES = sorted({*(CONFIG / "samples").glob("*.yaml")} - NO_MANIFESTS)
-#: Samples of workloads, without the roles of their users.
-WORKLOADS = [path for path in SAMPLES if path.stem != "job-user"]
+SAMPLES = sorted({*(CONFIG / "samples").rglob("*.yaml")} - NO_MANIFESTS)
+#: Samples of workloads, without the roles of their users, and without those of other tools' kinds, which
+#: tests/features/test_tools.py uses.
+WORKLOADS = [path for path in SAMPLES if path.parent.name == "samples" and path.stem != "job-user"]
 
 
 def documents(path: Path) -> list[dict[str, Any]]:

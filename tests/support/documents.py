@@ -17,6 +17,7 @@ PAGES = (
     *(folder / "README.md" for folder in (APIMACHINERY, KUBE_CLIENT, EMBEDDED)),
     EMBEDDED / "docs" / "faults.md",
     *sorted((ROOT / "docs").glob("*.md")),
+    *sorted((ROOT / "docs" / "tools").glob("*.md")),
 )
 _FENCED = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 _INDENTED = re.compile(r"(?:^ {4}\S.*\n)+", re.MULTILINE)

@@ -21,6 +21,7 @@ from .job_changes import changes
 from .job_checks import problems
 from .job_dependencies import is_dependent
 from .job_minimums import minimum_of, strict_problem
+from .podgroups import TOPOLOGY_IGNORED
 from .queue_access import NO_LABELS, LabelsByName, not_allowed
 from .review import (
     ALLOWED,
@@ -135,7 +136,10 @@ def _dependent(job: Job) -> JsonPatchOperation:
 def validate(
     request: AdmissionRequest, queues: Mapping[str, Queue], rules: JobRules, labels: LabelsByName = NO_LABELS
 ) -> AdmissionResponse:
-    """Check the job. `queues` are the existing queues by name, `labels` those of namespaces."""
+    """Check the job. `queues` are the existing queues by name, `labels` those of namespaces.
+
+    The response warns about a network topology, which has no effect.
+    """
     job = object_of(request.object, _read)
     too_large = excess(job.spec)
     if request.operation == CREATE:
@@ -155,7 +159,15 @@ def validate(
         found.append(strict)
     if found:
         return refused("; ".join(found))
-    return AdmissionResponse(True, warnings=(strict,)) if strict else ALLOWED
+    warnings = tuple(filter(None, (strict, _of_topology(job.spec))))
+    return AdmissionResponse(True, warnings=warnings) if warnings else ALLOWED
+
+
+def _of_topology(spec: JobSpec) -> str:
+    """Return the warning about a network topology, which has no effect; empty if the job has none."""
+    parts = (task.partition_policy for task in spec.tasks or ())
+    found = (spec.network_topology, *(each.network_topology for each in parts if each is not None))
+    return TOPOLOGY_IGNORED if any(each is not None for each in found) else ""
 
 
 def _of_gang(job: Job) -> Iterator[str]:

@@ -24,6 +24,8 @@ from .review import (
 _read = msgspec.json.Decoder(PodGroup).decode
 
 _OPEN: Final = "Open"
+#: The warning for a PodGroup or a Job whose members should be near one another in the network.
+TOPOLOGY_IGNORED: Final = "networkTopology is ignored: this scheduler places members without regard to the network"
 _TWO_TIERS: Final = "must not specify 'highestTierAllowed' and 'highestTierName' in networkTopology simultaneously."
 
 
@@ -44,7 +46,10 @@ def mutate(request: AdmissionRequest, namespaces: Mapping[str, Mapping[str, str]
 def validate(
     request: AdmissionRequest, queues: Mapping[str, Queue], labels: LabelsByName = NO_LABELS
 ) -> AdmissionResponse:
-    """Check the group. `queues` are the existing queues by name, `labels` those of namespaces."""
+    """Check the group. `queues` are the existing queues by name, `labels` those of namespaces.
+
+    The response warns about a network topology, which has no effect.
+    """
     group = object_of(request.object, _read)
     if request.operation != CREATE:
         return refused(f"unsupported operation {request.operation}")
@@ -54,7 +59,11 @@ def validate(
         *not_allowed(group.spec.queue, namespace, queues, labels),
         *_of_topology(group),
     ]
-    return refused("; ".join(problems)) if problems else ALLOWED
+    if problems:
+        return refused("; ".join(problems))
+    topologies = (group.spec.network_topology, *(each.network_topology for each in group.spec.sub_group_policy or ()))
+    has_topology = any(each is not None for each in topologies)
+    return AdmissionResponse(True, warnings=(TOPOLOGY_IGNORED,)) if has_topology else ALLOWED
 
 
 def _of_queue(name: str, queues: Mapping[str, Queue]) -> Iterator[str]:

@@ -110,8 +110,8 @@ class BatchExplainer:
         found |= {"place": COMPLETE if complete else WAITING, "gang": gang}
         task = None if job is None or complete else _example(job)
         if task is not None and task.uid in self._cluster.pods:
-            found["example"] = task.pod.key
-            found["decision"] = self._decision(self._cluster.pods[task.uid])
+            pod = self._cluster.pods[task.uid]
+            found |= {"example": pod.key, "decision": self._decision(pod), **explain_gate(self._cluster, pod)}
         return found
 
     def reasons(self, keys: Iterable[GroupKey]) -> dict[GroupKey, str]:

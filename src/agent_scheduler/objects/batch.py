@@ -33,8 +33,9 @@ NOT_LET_IN: Final = ("", PENDING)
 #: The condition of a PodGroup that has, or had, its minimum.
 SCHEDULED: Final = "Scheduled"
 
-#: The annotation of a pod that names its PodGroup.
+#: The annotation of a pod that names its PodGroup, and another one that does so if the first is missing.
 GROUP_NAME: Final = "scheduling.k8s.io/group-name"
+VOLCANO_GROUP_NAME: Final = "scheduling.volcano.sh/group-name"
 #: The annotation of a pod, or of its namespace, that names a queue.
 QUEUE_NAME: Final = "scheduling.volcano.sh/queue-name"
 #: An annotation of a pod that asks the batch scheduler to manage the gate of the same name.

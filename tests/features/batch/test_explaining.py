@@ -50,6 +50,16 @@ async def test_a_member_says_what_its_gang_waits_for_and_what_nodes_say_of_itsel
         assert answer["near"][0]["node"] == "a"
 
 
+async def test_a_group_behind_the_gate_of_its_queue_says_what_the_queue_lacks() -> None:
+    async with installed(full={"cpu": "1"}) as world:
+        await world.add_node("a", cpu="4")
+        await world.gated_gang("two", 2, queue="full")
+        page = explained_group(await settled(world), "two")
+        assert page["gang"]["waits_for"] == "gates"
+        assert page["queue_gate"]["why"] == "queue full has too little capability left: 1 of cpu missing"
+        assert "Queue's gate     present, queue full has too little capability left" in render(dict(page))
+
+
 async def test_a_member_of_a_gang_that_runs_is_bound_and_its_group_complete() -> None:
     async with installed() as world:
         await world.add_node("a", cpu="4")

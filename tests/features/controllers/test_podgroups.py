@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from agent_scheduler.objects.batch import GROUP_NAME, pod_group_path
+from agent_scheduler.objects.batch import GROUP_NAME, VOLCANO_GROUP_NAME, pod_group_path
 from agent_scheduler.process.controller_flags import PODGROUP
 from embedded_kubernetes.errors import ApiError
 from embedded_kubernetes.requests import Disturbance, Request
@@ -79,6 +79,7 @@ async def test_pods_of_other_schedulers_with_a_group_or_at_their_end_get_none() 
     async with batch_world() as it:
         await add_pod(it, "other", scheduler="default-scheduler")
         await add_pod(it, "named", **{GROUP_NAME: "mine"})
+        await add_pod(it, "named-otherwise", **{VOLCANO_GROUP_NAME: "mine"})
         await add_pod(it, "of-kubernetes-own", native_group="own")
         await add_pod(it, "ended")
         await it.patch(f"{PODS}/ended/status", {"status": {"phase": "Succeeded"}})

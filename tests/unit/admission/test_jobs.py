@@ -490,6 +490,15 @@ def test_jobs_of_before_may_be_changed_but_for_their_minimums() -> None:
     assert answer.allowed and len(answer.warnings) == 1
 
 
+def test_a_network_topology_has_no_effect_and_causes_a_warning() -> None:
+    parts = {"totalPartitions": 2, "partitionSize": 2, "networkTopology": {}}
+    partitioned = job(task(replicas=4, minAvailable=4, partitionPolicy=parts), minimum=4)
+    for found in (job(task(minAvailable=1), minimum=1, networkTopology={}), partitioned):
+        answer = validate(request(found), QUEUES, LAX)
+        assert (answer.allowed, answer.message) == (True, "")
+        assert [each.partition(":")[0] for each in answer.warnings] == ["networkTopology is ignored"]
+
+
 def test_the_name_of_a_claim_that_is_made_for_a_job_is_no_change_of_it() -> None:
     made, other = ({**MOUNT, "volumeClaim": {}, "volumeClaimName": name} for name in ("x", "y"))
     assert told(was(volumes=[made]), old=was(volumes=[{**MOUNT, "volumeClaim": {}}])) == []

@@ -54,6 +54,16 @@ def test_a_group_is_refused_where_its_queue_or_the_closest_above_lists_other_nam
     assert validate(request(group("a")), round_about).allowed
 
 
+@pytest.mark.parametrize(
+    "spec", [{"networkTopology": {}}, {"subGroupPolicy": [{"name": "a"}, {"name": "b", "networkTopology": {}}]}]
+)
+def test_a_topology_has_no_effect_and_causes_a_warning(spec: Any) -> None:
+    plain, found = (validate(request(group("", **each)), {}) for each in ({}, spec))
+    assert (plain.allowed, plain.warnings, found.allowed) == (True, (), True)
+    (warning,) = found.warnings
+    assert warning.startswith("networkTopology is ignored: ")
+
+
 @pytest.mark.parametrize("review", [lambda asked: mutate(asked, {}), lambda asked: validate(asked, {})])
 def test_groups_are_reviewed_when_they_are_made_alone(review: Any) -> None:
     assert not review(request(group(), operation="UPDATE")).allowed

@@ -20,6 +20,7 @@ from agent_scheduler.objects.batch import (
     GROUP_OF_PODS,
     PREEMPTABLE,
     QUEUE_NAME,
+    VOLCANO_GROUP_NAME,
     PodGroup,
     PodGroupSpec,
 )
@@ -56,7 +57,8 @@ def group_name(pod: MemberPod) -> str:
 
 def named_group(pod: MemberPod) -> str:
     """Return the group that the pod names; empty if none."""
-    return (pod.metadata.annotations or {}).get(GROUP_NAME, "")
+    annotations = pod.metadata.annotations or {}
+    return annotations.get(GROUP_NAME) or annotations.get(VOLCANO_GROUP_NAME, "")
 
 
 def may_be_made(pod: MemberPod) -> bool:

@@ -144,6 +144,10 @@ class Promises:
         elif phase == INQUEUE:
             if promise is None:
                 self._adopt(key, group, queue, members)
+            elif self._credit(key, promise, members):
+                # A session knows only the members of its scheduler.
+                self._room.freed()
+                self.events.unreserved()
         elif before is not None and (before[1] == INQUEUE or phase not in NOT_LET_IN):
             # Another client has changed its phase, or the group runs, so it no longer requests admission.
             self.end(key)
@@ -480,13 +484,17 @@ class Promises:
     def _promise(self, ask: Ask) -> None:
         key = ask.key
         promise = self._promises[key] = Promise(ask)
-        for pod in ask.members:
-            vector = self._of(pod)
-            if vector:
-                promise.spend(pod.uid, vector)
-                self._spender[pod.uid] = key
+        self._credit(key, promise, ask.members)
         self._count(key, promise)
         self._room.group_changed(key)
+
+    def _credit(self, key: GroupKey, promise: Promise, members: Iterable[PodInfo]) -> bool:
+        """Record what these members have used of the promise. Returns whether that changes anything."""
+        found = [pod.uid for pod in members if (vector := self._of(pod)) and promise.spend(pod.uid, vector)]
+        self._spender.update(dict.fromkeys(found, key))
+        if found:
+            self._count(key, promise)
+        return bool(found)
 
     def _of(self, pod: PodInfo) -> Vector:
         """Return what the pod has used of its group's promise.

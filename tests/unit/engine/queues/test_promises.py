@@ -293,6 +293,21 @@ def test_a_group_moves_to_another_queue_without_what_it_was_promised() -> None:
     assert str(world.promises.shortfall(key_of("g"))) == "queue p has too little capability left: 1 of cpu missing"
 
 
+def test_members_of_other_schedulers_use_the_promise_that_a_session_made_without_them() -> None:
+    world = Groups(queue("q", "4"))
+    members = tuple(pod(name, group="g", scheduler="other") for name in "ab")
+    world.made(group("g"), members=members)
+    for each in members:
+        world.ledger.set_pod(each, "n")
+    world.ask(ask("g"))
+    assert world.cpu("q") == 4, "the session knows no members"
+    freed: list[bool] = []
+    world.usage.events.unreserved.connect(lambda: freed.append(True))
+    for _ in range(2):
+        world.made(group("g", "Inqueue"), members=members)
+    assert (world.cpu("q"), world.promises.left(key_of("g")), freed) == (2, EMPTY, [True])
+
+
 def test_what_jobs_hold_above_their_minimums_lets_a_group_in_that_has_no_gates() -> None:
     world = Groups(queue("q", "2"))
     world.ledger.set_pod(pod("low", "q", cpu="2"), "n")

@@ -10,8 +10,9 @@ from typing import Any
 
 from ..conditions import find, with_condition
 from ..controllers import reference_to
+from ..handlers import Api
 from ..resource import Object
-from ..store import Record
+from ..store import Event, Record
 from ..times import clock_text, parse
 from .controller import Workloads
 from .pods import FINAL, Pod, from_template, read, surplus
@@ -28,6 +29,24 @@ class Jobs(Workloads):
     name = ("batch", "jobs")
     kind = ("batch/v1", "Job")
     account = "job-controller"
+
+    def __init__(self, api: Api) -> None:
+        #: Deleted Jobs whose pods may still have the finalizer, by key.
+        self._gone: dict[str, Record] = {}
+        super().__init__(api)
+
+    def _object_changed(self, event: Event) -> None:
+        super()._object_changed(event)
+        if event.type == "DELETED":
+            self._gone[event.record.key] = event.record
+            self._changed.add(event.record.key)
+            self.wake()
+
+    def _see(self, key: str) -> None:
+        if (gone := self._gone.pop(key, None)) is not None:
+            for pod in filter(_is_tracked, map(read, self.own(gone))):
+                self._let_go(gone, pod)
+        super()._see(key)
 
     def reconcile(self, record: Record, obj: Object) -> None:
         status: Object = obj.get("status") or {}

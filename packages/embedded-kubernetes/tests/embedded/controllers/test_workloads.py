@@ -369,6 +369,15 @@ def test_a_job_may_take_so_long_and_no_longer(world: World) -> None:
     assert world.names(JOBS) == []
 
 
+def test_the_pods_of_a_deleted_job_go_after_it(world: World) -> None:
+    world.post(JOBS, job(life="1000", parallelism=2, completions=2))
+    world.settle(5.0)
+    assert len(pods(world)) == 2
+    world.delete(f"{JOBS}/j", propagationPolicy="Background")
+    world.settle(60.0)
+    assert world.get(PODS)["items"] == []
+
+
 def test_a_job_that_is_suspended_has_no_pods_and_none_that_failed(world: World) -> None:
     world.post(JOBS, job(life="5", parallelism=2, completions=2))
     world.settle(1.0)
