@@ -102,6 +102,7 @@ class FastPath:
         # Ways in and out: conditions and events have writers and limits of their own.
         self._messages = Messages(settings.messages, transport=transport, observer=receivers.observer, timing=timing)
         messenger = self._messages.messenger
+        receivers.observer.handling.tell_by(self._messages.recorder)
         runtime = Runtime(transport=transport, timing=timing, observer=receivers.observer, messenger=messenger)
 
         # Books: what the cluster has, what pods take, and which pods wait.
@@ -213,7 +214,13 @@ class FastPath:
             for index in range(settings.workers)
         ]
         self._pool = WorkerPool(
-            self._workers, queue=queue, feed=feed, binder=self.binder, clock=timing.clock, search=devices.budget
+            self._workers,
+            queue=queue,
+            feed=feed,
+            binder=self.binder,
+            clock=timing.clock,
+            search=devices.budget,
+            handling=receivers.observer.handling,
         )
 
         # Queues of capacity, whose changes wake pods and remove gates.

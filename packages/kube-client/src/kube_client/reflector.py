@@ -39,6 +39,7 @@ from kube_client.watch_events import (
     Handler,
     Object,
     ReadEvent,
+    Unreadable,
     is_older,
     version,
 )
@@ -145,6 +146,7 @@ class Reflector(Generic[T]):
         times: WatchTimes,
         timing: Timing,
         count: Callable[[str], None] = lambda _what: None,
+        unreadable: Unreadable = lambda _who, _problem: None,
         page_size: int = PAGE,
     ) -> None:
         self.synced = asyncio.Event()
@@ -152,7 +154,9 @@ class Reflector(Generic[T]):
         self._path = collection.path
         self._decode = collection.decode
         #: Owned by the `run` task, except for `learn`.
-        self.view = CollectionView(collection.path, collection.decode, collection.read_event, count=count)
+        self.view = CollectionView(
+            *(collection.path, collection.decode, collection.read_event), count=count, unreadable=unreadable
+        )
         self._handler = handler
         self._query = dict(collection.query)
         self._optional = collection.optional
