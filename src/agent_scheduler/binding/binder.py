@@ -212,6 +212,7 @@ class Binder:
                 self._settle(result)
             except Exception as error:
                 self._broken(result, "", error)
+        self._handling.clear()
         self._have_waited = False
         self._check_idle()
 

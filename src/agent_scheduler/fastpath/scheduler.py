@@ -214,13 +214,7 @@ class FastPath:
             for index in range(settings.workers)
         ]
         self._pool = WorkerPool(
-            self._workers,
-            queue=queue,
-            feed=feed,
-            binder=self.binder,
-            clock=timing.clock,
-            search=devices.budget,
-            handling=receivers.observer.handling,
+            self._workers, queue=queue, feed=feed, binder=self.binder, clock=timing.clock, search=devices.budget
         )
 
         # Queues of capacity, whose changes wake pods and remove gates.

@@ -38,7 +38,7 @@ from agent_scheduler.engine.queueing.queue import SchedulingQueue
 from agent_scheduler.engine.state.podclass import PodClass
 from agent_scheduler.engine.state.podinfo import PodInfo
 from agent_scheduler.engine.verdicts import Verdict
-from agent_scheduler.telemetry.handling import ObjectHandling, subject_of
+from agent_scheduler.telemetry.handling import subject_of
 
 from .handlers import DecisionHandlers
 from .shard import SchedulerShard
@@ -339,11 +339,9 @@ class WorkerPool:
         binder: Binder,
         clock: Callable[[], float],
         search: SearchBudget,
-        handling: ObjectHandling,
     ) -> None:
         """`search` is the budget of decisions in one turn, renewed for each."""
         self._search = search
-        self._handling = handling
         #: The next worker. Pods that arrive one at a time go to the workers in turn.
         self._workers = itertools.cycle(workers)
         self._in_a_round = len(workers)
@@ -372,7 +370,6 @@ class WorkerPool:
                 if (unfinished := self._unfinished.popleft().go_on()) is not None:
                     self._unfinished.append(unfinished)
                 self._binder.judge()
-            self._handling.clear()
             self._binder.send()
             if more or self._unfinished:
                 # Otherwise other tasks run during the wait for a pod.

@@ -137,7 +137,9 @@ class ObjectHandling:
     def why_not(self, subject: StepSubject, looks: object = None, *, about: ObjectReference | None = None) -> str:
         """Return why an object must not be handled, and tell it; empty if it is to be handled."""
         why = self.aside.why(subject, self._now(), looks)
-        if why and self._is_new(SET_ASIDE, subject):
+        # A report on the object itself must not count as a change of it.
+        version = str(subject.generation or subject.version)
+        if why and self._is_new(f"{SET_ASIDE} {subject.step}", subject.uid, version):
             self._set_aside.labels(subject.kind, subject.step).inc()
             self._log.error("object set aside", kind=subject.kind, key=subject.key, uid=subject.uid, problem=why)
             self._tell(about, SET_ASIDE, why)
@@ -152,7 +154,7 @@ class ObjectHandling:
     def failed(self, subject: StepSubject, error: Exception, *, about: ObjectReference | None = None) -> None:
         """Report that the handling of an object raised an error."""
         self._failures.labels(subject.kind, subject.step).inc()
-        if self._is_new(FAILED, subject):
+        if self._is_new(f"{FAILED} {subject.step}", subject.uid, subject.version):
             self._log.error(
                 "object not handled",
                 step=subject.step,
@@ -163,10 +165,7 @@ class ObjectHandling:
             )
             self._tell(about, FAILED, f"{subject.step}: {type(error).__name__}: {error}")
 
-    def _is_new(self, what: str, subject: StepSubject) -> bool:
-        return self._is_new_version(f"{what} {subject.step}", subject.uid, subject.version)
-
-    def _is_new_version(self, what: str, uid: str, version: str) -> bool:
+    def _is_new(self, what: str, uid: str, version: str) -> bool:
         if self._told.get((what, uid)) == version:
             return False
         self._told.pop((what, uid), None)
@@ -198,7 +197,7 @@ class ObjectHandling:
 
     def unreadable(self, kind: Kind, who: Identity, problem: str) -> None:
         """Tell that an object cannot be read. It is counted and logged already."""
-        if who.name and self._is_new_version(UNREADABLE, who.uid, who.resource_version):
+        if who.name and self._is_new(UNREADABLE, who.uid, who.resource_version):
             note = f"cannot be read, and is left out: {problem}"
             self._tell(kind.reference(who.namespace, who.name, who.uid), UNREADABLE, note)
 

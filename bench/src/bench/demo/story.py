@@ -185,6 +185,7 @@ async def _install(transport: Transport) -> None:
 def controllers(enabled: str, kubeconfig: Path, folder: Path) -> AbstractAsyncContextManager[object]:
     """Run these controllers in a process."""
     flags = ("--enable", enabled, "--kubeconfig", str(kubeconfig), "--log-level", "warning")
+    flags += ("--state-directory", str(folder))
     # The role allows leases only there.
     where = ("--leader-elect-resource-namespace", NAMESPACE)
     return component("controllers", (*flags, *where), folder=folder, name="controllers")
@@ -208,6 +209,7 @@ async def play(say: Callable[[str], object]) -> None:
             file = folder / "scheduler.json"
             file.write_bytes(orjson.dumps(CONFIGURATION))
             flags = ("--config", str(file), "--kubeconfig", str(kubeconfig), "--log-level", "warning")
+            flags += ("--state-directory", str(folder))
 
             async def start() -> None:
                 await stack.enter_async_context(scheduler(flags, folder=folder))
