@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-from contextlib import asynccontextmanager
+import time
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from agent_scheduler.batch import picture
+from agent_scheduler.admission.review import read_review
 from agent_scheduler.binding.failure import FailureHandler
 from agent_scheduler.controllers.jobs.controller import JobController
 from agent_scheduler.controllers.podgroups.controller import PodGroupController
@@ -20,22 +20,27 @@ from agent_scheduler.engine.ledger import Ledger
 from agent_scheduler.engine.session.session import Session
 from agent_scheduler.fastpath.gangs import GangCycle
 from agent_scheduler.fastpath.worker import Worker
+from agent_scheduler.process import webhook
 from agent_scheduler.process.controller_flags import JOB, PODGROUP, QUEUE
 from agent_scheduler.telemetry.step_file import StepFile
+from embedded_kubernetes.builtin import ALPHA, BUILTIN
 from kube_client import informers
 from kube_client.testing.virtual import timing, virtual_time
-from tests.support import objects
-from tests.support.batched import member, owner
-from embedded_kubernetes.builtin import ALPHA, BUILTIN
-from tests.support.batched import install
+from tests.support import objects, reviews
+from tests.support.batched import install, member, owner
+from tests.support.controllers import BatchWorld, batch_world
 from tests.support.embedded import NODES, PODS, embedded_cluster, until
 from tests.support.installation import CONFIGURATION, GROUP, samples, started
 from tests.support.jobs import JOBS, REST, jobs_world
 from tests.support.objects import task
-from tests.support.controllers import BatchWorld, batch_world
+from tests.support.webhooks import asking, review, webhooks
 
 EVENTS = "/apis/events.k8s.io/v1/events"
 BAD = "bad"
+
+
+#: Whether the receivers of watches raise; see `poison_watches`.
+RAISES: dict[str, bool] = {}
 
 
 class Poison(Exception):
@@ -71,7 +76,7 @@ def poison_watches(patched: pytest.MonkeyPatch) -> None:
     def also(self: Any, kinds: Any) -> None:
         def raising(kind: informers.Kind) -> informers.Kind:
             def put(item: Any) -> None:
-                if BAD in item.metadata.name:
+                if RAISES.get("now") and BAD in item.metadata.name:
                     raise Poison(kind.name)
                 kind.set(item)
 
@@ -80,6 +85,7 @@ def poison_watches(patched: pytest.MonkeyPatch) -> None:
         real(self, [raising(each) for each in kinds])
 
     patched.setattr(informers.Informers, "also", also)
+    patched.setitem(RAISES, "now", True)
 
 
 async def told(it: Any, kind: str, reason: str, name: str = BAD) -> bool:
@@ -146,11 +152,11 @@ def test_a_pod_whose_decision_ended_the_process_twice_waits_until_it_changes(tmp
             await it.add_node("n1", cpu="4")
             pod = await it.add(PODS, objects.pod(BAD, cpu="1", scheduler="agent-scheduler"))
             ended_twice(tmp_path, "scheduler", "decision", "Pod", pod["metadata"])
-            for _ in range(2):
+            for good in ("a", "b"):
                 # The condition that it gets is no change for the next process.
                 async with started(it, configuration) as (runtime, _ending):
-                    await it.add(PODS, objects.pod(f"good-{_}", cpu="1", scheduler="agent-scheduler"))
-                    await until(lambda: it.is_bound(f"good-{_}"))
+                    await it.add(PODS, objects.pod(good, cpu="1", scheduler="agent-scheduler"))
+                    await until(lambda good=good: it.is_bound(good))
                     said = await until(lambda: it.condition(BAD))
                     assert "ended 2 times" in said["message"]
                     await until(lambda: told(it, "Pod", "FailedScheduling"))
@@ -310,3 +316,162 @@ def _unreadable_groups(put: Callable[[Any], None], delete: Callable[[Any], None]
         raise ValueError("no group at all")
 
     return informers.Kind("PodGroup", f"{GROUP}/podgroups", read, put, delete, optional=True)
+
+
+# ---- the controllers
+
+
+@pytest.mark.parametrize("how", ["raises", "change raises", "ended"])
+def test_a_job_that_cannot_be_handled_is_left_alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, how: str) -> None:
+    @virtual_time
+    async def run() -> None:
+        async with jobs_world() as it:
+            job = await it.add(JOBS, objects.job(BAD, task("a", 1), minimum=1, queue="default"))
+            if how == "raises":
+                poison(monkeypatch, JobController, "reconcile")
+            elif how == "change raises":
+                poison_watches(monkeypatch)
+            else:
+                ended_twice(tmp_path, "controllers", "reconcile", "Job", job["metadata"])
+            process = BatchWorld.start(it, JOB, QUEUE, directory=tmp_path)
+            await it.add(JOBS, objects.job("good", task("a", 1), minimum=1, queue="default"))
+            await asyncio.sleep(REST)
+            await let_in(it)
+            assert set(await it.pods()) == {"good-a-0"}
+            assert await told(it, "Job", "SetAside" if how == "ended" else "HandlingFailed")
+            monkeypatch.undo()
+            # A change of its status is none.
+            await it.patch(f"{JOBS}/{BAD}/status", {"status": {"version": 0}})
+            await asyncio.sleep(REST)
+            if how != "raises":
+                assert set(await it.pods()) == {"good-a-0"}
+            await it.patch(f"{JOBS}/{BAD}", {"spec": {"maxRetry": 5}})
+            await asyncio.sleep(40)
+            await let_in(it)
+            assert set(await it.pods()) == {"good-a-0", f"{BAD}-a-0"}
+            assert process is it.processes[-1]
+
+    run()
+
+
+async def let_in(it: Any) -> None:
+    for group in await it.items(GROUPS):
+        await it.patch(f"{GROUPS}/{group['metadata']['name']}", {"status": {"phase": "Inqueue"}})
+    await asyncio.sleep(REST)
+
+
+@pytest.mark.parametrize("how", ["raises", "change raises", "ended"])
+def test_a_queue_that_cannot_be_handled_is_left_alone(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, how: str
+) -> None:
+    @virtual_time
+    async def run() -> None:
+        async with batch_world() as it:
+            queues = f"{GROUP}/queues"
+            queue = await it.add(queues, objects.make("Queue", "scheduling.volcano.sh/v1beta1", BAD, {"weight": 1}))
+            if how == "raises":
+                poison(monkeypatch, QueueController, "_sync")
+            elif how == "change raises":
+                poison_watches(monkeypatch)
+            else:
+                ended_twice(tmp_path, "controllers", "reconcile", "Queue", queue["metadata"])
+            it.start(QUEUE, directory=tmp_path)
+            await it.until_states(root="Open", default="Open")
+            await asyncio.sleep(REST)
+            assert await it.state(BAD) == ""
+            assert await told(it, "Queue", "SetAside" if how == "ended" else "HandlingFailed")
+            monkeypatch.undo()
+            await it.patch(f"{queues}/{BAD}", {"spec": {"weight": 2}})
+            await it.until_states(**{BAD: "Open"})
+
+    run()
+
+
+@pytest.mark.parametrize("how", ["raises", "ended"])
+def test_a_pod_for_which_no_group_can_be_made_is_left_alone(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, how: str
+) -> None:
+    @virtual_time
+    async def run() -> None:
+        async with batch_world() as it:
+            path, body = owner("ReplicaSet")
+            uid = (await it.add(path, body))["metadata"]["uid"]
+            pod = await it.add(PODS, member(BAD, "ReplicaSet", uid))
+            if how == "raises":
+                poison(monkeypatch, PodGroupController, "_put_into_group")
+            else:
+                ended_twice(tmp_path, "controllers", "reconcile", "Pod", pod["metadata"])
+            it.start(PODGROUP, directory=tmp_path)
+            await it.add(PODS, member("good", "ReplicaSet", uid))
+
+            async def named(name: str) -> bool:
+                about = (await it.get(f"{PODS}/{name}"))["metadata"].get("annotations") or {}
+                return "scheduling.k8s.io/group-name" in about
+
+            await until(lambda: named("good"))
+            await until(lambda: told(it, "Pod", "SetAside" if how == "ended" else "HandlingFailed"))
+            assert not await named(BAD)
+            monkeypatch.undo()
+            await it.patch(f"{PODS}/{BAD}", {"metadata": {"labels": {"changed": "yes"}}})
+            await until(lambda: named(BAD))
+
+    run()
+
+
+def test_a_command_that_raises_holds_up_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    @virtual_time
+    async def run() -> None:
+        async with batch_world() as it:
+            for name in (BAD, "good"):
+                await it.add(f"{GROUP}/queues", objects.make("Queue", "scheduling.volcano.sh/v1beta1", name, {}))
+            poison(monkeypatch, QueueController, "_obey")
+            it.start(QUEUE)
+            await it.until_states(**{BAD: "Open", "good": "Open"})
+            for name in (BAD, "good"):
+                await it.command("CloseQueue", name)
+            await it.until_states(**{BAD: "Open", "good": "Closed"})
+            await until(lambda: told(it, "Command", "CommandFailed", name=""))
+
+    run()
+
+
+# ---- the webhook
+
+
+@pytest.mark.real_time
+@pytest.mark.parametrize("how", ["raises", "ended"])
+async def test_an_object_that_cannot_be_reviewed_is_refused_alone(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, how: str
+) -> None:
+    bad = reviews.queue(name=BAD)
+    if how == "ended":
+        body = review({"uid": "u1", "operation": "CREATE", "namespace": "default", "object": bad})
+        subject = webhook._subject("/queues/mutate", read_review(body))
+        for _ in range(2):
+            file = StepFile(tmp_path / "webhook.steps", now=time.time, fresh=pytest.fail)
+            file.mark(*(getattr(subject, name) for name in subject.__struct_fields__))
+            file.close()
+    else:
+        poison_review(monkeypatch)
+    async with webhooks() as world:
+        process = world.start(state_directory=str(tmp_path))
+        async with asking(process, await world.trusted()) as api_server:
+            made = {"uid": "u1", "operation": "CREATE", "namespace": "default", "object": bad}
+            status, text = await api_server.post("/queues/mutate", review(made))
+            assert (status, "set aside" in text) == ((200, True) if how == "ended" else (500, False))
+            assert (await api_server.review("/queues/mutate", reviews.queue()))["allowed"]
+            if how == "ended":
+                # Its content has changed.
+                changed = reviews.queue(name=BAD, weight=7)
+                assert (await api_server.review("/queues/mutate", changed))["allowed"]
+
+
+def poison_review(patched: pytest.MonkeyPatch) -> None:
+    real = webhook.review
+
+    def raising(reviewer: Any, request: Any) -> Any:
+        if BAD.encode() in bytes(request.object):
+            raise Poison("review")
+        return real(reviewer, request)
+
+    patched.setattr(webhook, "review", raising)

@@ -137,9 +137,9 @@ class Reconciling:
                 self._putting(running)(key, SECONDS)
                 return True
             ends = self._timing.clock() + reconciler.patience
-            work = reconciler.reconcile(key, lambda: not self._stopping and self._timing.clock() < ends)
             begins = self._handling.clear if found is None else partial(self._handling.mark_subject, _subject(found))
             try:
+                work = reconciler.reconcile(key, lambda: not self._stopping and self._timing.clock() < ends)
                 done = await Stepwise(work, took, clock=self._timing.clock, begins=begins, ended=self._handling.clear)
             except Exception as error:
                 about = None if found is None else found.reference
