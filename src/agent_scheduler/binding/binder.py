@@ -29,6 +29,7 @@ from agent_scheduler.telemetry.handling import subject_of
 from kube_client.adaptive import AdaptiveConcurrency
 from kube_client.bind import BindOutcome, BindResult, Binds
 from kube_client.driver import AlreadySent
+from kube_client.errors import StoreWentBack
 from kube_client.pace import Pace
 
 from .groups import Admission, GroupBinds, GroupJudge, Member
@@ -374,6 +375,8 @@ class Binder:
                 self._tasks.create_task(self._wait_for_outcome(result, node_name, answer))
             else:
                 self._finish(result, node_name, answer)
+        except StoreWentBack:
+            raise
         except Exception as error:
             self._broken(result, node_name, error)
         except asyncio.CancelledError:
@@ -404,6 +407,8 @@ class Binder:
     async def _wait_for_outcome(self, result: ScheduleResult, node_name: str, answer: BindResult) -> None:
         try:
             self._finish(result, node_name, await self._open.settled(result.pod, node_name, answer))
+        except StoreWentBack:
+            raise
         except Exception as error:
             self._broken(result, node_name, error)
         finally:

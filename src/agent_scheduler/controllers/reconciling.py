@@ -20,6 +20,7 @@ from agent_scheduler.telemetry.handling import subject_of
 from agent_scheduler.telemetry.set_aside import SECONDS, StepSubject
 from agent_scheduler.telemetry.steps import Stepwise
 from kube_client.dispatch import Dispatcher
+from kube_client.errors import StoreWentBack
 from kube_client.informers import Informers, Kind, merged
 from kube_client.recorder import ObjectReference
 from kube_client.reflector import WatchTimes
@@ -141,6 +142,8 @@ class Reconciling:
             try:
                 work = reconciler.reconcile(key, lambda: not self._stopping and self._timing.clock() < ends)
                 done = await Stepwise(work, took, clock=self._timing.clock, begins=begins, ended=self._handling.clear)
+            except StoreWentBack:
+                raise
             except Exception as error:
                 about = None if found is None else found.reference
                 subject = StepSubject("reconcile", reconciler.name, "", key, key, "")
