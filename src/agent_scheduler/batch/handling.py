@@ -32,8 +32,9 @@ class GroupHandling:
 
     def begins(self, group: PodGroupInfo | None) -> None:
         """Mark that the session handles this group from now on; None if it handles none in particular."""
-        self._current = None if group is None else self._subject(group.key)
-        self.go_on()
+        if self._handling.marks:
+            self._current = None if group is None else self._subject(group.key)
+            self.go_on()
 
     def go_on(self) -> None:
         """Mark the group again after other tasks have run."""
@@ -57,7 +58,7 @@ class GroupHandling:
 
     def why_not(self, key: GroupKey, found: PodGroup | NativePodGroup | None, pods: Iterable[PodInfo]) -> str:
         """Return why a session leaves a group out; empty if it does not. For a pod without a group `found` is None."""
-        if not self._handling.aside:
+        if not self._handling.aside.any:
             return ""
         subject = self._subject(key)
         return (

@@ -159,7 +159,7 @@ class Reconciling:
         if self._unapplied and (found.reference.kind, found.reference.uid) in self._unapplied:
             # Its state lacks that change.
             return False
-        if not self._handling.aside:
+        if not self._handling.aside.any:
             return True
         metadata = found.metadata
         looks = metadata.generation or metadata.resource_version, metadata.annotations, metadata.labels

@@ -128,7 +128,7 @@ class GangCycle:
         handling = self._observer.handling
         subject = subject_of("decision", "PodGroup", group.metadata)
         handling.mark_subject(subject)
-        if handling.aside and (why := handling.why_not(subject, about=_reference(group))):
+        if handling.aside.any and (why := handling.why_not(subject, about=_reference(group))):
             self._failures.set_aside(entry, pod, why, started=started)
             return None
         members = self._members(popped, group)

@@ -165,7 +165,7 @@ class Worker:
     def _attempt(self, entry: Entry, pod: PodInfo, cycle_began: float, started: float) -> Continuation | None:
         handling = self._handling
         handling.mark(*("decision", "Pod", pod.namespace, pod.name, pod.uid, pod.resource_version), pod.generation)
-        if handling.aside and (why := handling.why_not(subject_of("decision", "Pod", pod), _looks(pod))):
+        if handling.aside.any and (why := handling.why_not(subject_of("decision", "Pod", pod), _looks(pod))):
             self._failures.set_aside(entry, pod, why, started=started)
             return None
         if self._shard is not None and (why := self._shard.unready):

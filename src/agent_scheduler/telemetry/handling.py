@@ -129,6 +129,11 @@ class ObjectHandling:
                 subject.generation,
             )
 
+    @property
+    def marks(self) -> bool:
+        """Whether there is a file for marks."""
+        return self._file is not None
+
     def clear(self) -> None:
         """Record that no object is being handled."""
         if self._file is not None:
@@ -181,12 +186,11 @@ class ObjectHandling:
     # ---- watches: see `kube_client.informers.InformerObserver`
 
     def applies(self, kind: Kind, item: Object) -> bool:
-        metadata = item.metadata
+        # Every change of every object passes here.
         if self._file is not None:
-            self._file.mark(
-                "watch", kind.name, metadata.namespace, metadata.name, metadata.uid, metadata.resource_version
-            )
-        if not self.aside:
+            of = item.metadata
+            self._file.mark("watch", kind.name, of.namespace, of.name, of.uid, of.resource_version, 0)
+        if not self.aside.any:
             return True
         subject = _of_watch(kind, item)
         return not self.why_not(subject, about=kind.reference(subject.namespace, subject.name, subject.uid))

@@ -80,9 +80,8 @@ class SetAside:
         self._reasons: dict[tuple[str, str], _Reason] = {}
         #: What the handling of an object depends on, as found when it was met first.
         self._looks: dict[tuple[str, str], object] = {}
-
-    def __bool__(self) -> bool:
-        return bool(self._reasons)
+        #: Whether there are any.
+        self.any = False
 
     def read(self, records: Iterable[EndRecord]) -> None:
         """Set aside the objects of records with enough ends."""
@@ -100,6 +99,7 @@ class SetAside:
             del self._reasons[oldest]
             self._looks.pop(oldest, None)
         self._reasons[subject.place] = _Reason(subject, why, until)
+        self.any = True
         if looks is not None:
             self._looks[subject.place] = looks
 
@@ -117,5 +117,6 @@ class SetAside:
         if not same or now >= found.until or self._looks.setdefault(place, looks) != looks:
             del self._reasons[place]
             self._looks.pop(place, None)
+            self.any = bool(self._reasons)
             return ""
         return f"set aside: {found.text}; it is handled again when it changes, or after an hour"

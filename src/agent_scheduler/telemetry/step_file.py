@@ -22,7 +22,6 @@ from agent_scheduler.telemetry.set_aside import EndRecord, StepSubject, with_end
 _MAGIC: Final = b"agent-scheduler steps 1\n"
 #: The places of the current step, of the last step that lasted too long, and of the records.
 _CURRENT, _LATE, _RECORDS, SIZE = 64, 4096, 8192, 131_072
-_LIMIT: Final = _LATE - _CURRENT - 1
 
 _decode_subject = msgspec.json.Decoder(StepSubject).decode
 _decode_records = msgspec.json.Decoder(tuple[EndRecord, ...]).decode
@@ -89,8 +88,9 @@ class StepFile:
     ) -> None:
         """Record that a step on an object begins. The arguments are the fields of `StepSubject`."""
         text = _encode((step, kind, namespace, name, uid, version, generation)) + b"\0"
-        if len(text) <= _LIMIT:
-            self._map[_CURRENT : _CURRENT + len(text)] = text
+        ends = _CURRENT + len(text)
+        if ends <= _LATE:
+            self._map[_CURRENT:ends] = text
 
     def clear_current(self) -> None:
         """Record that no step is running."""

@@ -58,7 +58,7 @@ def test_an_object_with_two_ends_is_set_aside_until_it_changes_or_for_an_hour() 
     # Its own condition has changed its version, then its labels change.
     assert seen.why(changed(A, version="8"), 102.0, "looks")
     assert seen.why(changed(A, version="9"), 103.0, "looks different") == ""
-    assert not seen
+    assert not seen.any
 
 
 def opened(path: Path, at: float = 0.0) -> tuple[StepFile, list[str]]:

@@ -140,7 +140,7 @@ async def test_an_error_of_the_work_concerns_its_key_only_which_is_tried_again()
     it = Queue(work, workers=1)
     for key in "ab":
         it.put_key(key)
-    await running(it, 3)
+    await running(it, 60)
     assert done == ["b", "a"]
 
 
