@@ -44,7 +44,7 @@ RAISES: dict[str, bool] = {}
 
 
 class Poison(Exception):
-    """What the handling of the bad object raises."""
+    """The error of the handling of the bad object."""
 
 
 def name_of(thing: Any) -> str:

@@ -1,8 +1,8 @@
-"""What happens in the handling of single objects: failures, unreadable objects, and objects that are set aside.
+"""Reports errors in the handling of single objects, and keeps the objects that are set aside.
 
-An error in the handling of an object concerns only that object: it is counted, logged and told in a Warning event once
-a version, and other objects go on. What Python cannot catch is remembered in a `StepFile`, in which each step has the
-object that it handles.
+An error in the handling of an object concerns only that object: it is counted, and reported in the log and in a
+Warning event once for each version. For ends of the process that Python cannot catch, each step marks its object in a
+`StepFile`.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class ObjectHandling:
         self._events: EventRecorder | None = None
         self._now: Callable[[], float] = lambda: 0.0
         self.aside = SetAside()
-        #: (what, UID) -> the version that was told last.
+        #: Report and UID -> the version of the object in the last report.
         self._told: dict[tuple[str, str], str] = {}
 
     def begin(self, file: StepFile | None, *, now: Callable[[], float], renew_deadline: float) -> None:
@@ -94,7 +94,8 @@ class ObjectHandling:
             # If the process is still here then, that step did not end it.
             asyncio.get_running_loop().call_later(2 * renew_deadline, self._survived)
 
-        self._steps.watch_for(renew_deadline / 2, late)
+        self._steps.too_long = renew_deadline / 2
+        self._steps.was_too_long.connect(late)
 
     def _survived(self) -> None:
         if self._file is not None:
@@ -140,7 +141,7 @@ class ObjectHandling:
             self._file.clear_current()
 
     def why_not(self, subject: StepSubject, looks: object = None, *, about: ObjectReference | None = None) -> str:
-        """Return why an object must not be handled, and tell it; empty if it is to be handled."""
+        """Return why an object must not be handled, and report it; empty if it is to be handled."""
         why = self.aside.why(subject, self._now(), looks)
         # A report on the object itself must not count as a change of it.
         version = str(subject.generation or subject.version)
@@ -200,7 +201,7 @@ class ObjectHandling:
         self.failed(subject, error, about=kind.reference(subject.namespace, subject.name, subject.uid))
 
     def unreadable(self, kind: Kind, who: Identity, problem: str) -> None:
-        """Tell that an object cannot be read. It is counted and logged already."""
+        """Record an event about an object that cannot be read. It is counted and logged already."""
         if who.name and self._is_new(UNREADABLE, who.uid, who.resource_version):
             note = f"cannot be read, and is left out: {problem}"
             self._tell(kind.reference(who.namespace, who.name, who.uid), UNREADABLE, note)

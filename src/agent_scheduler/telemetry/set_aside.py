@@ -1,4 +1,6 @@
-"""Which objects are set aside, because handling them ended the process or failed. Pure: the caller passes the time.
+"""Decides which objects are set aside because handling them ended the process or failed.
+
+It is pure: the caller passes the time.
 
 An end of the process counts against the object of the step that did not return. An object with `ENDS` ends is not
 handled for `SECONDS` after the last of them, or until it changes.

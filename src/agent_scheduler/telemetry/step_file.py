@@ -97,7 +97,7 @@ class StepFile:
         self._map[_CURRENT] = 0
 
     def keep_late(self) -> None:
-        """Record that the current step lasted so long that the process may end because of it."""
+        """Record that the process may end because of the duration of the current step."""
         self._put(_LATE, self._text(_CURRENT))
 
     def clear_late(self) -> None:

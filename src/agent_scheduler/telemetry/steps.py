@@ -10,6 +10,7 @@ from functools import partial
 from math import inf
 from typing import Any, Final, Generic, Literal, TypeVar, get_args
 
+from agent_scheduler.engine.events.signals import Signal
 from agent_scheduler.telemetry.families import Families
 
 T = TypeVar("T")
@@ -35,12 +36,9 @@ class LoopSteps:
         )
         self._longest = {kind: longest.labels(kind) for kind in get_args(StepKind)}
         self._long = {kind: long.labels(kind) for kind in get_args(StepKind)}
-        self._too_long = inf
-        self._late: Callable[[], None] = lambda: None
-
-    def watch_for(self, seconds: float, late: Callable[[], None]) -> None:
-        """Call `late` after each step of more than `seconds`, at least `LONG`."""
-        self._too_long, self._late = seconds, late
+        #: A step has lasted more than `too_long` seconds, and at least `LONG`.
+        self.was_too_long: Signal[[]] = Signal()
+        self.too_long = inf
 
     def of(self, kind: StepKind) -> Callable[[float], None]:
         """Return the function that receives the durations of steps of a kind, in seconds."""
@@ -51,8 +49,8 @@ class LoopSteps:
                 longest.set(seconds)
             if seconds > LONG:
                 long.inc()
-                if seconds > self._too_long:
-                    self._late()
+                if seconds > self.too_long:
+                    self.was_too_long()
 
         return took
 
@@ -69,8 +67,8 @@ class Stepwise(Generic[T], Awaitable[T]):
         took: Callable[[float], None],
         *,
         clock: Callable[[], float],
-        begins: Callable[[], None] = lambda: None,
-        ended: Callable[[], None] = lambda: None,
+        begins: Callable[[], None],
+        ended: Callable[[], None],
     ) -> None:
         self._work = work
         self._took = took

@@ -138,13 +138,13 @@ class Informers:
                     query=kind.query or {},
                     optional=kind.optional,
                     read_event=kind.read_event,
+                    unreadable=partial(self._observer.unreadable, kind),
                 ),
                 partial(self._take_in, kind),
                 transport=self._transport,
                 times=self._times,
                 timing=self._timing,
                 count=partial(self._counted, kind),
-                unreadable=partial(self._observer.unreadable, kind),
             )
             if self._tasks is not None:
                 self._tasks.create_task(reflector.run())

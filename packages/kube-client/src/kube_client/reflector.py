@@ -127,6 +127,7 @@ class Collection(Generic[T]):
     #: Whether it counts as empty if the server's discovery says that it does not serve it.
     optional: bool = False
     read_event: ReadEvent[T] | None = None
+    unreadable: Unreadable = lambda _who, _problem: None
 
 
 class Reflector(Generic[T]):
@@ -146,7 +147,6 @@ class Reflector(Generic[T]):
         times: WatchTimes,
         timing: Timing,
         count: Callable[[str], None] = lambda _what: None,
-        unreadable: Unreadable = lambda _who, _problem: None,
         page_size: int = PAGE,
     ) -> None:
         self.synced = asyncio.Event()
@@ -155,7 +155,7 @@ class Reflector(Generic[T]):
         self._decode = collection.decode
         #: Owned by the `run` task, except for `learn`.
         self.view = CollectionView(
-            *(collection.path, collection.decode, collection.read_event), count=count, unreadable=unreadable
+            *(collection.path, collection.decode, collection.read_event), count=count, unreadable=collection.unreadable
         )
         self._handler = handler
         self._query = dict(collection.query)
