@@ -475,3 +475,25 @@ def poison_review(patched: pytest.MonkeyPatch) -> None:
         return real(reviewer, request)
 
     patched.setattr(webhook, "review", raising)
+
+
+def test_a_change_that_ended_the_process_twice_is_left_out_until_the_next_one(tmp_path: Path) -> None:
+    configuration = f"{CONFIGURATION}stateDirectory: {tmp_path}\n"
+
+    @virtual_time
+    async def run() -> None:
+        async with batch_world() as it:
+            await it.add_node("n1", cpu="4")
+            await it.add_node(BAD, cpu="9")
+            node = await it.get(f"{NODES}/{BAD}")
+            ended_twice(tmp_path, "scheduler", "watch", "Node", node["metadata"])
+            async with started(it, configuration):
+                await it.add(PODS, objects.pod("large", cpu="8", scheduler="agent-scheduler"))
+                await it.add(PODS, objects.pod("small", cpu="1", scheduler="agent-scheduler"))
+                await until(lambda: it.is_bound("small"))
+                await until(lambda: told(it, "Node", "SetAside"))
+                assert not await it.is_bound("large")
+                await it.patch(f"{NODES}/{BAD}", {"metadata": {"labels": {"changed": "yes"}}})
+                await until(lambda: it.is_bound("large"))
+
+    run()

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import pytest
 
+from agent_scheduler.telemetry.process import ProcessMetrics
 from agent_scheduler.telemetry.set_aside import MOST, SECONDS, EndRecord, SetAside, StepSubject, with_ends
 from agent_scheduler.telemetry.step_file import SIZE, StepFile
+from kube_client.testing.virtual import virtual_time
 
 A = StepSubject("decision", "Pod", "default", "a", "uid-a", "7", 1)
 
@@ -133,3 +136,22 @@ def test_a_file_belongs_to_one_process_and_has_room_for_all_records(tmp_path: Pa
     file, fresh = opened(path)
     assert (fresh, len(file.records)) == ([], MOST)
     file.close()
+
+
+@virtual_time
+async def test_a_step_of_half_the_deadline_counts_if_the_process_ends_soon_after(tmp_path: Path) -> None:
+    path = tmp_path / "scheduler.steps"
+    for seconds, waits, ended_in in ((4.0, 0.0, ()), (6.0, 0.0, (A,)), (6.0, 21.0, ())):
+        metrics = ProcessMetrics(version="1")
+        file, _ = opened(path)
+        metrics.handling.begin(file, now=lambda: 0.0, renew_deadline=10.0)
+        metrics.handling.mark_subject(A)
+        metrics.steps.of("decision")(seconds)
+        metrics.handling.clear()
+        await asyncio.sleep(waits)
+        # The lease is lost: the process ends by an exception.
+        metrics.handling.end(regularly=False)
+        file, _ = opened(path)
+        assert file.ended_in == ended_in
+        file.clear()
+        file.close()
