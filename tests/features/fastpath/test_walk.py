@@ -6,7 +6,7 @@ Measured on Python 3.11, as calls, files and changes of file (wanted: 30 and 80;
     2026-11-22    315, 58, 195       187, 34, 100
     2026-11-23    147, 42, 101       121, 24, 57
     2026-11-24    140, 30, 77        103, 18, 40
-    2026-11-29    144, 31, 80        106, 19, 42    with the marks of `telemetry.handling`
+    2026-11-29    144, 31, 80        95, 18, 38     with the marks of `telemetry.handling`
 
 A plain pod needs the decision (class, snapshot, ledger, kept answers, one plugin with its score), its request
 (bind, fence, HTTP, connections, the meaning of the answer), the queue with its places and sub-queues, and reflector,
