@@ -191,7 +191,7 @@ def test_a_gang_of_kubernetes_is_left_alone_as_a_whole(
                 if name == BAD and how == "ended":
                     ended_twice(tmp_path, "scheduler", "decision", "PodGroup", group["metadata"])
             if how == "raises":
-                poison(monkeypatch, GangCycle, "_is_held_by_queue")
+                poison(monkeypatch, GangCycle, "_with_room")
             async with started(it, configuration) as (_, ending):
                 for name in (BAD, "good"):
                     for number in range(2):
