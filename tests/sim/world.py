@@ -16,7 +16,7 @@ from contextvars import copy_context
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 import structlog
 
@@ -124,6 +124,10 @@ class Verdict:
     pods: int = 0
     nodes: int = 0
     seconds: float = 0.0
+
+
+#: Events of the log about errors that concern one object.
+_CAUGHT: Final = ("call failed", "cycle failed", "object not handled", "session failed", "work failed")
 
 
 class World:
@@ -307,12 +311,18 @@ class World:
 
     # -- the run
 
+    def _hear_caught(self, _logger: Any, _name: str, event: Any) -> Any:
+        """Judge errors that the program catches because they concern one object: here each of them is a fault."""
+        if event.get("event") in _CAUGHT:
+            self.safety.violated("L4", f"an error is caught: {event['event']}: {event.get('problem') or event}")
+        raise structlog.DropEvent
+
     def run(self) -> Verdict:
         """Run from the first node to the last task. Never raises for what the scheduler does."""
         before = structlog.get_config()
         # Failures are intended here and are in the trace; the logs of hundreds of worlds are not needed.
-        quiet = structlog.make_filtering_bound_logger(logging.CRITICAL)
-        structlog.configure(wrapper_class=quiet, processors=[_unheard])
+        quiet = structlog.make_filtering_bound_logger(logging.ERROR)
+        structlog.configure(wrapper_class=quiet, processors=[self._hear_caught])
         logging.disable(logging.CRITICAL)
         thresholds = gc.get_threshold()
         # A world creates few cycles and many objects: Python's default thresholds cost a tenth of the time.
@@ -463,10 +473,6 @@ class World:
             nodes=len(self.shape.nodes[: self.options.nodes]),
             seconds=self.loop.time() - START,
         )
-
-
-def _unheard(_logger: Any, _name: str, _event: Any) -> Any:
-    raise structlog.DropEvent
 
 
 def run(options: Options) -> Verdict:

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, TypeVar
 
 import yaml
@@ -42,6 +43,7 @@ def settings(
     trigger: bool = True,
     retry: float = 0.1,
     fence: float = 0.1,
+    directory: Path | str = "",
 ) -> ControllersSettings:
     """Return settings; `configs`, `period` and `trigger` are the sharding controller's flags."""
     election = LeaderElection(
@@ -67,6 +69,7 @@ def settings(
         ),
         queue=QueueCommandSettings(command_namespace="default"),
         podgroup=PodGroupSettings(schedulers=schedulers),
+        state_directory=str(directory),
     )
 
 

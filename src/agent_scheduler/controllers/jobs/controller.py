@@ -15,13 +15,13 @@ from typing import Any, Final
 import msgspec
 
 from agent_scheduler.cluster.groups import pod_groups, queues
-from agent_scheduler.controllers.reconciling import PATIENCE, CreationReceiver, KeyQueue
+from agent_scheduler.controllers.reconciling import PATIENCE, CreationReceiver, KeyQueue, Reconciled
 from agent_scheduler.objects.batch import COMMANDS, PRIORITY_CLASSES, TASK_SPEC, Command, PriorityClass, command_path
-from agent_scheduler.objects.job import JOBS, Job
+from agent_scheduler.objects.job import JOB_VERSION, JOBS, Job
 from agent_scheduler.objects.job_pod import JOB_NAME, read_job_pod
 from apimachinery.durations import format_duration
 from kube_client.informers import Kind
-from kube_client.recorder import EventRecorder
+from kube_client.recorder import EventRecorder, ObjectReference
 from kube_client.retry import Timing
 from kube_client.transport import Transport, segment
 
@@ -124,6 +124,13 @@ class JobController:
     def all_keys(self) -> Iterable[str]:
         self._cluster.begin()
         return [*self._cluster.jobs, *map(_target_key, self._cluster.commands.values())]
+
+    def about(self, key: str) -> Reconciled | None:
+        job = self._cluster.jobs.get(key)
+        if job is None:
+            return None
+        of = job.metadata
+        return Reconciled(ObjectReference("Job", of.namespace, of.name, of.uid, JOB_VERSION), of)
 
     # ---- what is done
 
