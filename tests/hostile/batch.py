@@ -255,12 +255,6 @@ def plugins(draw: Draw) -> Object:
 def job_volumes(draw: Draw) -> Object:
     claims: list[Object] = [{"storageClassName": "nobody"}, {"accessModes": None}, {"resources": 7}, {}]
     claims.append({"a": draw.deep(1_500)})
-        {"storageClassName": "nobody"},
-        {"accessModes": None},
-        {"resources": 7},
-        {"a": draw.deep(1_500)},
-        {},
-    )
 
     def volume(number: int) -> Object:
         path = draw.some("/same", f"/{number}", "/" + draw.text().replace(":", ""))
