@@ -144,7 +144,13 @@ def queue_amounts(draw: Draw) -> Object:
     few, many = draw.some(3, 3_000), {"count": draw.some(-INT64, INT64), "capacity": _amounts(draw, 2)}
     limits = {"capability": _amounts(draw, few), "deserved": _amounts(draw, few)}
     devices = {"capability": {f"class-{number}": many for number in range(draw.count(300))}}
-    return spec(_QUEUES, draw, **limits, guarantee={"resource": _amounts(draw, few)}, dra=devices)
+    return spec(_QUEUES, draw, **limits, dra=devices)
+
+
+@case(_QUEUES, "quantity")
+def queue_guarantee(draw: Draw) -> Object:
+    """A queue that reserves more than there is: its groups alone get something."""
+    return spec(_QUEUES, draw, guarantee={"resource": _amounts(draw, draw.some(3, 3_000))})
 
 
 @case(_QUEUES, "maximum", "size")

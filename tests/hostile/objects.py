@@ -92,12 +92,17 @@ def some(
     kinds: Collection[str] = tuple(HOSTILE_KINDS),
     scale: float = 1.0,
     prefix: str = "hostile",
+    case: str = "",
     nodes: tuple[str, ...] = ("n1",),
+    namespace: str = "default",
 ) -> list[Hostile]:
-    """Draw a case of one of the kinds, and return its object, or its objects if they belong together."""
+    """Draw a case of one of the kinds, and return its object, or its objects if they belong together.
+
+    `case`: its name, if it is not drawn.
+    """
     resource = rng.choice(sorted(kinds))
-    case = rng.choice(list(cases(resource)))
-    return list(_made(resource, case, Draw(rng, scale, f"{prefix}-{case}", nodes=nodes)))
+    case = case or rng.choice(list(cases(resource)))
+    return list(_made(resource, case, Draw(rng, scale, f"{prefix}-{case}", namespace, nodes)))
 
 
 def _made(resource: str, case: str, draw: Draw) -> Iterator[Hostile]:

@@ -63,6 +63,6 @@ class StepMeter:
                 self.longest, self.last = self._calls, code.co_name
 
 
-def is_measured(seed: int) -> bool:
-    """Return whether the steps of this world are measured."""
-    return seed % _ONE_IN == 0
+def is_measured(seed: int, *, hostile: bool) -> bool:
+    """Return whether the steps of this world are measured. `hostile`: whether it has hostile objects."""
+    return hostile or seed % _ONE_IN == 0
