@@ -103,7 +103,10 @@ class HostileTenants:
             self._delete(each.path)
 
     async def _clear_away(self) -> None:
-        """Delete all objects of theirs, including what controllers have created for them and what a restore returns."""
+        """Delete all objects of theirs, including what controllers have created for them and what a restore returns.
+
+        Only namespaces stay: no controller finalizes them here.
+        """
         world = self._world
         for _ in range(_ROUNDS):
             while (wait := world.plan.calm_at - world.loop.time()) > 0:  # noqa: ASYNC110 - it may be extended
@@ -111,7 +114,8 @@ class HostileTenants:
             left = [
                 (kind, record.namespace, record.name)
                 for kind in HOSTILE_KINDS.values()
-                if (table := world.store.tables.get((kind.version.rpartition("/")[0], kind.plural))) is not None
+                if kind.plural != "namespaces"
+                and (table := world.store.tables.get((kind.version.rpartition("/")[0], kind.plural))) is not None
                 for record in list(table.scan(""))
                 if is_hostile(record)
             ]

@@ -7,7 +7,7 @@ There are three sources: Volcano's PodGroup, a pod without a group (a group of o
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from types import MappingProxyType
 from typing import Final
 
@@ -20,9 +20,13 @@ from apimachinery.wire import Resources
 from ..quotas.vector import Vector, of_resources
 from ..state.batchinfo import GroupKey
 from ..state.labelselector import label_selector
+from ..state.podconstraints import of_selector
 from ..state.podinfo import PodInfo
+from ..state.podspec import SpecError
 from ..state.quotause import QuotaUse, quota_parts
 
+#: The maximum number of policies of sub-groups, with the keys and requirements in them: each is evaluated for each member.
+_MOST_POLICIES: Final = 256
 #: A number of members, limited in digits like the number in an object.
 _NUMBER: Final = re.compile(r"[0-9]{1,9}", re.ASCII)
 
@@ -104,9 +108,10 @@ def effective_minimum(group: PodGroupInfo, present: Collection[str] = ()) -> tup
 def of_pod_group(group: batch.PodGroup, *, queue: str = batch.DEFAULT_QUEUE) -> PodGroupInfo:
     """Return the group of a Volcano PodGroup. `queue` is that of groups that name none.
 
-    Raises `QuantityError` for invalid resources, and `SpecError` for an invalid selector.
+    Raises `QuantityError` for invalid resources, and `SpecError` for an invalid selector or too many policies.
     """
     metadata, spec = group.metadata, group.spec
+    _check_policies(spec.sub_group_policy or ())
     annotations = metadata.annotations or {}
     attainable = _attainable(annotations.get(batch.ATTAINABLE, ""))
     roles = spec.min_task_member or NO_MINIMUMS
@@ -139,6 +144,14 @@ def _attainable(text: str) -> dict[str, int]:
         role, _, numbers = entry.partition("=")
         said[role], _, said[f"{role}/"] = numbers.partition("/")
     return {name: int(number) for name, number in said.items() if _NUMBER.fullmatch(number)}
+
+
+def _check_policies(policies: Sequence[batch.SubGroupPolicy]) -> None:
+    total = sum(1 + of_selector(each.label_selector) + len(each.match_label_keys or ()) for each in policies)
+    if total > _MOST_POLICIES:
+        raise SpecError(
+            f"spec.subGroupPolicy: {total} policies, requirements and label keys; allowed: at most {_MOST_POLICIES}"
+        )
 
 
 def _sub_group(index: int, policy: batch.SubGroupPolicy, attainable: Mapping[str, int]) -> SubGroup:
