@@ -246,15 +246,37 @@ def policies(draw: Draw) -> Object:
         return {"action": draw.some("RestartJob", "Nonsense", draw.text()), "timeout": draw.some(*timeouts), **when}
 
     most = draw.some(20, 5_000)
-    return _job(task("a", 1, policies=draw.many(most, policy)), policies=draw.many(most, policy))
+    others = [task(f"t{number}", 0) for number in range(draw.count(draw.some(2, 900)))]
+    return _job(task("a", 1, policies=draw.many(most, policy)), *others, policies=draw.many(most, policy))
 
 
 @case(_JOBS, "count", "garbage")
 def plugins(draw: Draw) -> Object:
     odd = ["--worker=" + draw.text(), "--port=" + "9" * 5_000, "--", "-1", "=", draw.long(1_000), "--master=\x00"]
     known = ("svc", "ssh", "env", "pytorch", "tensorflow", "mpi", "ray", "hcclrank")
-    names = (*draw.rng.sample(known, 3), *(f"p{number}" for number in range(draw.count(150))))
-    return _job(task("a", 1), plugins=dict.fromkeys(names, odd))
+    others = [f"p{number}" for number in range(draw.count(draw.some(0, 150)))]
+    return _job(task("a", 1), plugins=dict.fromkeys((*draw.rng.sample(known, 3), *others), odd))
+
+
+@case(_JOBS, "count", "size")
+def hosts_in_each_container(draw: Draw) -> Object:
+    """Plugins that add the hosts of all pods, or variables of all tasks, to each of many containers."""
+    containers = [container(f"c{number}", resources={}) for number in range(draw.count(1_000))]
+    template = {"spec": {"containers": containers}}
+    many = {"name": draw.some("worker", "ps"), "replicas": draw.count(19_000), "template": {"spec": {"containers": []}}}
+    few = [task(f"t{number}", 0) for number in range(draw.count(900))]
+    args = [f"--port={'9' * 5_000}", "--master=master", "--worker=worker"]
+    chosen = draw.rng.sample(("svc", "ssh", "mpi", "tensorflow", "pytorch", "ray"), draw.some(1, 6))
+    return _job(
+        {"name": "master", "replicas": 1, "template": template}, many, *few, plugins=dict.fromkeys(chosen, args)
+    )
+
+
+@case(_JOBS, "count")
+def volumes_in_each_container(draw: Draw) -> Object:
+    containers = [container(f"c{number}") for number in range(draw.count(1_000))]
+    some = draw.many(8_000, lambda number: {"mountPath": f"/{number}", "volumeClaimName": "same"})
+    return _job({"name": "a", "replicas": 1, "template": {"spec": {"containers": containers}}}, volumes=some)
 
 
 @case(_JOBS, "count", "duplicate", "null")

@@ -25,7 +25,7 @@ from ..state.podinfo import PodInfo
 from ..state.podspec import SpecError
 from ..state.quotause import QuotaUse, quota_parts
 
-#: The maximum number of policies of sub-groups, with the keys and requirements in them: each is evaluated for each member.
+#: The maximum number of policies of sub-groups with their keys and requirements, which are read for each member.
 _MOST_POLICIES: Final = 256
 #: A number of members, limited in digits like the number in an object.
 _NUMBER: Final = re.compile(r"[0-9]{1,9}", re.ASCII)

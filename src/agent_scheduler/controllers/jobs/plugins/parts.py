@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from functools import lru_cache
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
 from agent_scheduler.objects.job import Job, TaskSpec
 from apimachinery.wire import Wire
 
-from ..pods import pod_name
+from ..pods import check_additions, pod_name
+from ..templates import remembered
 
 Body = dict[str, Any]
+_DIGITS: Final = 19
+#: About the bytes of a variable besides its name and its value.
+_OF_VARIABLE: Final = 24
 
 
 class _Names(Wire, frozen=True):
@@ -47,32 +50,36 @@ def is_true(text: str) -> bool:
 
 
 def number(text: str, otherwise: int) -> int:
-    return int(text) if text.isascii() and text.isdecimal() else otherwise
+    """Return the number, or `otherwise` if the text is none or has more digits than an int64."""
+    return int(text) if text.isascii() and text.isdecimal() and len(text) < _DIGITS else otherwise
 
 
-@lru_cache(maxsize=1024)
+@remembered
 def _names(template: bytes) -> _Names:
     """Parse a template. Raises msgspec.ValidationError if it is invalid."""
     return _decode(template).spec or _Names()
 
 
-def hostname(job: Job, task: TaskSpec, index: int) -> str:
-    """Return the host name in the template, which all pods of the task share; else the pod's name."""
-    return _names(bytes(task.template)).hostname or pod_name(job, task, index)
-
-
 def host(job: Job, task: TaskSpec, index: int) -> str:
     """Return the host by which others reach a pod of a Job with the plugin svc."""
-    return f"{hostname(job, task, index)}.{_names(bytes(task.template)).subdomain or job.metadata.name}"
+    return next(hosts_of(job, task, (index,)))[1]
 
 
-def indices(task: TaskSpec) -> range:
-    """Return the indices of pods with different hosts: only the first if the template names one host for all."""
-    return range(min(task.replicas, 1) if _names(bytes(task.template)).hostname else task.replicas)
+def hosts_of(job: Job, task: TaskSpec, indices: Iterable[int] | None = None) -> Iterator[tuple[str, str]]:
+    """Yield host name and host of the pods with these indices; by default of all pods that have different ones.
+
+    If the template names one host for all, only the first has.
+    """
+    names = _names(bytes(task.template))
+    if indices is None:
+        indices = range(min(task.replicas, 1) if names.hostname else task.replicas)
+    for index in indices:
+        name = names.hostname or pod_name(job, task, index)
+        yield name, f"{name}.{names.subdomain or job.metadata.name}"
 
 
 def hosts(job: Job, task: TaskSpec) -> list[str]:
-    return [host(job, task, index) for index in indices(task)]
+    return [found for _, found in hosts_of(job, task)]
 
 
 def containers(pod: Body) -> list[Body]:
@@ -85,8 +92,13 @@ def all_containers(pod: Body) -> Iterator[Body]:
     yield from containers(pod)
 
 
-def add_env(container: Body, *entries: Body) -> None:
-    container["env"] = [*(container.get("env") or ()), *entries]
+def add_env(some: Iterable[Body], *entries: Body) -> None:
+    """Add variables to each of some containers of a pod. Raises msgspec.ValidationError if that makes it too large."""
+    found = list(some)
+    size = sum(_OF_VARIABLE + len(each["name"]) + len(each.get("value") or each["name"]) for each in entries)
+    check_additions("spec.plugins", size, len(found))
+    for container in found:
+        container["env"] = [*(container.get("env") or ()), *entries]
 
 
 def add_port(container: Body, name: str, port: int) -> None:
