@@ -263,7 +263,7 @@ def hosts_in_each_container(draw: Draw) -> Object:
     """Plugins that add the hosts of all pods, or variables of all tasks, to each of many containers."""
     containers = [container(f"c{number}", resources={}) for number in range(draw.count(1_000))]
     template = {"spec": {"containers": containers}}
-    many = {"name": draw.some("worker", "ps"), "replicas": draw.count(19_000), "template": {"spec": {"containers": []}}}
+    many = {"name": draw.some("worker", "ps"), "replicas": draw.count(500), "template": {"spec": {"containers": []}}}
     few = [task(f"t{number}", 0) for number in range(draw.count(900))]
     args = [f"--port={'9' * 5_000}", "--master=master", "--worker=worker"]
     chosen = draw.rng.sample(("svc", "ssh", "mpi", "tensorflow", "pytorch", "ray"), draw.some(1, 6))

@@ -119,6 +119,19 @@ def test_a_selector_without_meaning_is_told_with_its_place() -> None:
         pod_group(subGroupPolicy=[policy])
 
 
+@pytest.mark.parametrize(
+    "policies",
+    [
+        [{"name": f"p{number}"} for number in range(257)],
+        [{"name": "p", "matchLabelKeys": [f"k{number}" for number in range(256)]}],
+        [{"name": "p", "labelSelector": {"matchExpressions": [{"key": "a", "operator": "Exists"}] * 256}}],
+    ],
+)
+def test_too_many_policies_of_sub_groups_are_an_error(policies: list[dict[str, Any]]) -> None:
+    with pytest.raises(SpecError, match=r"spec\.subGroupPolicy: 257 policies.* at most 256"):
+        pod_group(subGroupPolicy=policies)
+
+
 @pytest.mark.parametrize(("policy", "minimum"), [({"gang": {"minCount": 4}}, 4), ({"basic": {}}, 1)])
 def test_a_native_group_needs_what_its_policy_says(policy: dict[str, Any], minimum: int) -> None:
     body = {"metadata": {"name": "g", "namespace": "ns"}, "spec": {"schedulingPolicy": policy}}
