@@ -18,7 +18,8 @@ from .objects import Hostile
 
 _NAMES: Final = ("root", "default")
 _QUEUES: Final = {name: msgspec.convert({"metadata": {"name": name}}, Queue) for name in _NAMES}
-_PODS, _RULES, _JOBS = (
+_PODS, _RULES = PodRules(schedulers=frozenset({"volcano"}), gates=True), QueueRules()
+_JOBS = JobRules(scheduler="volcano")
     PodRules(schedulers=frozenset({"volcano"}), gates=True),
     QueueRules(),
     JobRules(scheduler="volcano"),
