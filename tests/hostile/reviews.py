@@ -20,10 +20,6 @@ _NAMES: Final = ("root", "default")
 _QUEUES: Final = {name: msgspec.convert({"metadata": {"name": name}}, Queue) for name in _NAMES}
 _PODS, _RULES = PodRules(schedulers=frozenset({"volcano"}), gates=True), QueueRules()
 _JOBS = JobRules(scheduler="volcano")
-    PodRules(schedulers=frozenset({"volcano"}), gates=True),
-    QueueRules(),
-    JobRules(scheduler="volcano"),
-)
 #: Resource -> what the webhook asks about it.
 REVIEWERS: Final[dict[str, tuple[Reviewer, ...]]] = {
     "pods": (lambda asked: pods.mutate(asked, _PODS),),
