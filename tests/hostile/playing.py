@@ -124,7 +124,7 @@ def counting_calls() -> Iterator[Callable[[], tuple[int, str]]]:
 
     def longest() -> tuple[int, str]:
         found = meter.longest, meter.last
-        meter.longest, meter.last = 0, ""
+        meter.reset()
         return found
 
     with meter.measuring():

@@ -46,4 +46,4 @@ def test_each_object_is_reviewed_in_few_calls(resource: str) -> None:
             for number, reviewed in enumerate(reviews(each)):
                 answer = reviewed()
                 assert len(answer) < 10_000 + 2 * len(each.data), (each, number)
-        assert longest()[0] < MOST_CALLS, each
+                assert longest()[0] < MOST_CALLS, (each, number)

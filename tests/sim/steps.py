@@ -37,6 +37,10 @@ class StepMeter:
         self._calls = 0
         self._ours: dict[CodeType, bool] = {}
 
+    def reset(self) -> None:
+        """Forget the longest step, and begin another one."""
+        self.longest, self.last, self._calls = 0, "", 0
+
     @contextmanager
     def measuring(self) -> Iterator[None]:
         before = sys.getprofile()
