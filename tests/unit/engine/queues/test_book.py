@@ -123,6 +123,10 @@ def test_queues_in_which_more_may_fit_are_told_of() -> None:
     assert found.fallen == {"a"}
     found.fallen.clear()
     found.set_queue(queue_of("a", "b", capability=2))
+    assert found.fallen == {"a"}, "nothing is used in it"
+    found.set("u", "a", {"cpu": 1}, Standing.BOUND)
+    found.fallen.clear()
+    found.set_queue(queue_of("a", "p", capability=2))
     assert found.fallen == {"a", "b", "p", "root"}, "it is elsewhere"
 
 
