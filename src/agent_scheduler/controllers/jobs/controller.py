@@ -30,8 +30,8 @@ from .carrying import Carrying, has_partitions
 from .cluster import PODS_OF_JOBS, JobsCluster
 from .identity import job_key
 from .plugins.registry import PLUGINS, SSH
-from .policies import POD_PENDING, JobEvent, PolicyAction, answer, pending_limit
-from .states import ACTIVE, FINISHED, RESTART_PARTITION, SYNC_JOB, kill_for, tasks_of
+from .policies import POD_PENDING, JobEvent, PolicyAction, answer, pending_limits
+from .states import ACTIVE, FINISHED, RESTART_PARTITION, SYNC_JOB, kill_for
 from .writes import JobWriter, Wanted
 
 
@@ -259,8 +259,8 @@ class JobController:
         if job.status.state.phase not in ACTIVE:
             self._forget_pending(key)
             return
-        limits = {task.name: pending_limit(job, task) for task in tasks_of(job)}
-        if not any(limits.values()):
+        limits = pending_limits(job)
+        if not limits:
             return
         known, overdue = self._known_pending.setdefault(key, set()), self._overdue.setdefault(key, set())
         for name, pod in self._cluster.pods(job).items():
