@@ -287,9 +287,8 @@ class Sender:
 
     async def _send(self, began: float) -> None:
         for request in self._requests:
-            if self._given.rate:
-                await asyncio.sleep(max(0.0, began + self.sent / self._given.rate - time.monotonic()))
             self.sent += 1
+            await asyncio.sleep(max(0.0, began + self.sent / self._given.rate - time.monotonic()))
             body = request.body or None
             kind = request.content_type
             try:
@@ -357,7 +356,8 @@ async def world(given: Input, nodes: int) -> AsyncIterator[World]:
 
 async def run(given: Input, options: argparse.Namespace) -> Cost:
     """Play one input. Raises ProcessError and RequestFailed."""
-    requests = [*given.requests()] if not given.rate else given.requests()
+    # Their bodies are made before, unless they are too many.
+    requests = [*given.requests()] if given.rate == Input("").rate else given.requests()
     async with world(given, options.nodes) as made:
         first = await made.bind("first", 20, options.rate)
         leases, before = made.leases, made.cpu()

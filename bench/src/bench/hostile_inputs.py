@@ -28,6 +28,8 @@ VALIDATING = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurati
 MERGE, JSON = "application/merge-patch+json", "application/json"
 _HOST, _ZONE = "kubernetes.io/hostname", "topology.kubernetes.io/zone"
 _HUGE = 2**31 - 1
+#: The label of the others' pods.
+_ORDINARY = {"agent-scheduler.io/bench": "true"}
 
 Spec = Mapping[str, Any]
 
@@ -42,15 +44,15 @@ class Request(NamedTuple):
 
 
 class Input(NamedTuple):
-    """`requests` are sent by `parallel` senders, or `rate` a second if given. `play` names what no request can do.
+    """`requests` are sent by `parallel` senders, at most `rate` a second. `play` names what no request can do.
 
     With `batch` the scheduler's configuration has the sample's section for sessions, too.
     """
 
     name: str
     requests: Callable[[], Iterable[Request]] = tuple
-    parallel: int = 8
-    rate: float = 0.0
+    parallel: int = 16
+    rate: float = 200.0
     admin: bool = False
     play: str = ""
     batch: bool = False
@@ -120,11 +122,10 @@ def node_affinity(terms: int, tag: int = 0) -> Spec:
     return {"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}}}
 
 
-def waits_for_others(number: int) -> Spec:
-    """Each bind of an ordinary pod may satisfy one of the two terms, and nothing the other."""
+def near(*wanted: Mapping[str, str], key: str = _HOST) -> Spec:
+    """Near pods of any namespace with these labels; ordinary pods have those of `_ORDINARY`."""
     terms = [
-        {"topologyKey": _HOST, "labelSelector": {"matchLabels": labels}, "namespaceSelector": {}}
-        for labels in ({"agent-scheduler.io/bench": "true"}, {"never": f"n{number}"})
+        {"topologyKey": key, "labelSelector": {"matchLabels": labels}, "namespaceSelector": {}} for labels in wanted
     ]
     return {"affinity": {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}}
 
@@ -294,7 +295,8 @@ INPUTS: tuple[Input, ...] = (
     Input("100 pods, 20,000 tolerations", pods(100, lambda _: tolerations(20_000))),
     Input("500 pods, 250 own extended resources", pods(500, lambda n: extended(250, n))),
     Input("100 pods, 10,000 extended resources", pods(100, lambda n: extended(10_000))),
-    Input("1,000 pods that each bind wakes", pods(1000, waits_for_others)),
+    Input("1,000 pods near ordinary and other pods", pods(1000, lambda n: near(_ORDINARY, {"never": f"n{n}"}))),
+    Input("1,000 pods that each bind wakes", pods(1000, lambda n: {**near(_ORDINARY, key="none"), **tolerations(1, n)})),
     # Sizes of pods.
     Input("100 pods, 64 containers, 1.4 MB", pods(100, large)),
     Input("100 pods, 256 KB of annotations", pods(100, lambda _: {}, annotations=_annotated(250_000))),

@@ -31,7 +31,7 @@ from .stream_sender import StreamSender
 _log = logging.getLogger(__name__)
 
 _PIPELINE_LIMIT = 64
-#: Bytes of a body above which a request waits for its turn, because it takes long.
+#: Bytes that a write reads, above which it waits for its turn, because it takes long.
 _LARGE = 64 * 1024
 _WRITE_HIGH = 1024 * 1024
 #: Seconds in which a request must be complete once it has begun.
@@ -223,7 +223,7 @@ class Connection(asyncio.Protocol):
         block, self._block = self._block, b""
         if block and keep and chunked and not head.framed:
             self._shared.known.remember(block, head, self._body_size)
-        if not self._busy and len(request.body) > _LARGE:
+        if not self._busy and self._api.size(request) > _LARGE:
             self._busy = True
             self._shared.turns.add(self._serve_large)
         if self._busy:
