@@ -44,7 +44,7 @@ from bench.harness.requests import ask, create_all, retry
 from bench.harness.run import until
 from bench.harness.site import CRDS, until_served
 from bench.harness.watching import FreeCapacity, Observer, Track
-from bench.hostile_inputs import INPUTS, VALIDATING, Input, Request
+from bench.hostile_inputs import INPUTS, RIGHTS, VALIDATING, Input, Request
 from bench.hostile_inputs import NAMESPACE as TENANT
 from bench.tables import table
 from kube_client.auth import load_endpoint
@@ -56,20 +56,19 @@ from kube_client.transport import Endpoint, Transport, TransportError
 COMPONENTS = {
     "scheduler": SCHEDULER._replace(files=(*SCHEDULER.files, "rbac-metrics.yaml", "policy.yaml")),
     "controllers": CONTROLLERS._replace(files=(*CONTROLLERS.files, "policy.yaml")),
-    "webhook": Component("webhook", "agent-scheduler-webhook", ("namespace.yaml", "service-account.yaml", "rbac.yaml", "secret.yaml", "mutating.yaml", "validating.yaml")),
+    "webhook": Component(
+        "webhook",
+        "agent-scheduler-webhook",
+        ("namespace.yaml", "service-account.yaml", "rbac.yaml", "secret.yaml", "mutating.yaml", "validating.yaml"),
+    ),
 }
 _MUTATING = VALIDATING.replace("validating", "mutating")
 _LEASES = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases"
 #: Kinds of ordinary pods, so that decisions of several classes are measured.
 _ORDINARY = tuple(
-    Template(requests={"cpu": f"{10 + number}m", "memory": "16Mi"}, labels={"app": f"a{number}"}) for number in range(20)
+    Template(requests={"cpu": f"{10 + number}m", "memory": "16Mi"}, labels={"app": f"a{number}"})
+    for number in range(20)
 )
-#: What a namespace's owner may do in it, like the role `edit` with the kinds of this project.
-_RULES: list[dict[str, Any]] = [
-    {"apiGroups": [""], "resources": ["pods", "events", "persistentvolumeclaims", "configmaps"], "verbs": ["*"]},
-    {"apiGroups": ["resource.k8s.io", "batch.volcano.sh", "bus.volcano.sh", "policy"], "resources": ["*"], "verbs": ["*"]},
-    {"apiGroups": ["scheduling.volcano.sh"], "resources": ["podgroups"], "verbs": ["*"]},
-]  # fmt: skip
 _START = _PATIENCE = 120.0
 #: The longest that an input's requests last, in seconds.
 _INPUT_SECONDS = 60.0
@@ -112,7 +111,14 @@ class World:
     # ---- installation
 
     async def start(self, stack: AsyncExitStack, given: Input) -> None:
-        await create_all(self.admin, CRDS, (encode(yaml.safe_load(manifest_file(name).read_text())) for name in (*KINDS, "crd/shard.volcano.sh_nodeshards.yaml")))
+        await create_all(
+            self.admin,
+            CRDS,
+            (
+                encode(yaml.safe_load(manifest_file(name).read_text()))
+                for name in (*KINDS, "crd/shard.volcano.sh_nodeshards.yaml")
+            ),
+        )
         await until_served(self.admin, "/apis/batch.volcano.sh/v1alpha1/jobs")
         data = {"sharding.yaml": manifest_file("controllers/sharding.yaml").read_text()}
         configuration = self.folder / "configuration.yaml"
@@ -122,7 +128,9 @@ class World:
             own = await kubeconfig_of(self.admin, self.folder / "kubeconfig", component)
             if name == "controllers":
                 sharding = {"metadata": {"name": "agent-scheduler-sharding"}, "data": data}
-                await retry(self.admin, "POST", f"/api/v1/namespaces/{NAMESPACE}/configmaps", encode(sharding), ignore=409)
+                await retry(
+                    self.admin, "POST", f"/api/v1/namespaces/{NAMESPACE}/configmaps", encode(sharding), ignore=409
+                )
             await self._run(stack, name, component, own, stalled=given.play == "stalled log" and name == "scheduler")
         await self._become_tenant(stack)
         await self._call_webhook()
@@ -175,7 +183,7 @@ class World:
         for to, body in (
             ("/api/v1/namespaces", {"metadata": {"name": TENANT}}),
             (f"/api/v1/namespaces/{TENANT}/serviceaccounts", {"metadata": metadata}),
-            (f"{path}/roles", {"metadata": metadata, "rules": _RULES}),
+            (f"{path}/roles", {"metadata": metadata, "rules": RIGHTS}),
             (f"{path}/rolebindings", {"metadata": metadata, "roleRef": role, "subjects": [subject]}),
         ):
             await retry(self.admin, "POST", to, encode(body), ignore=409)
@@ -189,7 +197,10 @@ class World:
     async def _call_webhook(self) -> None:
         """Make the API server call the webhook's process, since nothing serves the address of its Service."""
         port = next(each.port for each in self.parts if each.name == "webhook")
-        service = {"metadata": {"name": "agent-scheduler-webhook"}, "spec": {"type": "ExternalName", "externalName": "localhost"}}
+        service = {
+            "metadata": {"name": "agent-scheduler-webhook"},
+            "spec": {"type": "ExternalName", "externalName": "localhost"},
+        }
         await retry(self.admin, "POST", f"/api/v1/namespaces/{NAMESPACE}/services", encode(service))
         for path in (_MUTATING, VALIDATING):
             async with asyncio.timeout(_START):
@@ -200,7 +211,9 @@ class World:
                     await asyncio.sleep(0.1)
             for each in webhooks:
                 each["clientConfig"]["service"]["port"] = port
-            await retry(self.admin, "PATCH", path, encode({"webhooks": webhooks}), content_type="application/merge-patch+json")
+            await retry(
+                self.admin, "PATCH", path, encode({"webhooks": webhooks}), content_type="application/merge-patch+json"
+            )
 
     # ---- what is measured
 
@@ -299,8 +312,6 @@ class Sender:
                 self.refused += 1
             else:
                 self.refused += answer.status >= 300
-                if answer.status >= 300 and self.refused == 1 and os.environ.get("HB_DEBUG"):
-                    print(answer.status, answer.body[:300], file=sys.stderr)
 
     async def _stalled_log(self) -> None:
         """The scheduler was started with it."""
@@ -312,8 +323,8 @@ class Sender:
         await self._connect(2000, b"\x16\x03\x01\r\n\r\n", b"")
 
     async def _bodies(self) -> None:
-        head = b"POST /jobs/validate HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 8388608\r\n\r\n"
-        await self._connect(100, head + b" " * (7 << 20), b"", only="webhook")
+        head = b"POST /jobs/validate HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+        await self._connect(100, head + b"Content-Length: 8388608\r\n\r\n" + b" " * (7 << 20), b"", only="webhook")
 
     async def _connect(self, count: int, first: bytes, further: bytes, only: str = "") -> None:
         """Open connections to each port, and send `further` to each every second, for twelve seconds."""
@@ -368,13 +379,23 @@ async def run(given: Input, options: argparse.Namespace) -> Cost:
         sending.cancel()
         last = await made.bind("last", 20, options.rate)
         cpu = {name: seconds - before[name] for name, seconds in made.cpu().items()}
-        problems = [*await made.problems(leases, track), *(f"{each.batch.name}: unbound" for each in (first, last) if each.bound_count < 20)]
-        latencies = [1000 * (bound - answered) for bound, answered in zip(track.bound, track.answered, strict=True) if bound]
+        problems = [
+            *await made.problems(leases, track),
+            *(f"{each.batch.name}: unbound" for each in (first, last) if each.bound_count < 20),
+        ]
+        latencies = [
+            1000 * (bound - answered) for bound, answered in zip(track.bound, track.answered, strict=True) if bound
+        ]
         return Cost(
-            given.name, sorted(latencies), sender.sent, sender.refused, cpu,
+            given.name,
+            sorted(latencies),
+            sender.sent,
+            sender.refused,
+            cpu,
             {part.name: peak(part.process.pid) or 0 for part in made.parts},
-            {part.name: await made.steps(part) for part in made.parts}, problems,
-        )  # fmt: skip
+            {part.name: await made.steps(part) for part in made.parts},
+            problems,
+        )
 
 
 HEAD = ("input", "p50 ms", "p99 ms", "max ms", "sent (refused)", "CPU s", "peak MiB", "longest steps, ms", "outcome")

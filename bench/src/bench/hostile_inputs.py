@@ -31,6 +31,17 @@ _HUGE = 2**31 - 1
 #: The label of the others' pods.
 _ORDINARY = {"agent-scheduler.io/bench": "true"}
 
+#: What a namespace's owner may do in it, like the role `edit` with the kinds of this project.
+RIGHTS: list[dict[str, Any]] = [
+    {"apiGroups": [""], "resources": ["pods", "events", "persistentvolumeclaims", "configmaps"], "verbs": ["*"]},
+    {
+        "apiGroups": ["resource.k8s.io", "batch.volcano.sh", "bus.volcano.sh", "policy"],
+        "resources": ["*"],
+        "verbs": ["*"],
+    },
+    {"apiGroups": ["scheduling.volcano.sh"], "resources": ["podgroups"], "verbs": ["*"]},
+]
+
 Spec = Mapping[str, Any]
 
 
@@ -78,7 +89,9 @@ def pod(name: str, spec: Spec | None = None, *, cpu: str = "1m", **metadata: Any
 
 
 def pods(count: int, spec: Callable[[int], Spec], **metadata: Any) -> Callable[[], Iterator[Request]]:
-    return lambda: (create(PODS, pod(f"h-{number:05d}", spec(number), **metadata)) for number in range(count))
+    """Return the creations of pods with names that the API server generates."""
+    made = {"generateName": "h-", **metadata}
+    return lambda: (create(PODS, {**pod("", spec(number)), "metadata": made}) for number in range(count))
 
 
 # ---- specs of pods
@@ -149,9 +162,7 @@ def ports(count: int) -> Spec:
 
 
 def volumes(count: int) -> Spec:
-    claimed = [
-        {"name": f"v{number}", "persistentVolumeClaim": {"claimName": f"c{number}"}} for number in range(count)
-    ]
+    claimed = [{"name": f"v{number}", "persistentVolumeClaim": {"claimName": f"c{number}"}} for number in range(count)]
     return {"volumes": claimed}
 
 
@@ -187,9 +198,7 @@ def search_claim(name: str) -> Spec:
     each = {"deviceClassName": "hostile", "allocationMode": "ExactCount", "count": 2}
     requests = [{"name": f"r{number}", "exactly": each} for number in range(16)]
     alike = [{"matchAttribute": "example.com/odd"}, {"matchAttribute": "example.com/even"}]
-    return named(
-        "ResourceClaim", "resource.k8s.io/v1", name, {"devices": {"requests": requests, "constraints": alike}}
-    )
+    return named("ResourceClaim", "resource.k8s.io/v1", name, {"devices": {"requests": requests, "constraints": alike}})
 
 
 def device_slice(number: int) -> Spec:
@@ -283,8 +292,12 @@ INPUTS: tuple[Input, ...] = (
     Input("100 pods, 5,000 spread constraints", pods(100, lambda _: spread(5000))),
     Input("100 pods, 85 spread constraints", pods(100, lambda _: spread(85))),
     Input("1,000 pods, 5 spread constraints each its own", pods(1000, lambda n: {**spread(5), **tolerations(1, n)})),
-    Input("100 pods, 3,000 preferred affinity terms", pods(100, lambda _: about_pods("podAffinity", 3000, preferred=True))),
-    Input("100 pods, 128 preferred affinity terms", pods(100, lambda _: about_pods("podAffinity", 128, preferred=True))),
+    Input(
+        "100 pods, 3,000 preferred affinity terms", pods(100, lambda _: about_pods("podAffinity", 3000, preferred=True))
+    ),
+    Input(
+        "100 pods, 128 preferred affinity terms", pods(100, lambda _: about_pods("podAffinity", 128, preferred=True))
+    ),
     Input("100 pods, 3,000 anti-affinity terms", pods(100, lambda _: about_pods("podAntiAffinity", 3000))),
     Input("100 pods, 128 anti-affinity terms", pods(100, lambda _: about_pods("podAntiAffinity", 128))),
     Input("1,000 pods, 8 anti-affinity terms each", pods(1000, lambda _: about_pods("podAntiAffinity", 8))),
@@ -296,7 +309,9 @@ INPUTS: tuple[Input, ...] = (
     Input("500 pods, 250 own extended resources", pods(500, lambda n: extended(250, n))),
     Input("100 pods, 10,000 extended resources", pods(100, lambda n: extended(10_000))),
     Input("1,000 pods near ordinary and other pods", pods(1000, lambda n: near(_ORDINARY, {"never": f"n{n}"}))),
-    Input("1,000 pods that each bind wakes", pods(1000, lambda n: {**near(_ORDINARY, key="none"), **tolerations(1, n)})),
+    Input(
+        "1,000 pods that each bind wakes", pods(1000, lambda n: {**near(_ORDINARY, key="none"), **tolerations(1, n)})
+    ),
     # Sizes of pods.
     Input("100 pods, 64 containers, 1.4 MB", pods(100, large)),
     Input("100 pods, 256 KB of annotations", pods(100, lambda _: {}, annotations=_annotated(250_000))),
@@ -306,104 +321,252 @@ INPUTS: tuple[Input, ...] = (
     Input("100 pods, 200 volumes that do not exist", pods(100, lambda _: volumes(200))),
     Input("50 pods, 5,000 claims", pods(50, lambda _: claims(5000))),
     Input("50 pods, 10,000 gates", pods(50, lambda _: gates(10_000))),
-    Input("50 pods, 5,000 owners", pods(50, lambda _: {}, ownerReferences=[
-        {"apiVersion": "v1", "kind": "ConfigMap", "name": f"o{n}", "uid": f"u{n}"} for n in range(5000)
-    ])),
+    Input(
+        "50 pods, 5,000 owners",
+        pods(
+            50,
+            lambda _: {},
+            ownerReferences=[
+                {"apiVersion": "v1", "kind": "ConfigMap", "name": f"o{n}", "uid": f"u{n}"} for n in range(5000)
+            ],
+        ),
+    ),
     # Groups and Jobs.
-    Input("1,000 PodGroups of 2^31-1", lambda: (
-        group(f"g{n}", {"minMember": _HUGE, "queue": "default", "minResources": {"cpu": "9" * 900}}) for n in range(1000)
-    )),
-    Input("1,000 gangs of 3 that fit nowhere, sessions on", lambda: then(
-        (group(f"g{n}", {"minMember": 3, "queue": "default"}) for n in range(1000)),
-        (create(PODS, pod(f"m{n}-{k}", {"schedulerName": "volcano", **tolerations(20, n)}, cpu="64",
-            annotations={"scheduling.k8s.io/group-name": f"g{n}"})) for n in range(1000) for k in range(3)),
-    ), batch=True),
-    Input("100 gang pods, 250 constraints, sessions on", lambda: then(
-        [group("g", {"minMember": 100, "queue": "default"})],
-        (create(PODS, pod(f"m{n}", {"schedulerName": "volcano", **about_pods("podAntiAffinity", 120)},
-            annotations={"scheduling.k8s.io/group-name": "g"})) for n in range(100)),
-    ), batch=True),
-    Input("20 Jobs of 2^31-1 pods", lambda: (create(jobs(NAMESPACE), job(f"j{n}", [task("t", _HUGE)])) for n in range(20))),
-    Input("a Job of 2^31-1 pods without a webhook", lambda: unlocked(
-        create(jobs(NAMESPACE), job(f"j{n}", [task("t", _HUGE)])) for n in range(5)
-    ), admin=True),
+    Input(
+        "1,000 PodGroups of 2^31-1",
+        lambda: (
+            group(f"g{n}", {"minMember": _HUGE, "queue": "default", "minResources": {"cpu": "9" * 900}})
+            for n in range(1000)
+        ),
+    ),
+    Input(
+        "1,000 gangs of 3 that fit nowhere, sessions on",
+        lambda: then(
+            (group(f"g{n}", {"minMember": 3, "queue": "default"}) for n in range(1000)),
+            (
+                create(
+                    PODS,
+                    pod(
+                        f"m{n}-{k}",
+                        {"schedulerName": "volcano", **tolerations(20, n)},
+                        cpu="64",
+                        annotations={"scheduling.k8s.io/group-name": f"g{n}"},
+                    ),
+                )
+                for n in range(1000)
+                for k in range(3)
+            ),
+        ),
+        batch=True,
+    ),
+    Input(
+        "100 gang pods, 250 constraints, sessions on",
+        lambda: then(
+            [group("g", {"minMember": 100, "queue": "default"})],
+            (
+                create(
+                    PODS,
+                    pod(
+                        f"m{n}",
+                        {"schedulerName": "volcano", **about_pods("podAntiAffinity", 120)},
+                        annotations={"scheduling.k8s.io/group-name": "g"},
+                    ),
+                )
+                for n in range(100)
+            ),
+        ),
+        batch=True,
+    ),
+    Input(
+        "20 Jobs of 2^31-1 pods", lambda: (create(jobs(NAMESPACE), job(f"j{n}", [task("t", _HUGE)])) for n in range(20))
+    ),
+    Input(
+        "a Job of 2^31-1 pods without a webhook",
+        lambda: unlocked(create(jobs(NAMESPACE), job(f"j{n}", [task("t", _HUGE)])) for n in range(5)),
+        admin=True,
+    ),
     Input("a Job of 20,000 pods", lambda: [create(jobs(NAMESPACE), job("j", [task("t", 20_000)]))], batch=True),
-    Input("a Job of 2,000 pods of 500 KB", lambda: [create(jobs(NAMESPACE), job("j", [
-        task("t", 2000, containers(20, env=[{"name": f"V{each}", "value": "v" * 400} for each in range(50)]))
-    ]))]),
-    Input("10 Jobs of 1,000 tasks", lambda: (
-        create(jobs(NAMESPACE), job(f"j{n}", [task(f"t{k}", 1) for k in range(1000)])) for n in range(10)
-    )),
+    Input(
+        "a Job of 2,000 pods of 500 KB",
+        lambda: [
+            create(
+                jobs(NAMESPACE),
+                job(
+                    "j",
+                    [
+                        task(
+                            "t",
+                            2000,
+                            containers(20, env=[{"name": f"V{each}", "value": "v" * 400} for each in range(50)]),
+                        )
+                    ],
+                ),
+            )
+        ],
+    ),
+    Input(
+        "10 Jobs of 1,000 tasks",
+        lambda: (create(jobs(NAMESPACE), job(f"j{n}", [task(f"t{k}", 1) for k in range(1000)])) for n in range(10)),
+    ),
     Input("20 Jobs of 6,000 unknown dependencies", lambda: tasks_without_end(20, 6000)),
-    Input("1,000 Jobs of one pod", lambda: (
-        create(jobs(NAMESPACE), job(f"j{n}", [task("t", 1)])) for n in range(1000)
-    )),
+    Input(
+        "1,000 Jobs of one pod", lambda: (create(jobs(NAMESPACE), job(f"j{n}", [task("t", 1)])) for n in range(1000))
+    ),
     Input("50 Jobs with templates of 1,500 levels", lambda: deep_jobs(50, 1500)),
     Input("20 Jobs with templates of 9,000 levels", lambda: deep_jobs(20, 9000)),
-    Input("2,000 Commands", lambda: (
-        create(COMMANDS, {"apiVersion": "bus.volcano.sh/v1alpha1", "kind": "Command", "metadata": {"name": f"c{n}"},
-            "action": "AbortJob", "target": {"apiVersion": JOB_VERSION, "kind": "Job", "name": f"j{n}", "uid": f"u{n}"}})
-        for n in range(2000)
-    )),
+    Input(
+        "2,000 Commands",
+        lambda: (
+            create(
+                COMMANDS,
+                {
+                    "apiVersion": "bus.volcano.sh/v1alpha1",
+                    "kind": "Command",
+                    "metadata": {"name": f"c{n}"},
+                    "action": "AbortJob",
+                    "target": {"apiVersion": JOB_VERSION, "kind": "Job", "name": f"j{n}", "uid": f"u{n}"},
+                },
+            )
+            for n in range(2000)
+        ),
+    ),
     # Queues.
-    Input("1,000 queues in a cycle", lambda: unlocked(queue(f"q{n}", f"q{(n + 1) % 1000}") for n in range(1000)), admin=True),
-    Input("1,000 queues in a chain, sessions on", lambda: unlocked(
-        queue(f"q{n}", f"q{n - 1}" if n else "root") for n in range(1000)
-    ), admin=True, batch=True),
+    Input(
+        "1,000 queues in a cycle",
+        lambda: unlocked(queue(f"q{n}", f"q{(n + 1) % 1000}") for n in range(1000)),
+        admin=True,
+    ),
+    Input(
+        "1,000 queues in a chain, sessions on",
+        lambda: unlocked(queue(f"q{n}", f"q{n - 1}" if n else "root") for n in range(1000)),
+        admin=True,
+        batch=True,
+    ),
     Input("1,000 queues that the webhook reviews", lambda: (queue(f"q{n}", "root") for n in range(1000)), admin=True),
-    Input("1,000 pods of 1,000 unknown queues, gated", lambda: (
-        create(PODS, pod(f"h{n}", annotations={QUEUE_NAME: f"no-{n}", QUEUE_ALLOCATION_GATE: "true"})) for n in range(1000)
-    ), batch=True),
+    Input(
+        "1,000 pods of 1,000 unknown queues, gated",
+        lambda: (
+            create(PODS, pod(f"h{n}", annotations={QUEUE_NAME: f"no-{n}", QUEUE_ALLOCATION_GATE: "true"}))
+            for n in range(1000)
+        ),
+        batch=True,
+    ),
     # Claims and devices.
     Input("100 claims of 1,500 levels", lambda: (create(CLAIMS, deep_claim(f"c{n}", 1500)) for n in range(100))),
     Input("100 claims of 9,900 levels", lambda: (create(CLAIMS, deep_claim(f"c{n}", 9900)) for n in range(100))),
-    Input("200 ResourceSlices of the maximum", lambda: (create(SLICES, device_slice(n)) for n in range(200)), admin=True),
-    Input("20 pods whose devices exist in no combination", lambda: then(
-        [_DEVICE_CLASS],
-        (create(SLICES, device_slice(n)) for n in range(40)),
-        (create(CLAIMS, search_claim(f"c{n}")) for n in range(20)),
-        (create(PODS, pod(f"h{n}", {"resourceClaims": [{"name": "r", "resourceClaimName": f"c{n}"}]})) for n in range(20)),
-    ), admin=True),
+    Input(
+        "200 ResourceSlices of the maximum", lambda: (create(SLICES, device_slice(n)) for n in range(200)), admin=True
+    ),
+    Input(
+        "20 pods whose devices exist in no combination",
+        lambda: then(
+            [_DEVICE_CLASS],
+            (create(SLICES, device_slice(n)) for n in range(40)),
+            (create(CLAIMS, search_claim(f"c{n}")) for n in range(20)),
+            (
+                create(PODS, pod(f"h{n}", {"resourceClaims": [{"name": "r", "resourceClaimName": f"c{n}"}]}))
+                for n in range(20)
+            ),
+        ),
+        admin=True,
+    ),
     # Changes.
-    Input("1,000 changes a second of nodes' labels", lambda: storm((), lambda n: merge(
-        f"/api/v1/nodes/node-{n % 200:05d}", {"metadata": {"labels": {f"l{n % 7}": f"v{n}"}}}
-    )), rate=1000, admin=True),
-    Input("1,000 changes a second of nodes' labels, 500 pods wait", lambda: storm(
-        pods(500, lambda n: {"nodeSelector": {"l0": f"w{n}"}})(),
-        lambda n: merge(f"/api/v1/nodes/node-{n % 200:05d}", {"metadata": {"labels": {"l0": f"v{n}"}}}),
-    ), rate=1000, admin=True),
-    Input("1,000 changes a second of a bound pod", lambda: storm(
-        [create(PODS, pod("h"))], lambda n: merge(f"{PODS}/h", {"metadata": {"labels": {"l": f"v{n}"}}})
-    ), rate=1000),
-    Input("1,000 changes a second of a pod that waits", lambda: storm(
-        [create(PODS, pod("h", node_affinity(16), cpu="64"))],
-        lambda n: merge(f"{PODS}/h", {"metadata": {"labels": {"l": f"v{n}"}}}),
-    ), rate=1000),
-    Input("100 changes a second of a pod of 1 MB", lambda: storm(
-        [create(PODS, pod("h", containers(40, env=[{"name": f"V{n}", "value": "v" * 500} for n in range(50)])))],
-        lambda n: merge(f"{PODS}/h", {"metadata": {"labels": {"l": f"v{n}"}}}),
-    ), rate=100),
+    Input(
+        "1,000 changes a second of nodes' labels",
+        lambda: storm(
+            (), lambda n: merge(f"/api/v1/nodes/node-{n % 200:05d}", {"metadata": {"labels": {f"l{n % 7}": f"v{n}"}}})
+        ),
+        rate=1000,
+        admin=True,
+    ),
+    Input(
+        "1,000 changes a second of nodes' labels, 500 pods wait",
+        lambda: storm(
+            pods(500, lambda n: {"nodeSelector": {"l0": f"w{n}"}})(),
+            lambda n: merge(f"/api/v1/nodes/node-{n % 200:05d}", {"metadata": {"labels": {"l0": f"v{n}"}}}),
+        ),
+        rate=1000,
+        admin=True,
+    ),
+    Input(
+        "1,000 changes a second of a bound pod",
+        lambda: storm([create(PODS, pod("h"))], lambda n: merge(f"{PODS}/h", {"metadata": {"labels": {"l": f"v{n}"}}})),
+        rate=1000,
+    ),
+    Input(
+        "1,000 changes a second of a pod that waits",
+        lambda: storm(
+            [create(PODS, pod("h", node_affinity(16), cpu="64"))],
+            lambda n: merge(f"{PODS}/h", {"metadata": {"labels": {"l": f"v{n}"}}}),
+        ),
+        rate=1000,
+    ),
+    Input(
+        "100 changes a second of a pod of 1 MB",
+        lambda: storm(
+            [create(PODS, pod("h", containers(40, env=[{"name": f"V{n}", "value": "v" * 500} for n in range(50)])))],
+            lambda n: merge(f"{PODS}/h", {"metadata": {"labels": {"l": f"v{n}"}}}),
+        ),
+        rate=100,
+    ),
     Input("400 pods with gates that flip", lambda: flipping(400)),
-    Input("1,000 PodDisruptionBudgets and 200 pods that preempt none", lambda: then(
-        (create(BUDGETS, named("PodDisruptionBudget", "policy/v1", f"b{n}", {"minAvailable": 1, "selector": {}}))
-            for n in range(1000)),
-        (create(PODS, pod(f"h{n}", tolerations(100), cpu="31")) for n in range(200)),
-    )),
-    Input("3,000 events", lambda: (
-        create(EVENTS, {"apiVersion": "v1", "kind": "Event", "metadata": {"name": f"e{n}", "namespace": NAMESPACE},
-            "involvedObject": {"kind": "Pod", "name": "x", "namespace": NAMESPACE}, "reason": "R", "message": "m" * 900})
-        for n in range(3000)
-    )),
-    Input("500 volume claims, 500 pods wait for them", lambda: then(
-        (create(VOLUME_CLAIMS, named("PersistentVolumeClaim", "v1", f"c{n}", {
-            "accessModes": ["ReadWriteOnce"], "storageClassName": f"none-{n}", "resources": {"requests": {"storage": "1Ti"}},
-        })) for n in range(500)),
-        (create(PODS, pod(f"h{n}", {"volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": f"c{n}"}}]}))
-            for n in range(500)),
-    )),
+    Input(
+        "1,000 PodDisruptionBudgets and 200 pods that preempt none",
+        lambda: then(
+            (
+                create(BUDGETS, named("PodDisruptionBudget", "policy/v1", f"b{n}", {"minAvailable": 1, "selector": {}}))
+                for n in range(1000)
+            ),
+            (create(PODS, pod(f"h{n}", tolerations(100), cpu="31")) for n in range(200)),
+        ),
+    ),
+    Input(
+        "3,000 events",
+        lambda: (
+            create(
+                EVENTS,
+                {
+                    "apiVersion": "v1",
+                    "kind": "Event",
+                    "metadata": {"name": f"e{n}", "namespace": NAMESPACE},
+                    "involvedObject": {"kind": "Pod", "name": "x", "namespace": NAMESPACE},
+                    "reason": "R",
+                    "message": "m" * 900,
+                },
+            )
+            for n in range(3000)
+        ),
+    ),
+    Input(
+        "500 volume claims, 500 pods wait for them",
+        lambda: then(
+            (
+                create(
+                    VOLUME_CLAIMS,
+                    named(
+                        "PersistentVolumeClaim",
+                        "v1",
+                        f"c{n}",
+                        {
+                            "accessModes": ["ReadWriteOnce"],
+                            "storageClassName": f"none-{n}",
+                            "resources": {"requests": {"storage": "1Ti"}},
+                        },
+                    ),
+                )
+                for n in range(500)
+            ),
+            (
+                create(
+                    PODS, pod(f"h{n}", {"volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": f"c{n}"}}]})
+                )
+                for n in range(500)
+            ),
+        ),
+    ),
     # Ports and outputs.
     Input("1,000 connections with slow headers to each port", play="slow headers"),
     Input("2,000 malformed requests to each port", play="malformed"),
     Input("100 unfinished bodies of 8 MiB to the webhook", play="bodies"),
     Input("a stalled reader of the scheduler's log", play="stalled log"),
-)  # fmt: skip
+)

@@ -57,7 +57,7 @@ class OpenConnection(Protocol):
 
 
 class Turns:
-    """Carries out large requests one after another; after each, for as long as it took, it leaves the loop to others."""
+    """Carries out large requests one after another. After each, it leaves the loop to others for as long as it took."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, clock: Callable[[], float] = time.monotonic) -> None:
         """`clock` advances within a step of the loop, unlike some loops' own."""

@@ -227,9 +227,9 @@ class Api:
         return self._dispatch(request, *route, below, in_namespace=True)
 
     def size(self, request: Request) -> int:
-        """Return the bytes that a write reads: those of its body, and of the object that it patches."""
+        """Return the bytes that a write reads: those of its body, and of the object that it patches or binds."""
         size = len(request.body)
-        if request.method == "PATCH":
+        if request.method == "PATCH" or request.path.endswith("/binding"):
             above, _, name = request.path.rpartition("/")
             route = self.registry.routes.get(above)
             if route is None:
