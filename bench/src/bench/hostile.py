@@ -44,7 +44,7 @@ from bench.harness.requests import ask, create_all, retry
 from bench.harness.run import until
 from bench.harness.site import CRDS, until_served
 from bench.harness.watching import FreeCapacity, Observer, Track
-from bench.hostile_inputs import INPUTS, RIGHTS, VALIDATING, Input, Request
+from bench.hostile_inputs import INPUTS, MUTATING, RIGHTS, VALIDATING, Input, Request
 from bench.hostile_inputs import NAMESPACE as TENANT
 from bench.tables import table
 from kube_client.auth import load_endpoint
@@ -62,7 +62,6 @@ COMPONENTS = {
         ("namespace.yaml", "service-account.yaml", "rbac.yaml", "secret.yaml", "mutating.yaml", "validating.yaml"),
     ),
 }
-_MUTATING = VALIDATING.replace("validating", "mutating")
 _LEASES = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases"
 #: Kinds of ordinary pods, so that decisions of several classes are measured.
 _ORDINARY = tuple(
@@ -202,7 +201,7 @@ class World:
             "spec": {"type": "ExternalName", "externalName": "localhost"},
         }
         await retry(self.admin, "POST", f"/api/v1/namespaces/{NAMESPACE}/services", encode(service))
-        for path in (_MUTATING, VALIDATING):
+        for path in (MUTATING, VALIDATING):
             async with asyncio.timeout(_START):
                 while True:
                     webhooks = json.loads(await ask(self.admin, "GET", path))["webhooks"]
@@ -314,7 +313,7 @@ class Sender:
                 self.refused += answer.status >= 300
 
     async def _stalled_log(self) -> None:
-        """The scheduler was started with it."""
+        """Send nothing: the scheduler was started with it."""
 
     async def _slow_headers(self) -> None:
         await self._connect(1000, b"GET /livez HTTP/1.1\r\n", b"x: %d\r\n")

@@ -25,6 +25,7 @@ BUDGETS = f"/apis/policy/v1/namespaces/{NAMESPACE}/poddisruptionbudgets"
 EVENTS = f"/api/v1/namespaces/{NAMESPACE}/events"
 VOLUME_CLAIMS = f"/api/v1/namespaces/{NAMESPACE}/persistentvolumeclaims"
 VALIDATING = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations/agent-scheduler-webhook"
+MUTATING = VALIDATING.replace("validating", "mutating")
 MERGE, JSON = "application/merge-patch+json", "application/json"
 _HOST, _ZONE = "kubernetes.io/hostname", "topology.kubernetes.io/zone"
 _HUGE = 2**31 - 1
@@ -102,7 +103,7 @@ def selector(number: int) -> Spec:
 
 
 def spread(terms: int) -> Spec:
-    """With a key each: two constraints may not have the same key and action."""
+    """Return constraints with a key each: two constraints may not have the same key and action."""
     return {
         "topologySpreadConstraints": [
             {
@@ -223,11 +224,11 @@ def device_slice(number: int) -> Spec:
 def task(name: str, replicas: int, spec: Spec | None = None, **more: Any) -> dict[str, Any]:
     template = {"metadata": {}, "spec": pod("", {"restartPolicy": "Never", **(spec or {})})["spec"]}
     template["spec"].pop("schedulerName")
-    return {"name": name, "replicas": replicas, "template": template, **more}
+    return {"name": name, "replicas": replicas, "minAvailable": 1, "template": template, **more}
 
 
 def job(name: str, tasks: Sequence[Spec], **more: Any) -> dict[str, Any]:
-    spec = {"schedulerName": "volcano", "queue": "default", "minAvailable": 1, "tasks": [*tasks], **more}
+    spec = {"schedulerName": "volcano", "queue": "default", "minAvailable": len(tasks), "tasks": [*tasks], **more}
     return named("Job", JOB_VERSION, name, spec)
 
 
@@ -252,8 +253,9 @@ def tasks_without_end(count: int, tasks: int) -> Iterator[Request]:
 
 
 def unlocked(requests: Iterable[Request]) -> Iterator[Request]:
-    """Yield the requests behind one that removes the validation of queues."""
-    yield Request("DELETE", VALIDATING, b"")
+    """Yield the requests behind two that remove the webhook."""
+    for path in (VALIDATING, MUTATING):
+        yield Request("DELETE", path, b"")
     yield from requests
 
 
@@ -412,8 +414,8 @@ INPUTS: tuple[Input, ...] = (
     Input(
         "1,000 Jobs of one pod", lambda: (create(jobs(NAMESPACE), job(f"j{n}", [task("t", 1)])) for n in range(1000))
     ),
-    Input("50 Jobs with templates of 1,500 levels", lambda: deep_jobs(50, 1500)),
-    Input("20 Jobs with templates of 9,000 levels", lambda: deep_jobs(20, 9000)),
+    Input("50 Jobs with templates of 1,500 levels", lambda: unlocked(deep_jobs(50, 1500)), admin=True),
+    Input("20 Jobs with templates of 9,000 levels", lambda: unlocked(deep_jobs(20, 9000)), admin=True),
     Input(
         "2,000 Commands",
         lambda: (

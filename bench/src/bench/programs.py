@@ -125,7 +125,7 @@ BENCHMARKS = (
     Benchmark(
         name="hostile",
         module="bench.hostile",
-        measures="binds of ordinary pods at 100 pods/s beside each input of a hostile tenant; memory, longest steps, leases",
+        measures="binds of ordinary pods at 100 pods/s beside each input of a hostile tenant; memory, longest steps",
         limits="p99 < 100 ms; memory below the limits of the manifests; all bound, no exit, leases kept",
         quick=("--seconds", "1", "--nodes", "20", "--only", "nothing"),
     ),
