@@ -68,7 +68,10 @@ def _value(value: Any, kind: Any) -> Any:
         return _struct(value if isinstance(value, dict) else {}, kind)
     parts = typing.get_args(kind)
     if typing.get_origin(kind) is typing.Annotated:
-        # Its constraints apply to what is valid.
+        # Its length is checked first, since to convert each item takes long. Other constraints apply to what is valid.
+        limit = parts[1].max_length
+        if limit is not None and isinstance(value, list | dict) and len(value) > limit:
+            raise msgspec.ValidationError(f"Expected at most {limit} items")
         return msgspec.convert(_value(value, parts[0]), kind)
     if typing.get_origin(kind) is list and isinstance(value, list):
         return [item for _, item in _readable(enumerate(value), parts[0])]
