@@ -113,7 +113,7 @@ MANY = {"containers": [{"name": f"c{number}"} for number in range(900)]}
 def test_a_pod_that_plugins_make_too_large_for_the_server_is_an_error(plugin: str) -> None:
     """The additions are estimated before they are made: hosts of all pods, or all tasks, for each container."""
     tasks = [task(f"t{number}", 0) for number in range(900)]
-    of = made({plugin: []}, task("master", template=MANY), task("worker", 15_000), task("ps", 2), *tasks)
+    of = made({plugin: []}, task("master", template=MANY), task("worker", 5_000), task("ps", 2), *tasks)
     with pytest.raises(msgspec.ValidationError, match=r"spec\.plugins add .* to each of 900 containers"):
         pod(of)
 
