@@ -317,6 +317,11 @@ class FastPath:
         return self._informers.absent
 
     @property
+    def problem(self) -> str:
+        """Why kinds are not listed yet; empty if that is not known."""
+        return self._informers.problem
+
+    @property
     def missing(self) -> Sequence[str]:
         """Kinds that are not listed yet."""
         return self._informers.missing
