@@ -96,7 +96,7 @@ class Settings:
         self.node_groups()
         self.versions()
         if self.needs_token and self.tls is False and not (self.token or self.rbac):
-            why = "other hosts can reach it, which needs TLS and a generated token, or one of the settings token, insecure"
+            why = "other hosts can reach it, which needs TLS and a generated token, or the setting token or insecure"
             raise SettingError("host", why, self.host)
         if (self.rbac or self.needs_token) and not self.token:
             self.token = secrets.token_urlsafe(24)
