@@ -20,7 +20,7 @@ class Document:
             try:
                 self._root = loader.get_single_node()
                 if self._root is not None:
-                    _refuse_duplicates(self._root, source)
+                    refuse_duplicates(self._root, source)
                 self.data: Any = None if self._root is None else loader.construct_document(self._root)
             finally:
                 loader.dispose()
@@ -52,8 +52,8 @@ def _child(node: yaml.Node | None, step: str | int) -> yaml.Node | None:
     return None
 
 
-def _refuse_duplicates(root: yaml.Node, source: str) -> None:
-    """Reject duplicate keys: YAML forbids them, but PyYAML silently keeps the last one."""
+def refuse_duplicates(root: yaml.Node, source: str) -> None:
+    """Reject duplicate keys: YAML forbids them, but PyYAML silently keeps the last one. Raises ConfigurationError."""
     seen: set[int] = set()
     waiting = [root]
     while waiting:
