@@ -17,6 +17,8 @@ from typing import Any
 
 from agent_scheduler import __version__
 
+#: The exit code after Ctrl-C.
+INTERRUPTED = 130
 #: For each command: the module with `add_arguments` and `main`, and the help text.
 _COMMANDS = {
     "run": ("agent_scheduler.config.flags", "schedule the pods of a cluster"),
@@ -172,7 +174,10 @@ def _run(args: argparse.Namespace) -> int:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command; return its exit code."""
-    args = _parser().parse_args(argv)
-    code: int = args.main(args)
+    """Run one command; return its exit code, which is 130 after Ctrl-C, also while modules load."""
+    try:
+        args = _parser().parse_args(argv)
+        code: int = args.main(args)
+    except KeyboardInterrupt:
+        return INTERRUPTED
     return code

@@ -24,7 +24,6 @@ from .reach import FIGURES, WAITING, Unreachable, Ways, ask_page
 from .tables import table
 
 FAILED: Final = 2
-INTERRUPTED: Final = 130
 #: Terminal codes. The alternate screen keeps the previous content of the terminal.
 _CLEAR, _ALTERNATE, _BACK = "\x1b[H\x1b[2J", "\x1b[?1049h\x1b[?25l", "\x1b[?25h\x1b[?1049l"
 _BOLD, _PLAIN = "\x1b[1m", "\x1b[0m"
@@ -56,20 +55,19 @@ def _seconds(text: str) -> float:
 
 def main(args: argparse.Namespace) -> int:
     once = args.once or args.output == "json" or not sys.stdout.isatty()
+    problem: Unreachable | None = None
     if not once:
         show(_ALTERNATE, styles=(_ALTERNATE,))
     try:
         asyncio.run(_watch(args, once=once))
     except Unreachable as error:
+        problem = error
+    finally:
         if not once:
             show(_BACK, styles=(_BACK,))
-        complain("top", error)
-        return FAILED
-    except KeyboardInterrupt:
-        if not once:
-            show(_BACK, styles=(_BACK,))
-        return INTERRUPTED
-    return 0
+    if problem is not None:
+        complain("top", problem)
+    return 0 if problem is None else FAILED
 
 
 async def _watch(args: argparse.Namespace, *, once: bool) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.machinery
 import importlib.util
 import sys
+from typing import NoReturn
 
 import pytest
 
@@ -60,3 +61,15 @@ def test_looking_for_a_command_imports_nothing(monkeypatch: pytest.MonkeyPatch) 
     with pytest.raises(SystemExit):
         main(["--help"])
     assert {"bench", "embedded_kubernetes"}.isdisjoint(sys.modules)
+
+
+@pytest.mark.parametrize("line", ["top", "nodes --help", "run", "cluster", "demo"])
+def test_an_interrupt_while_modules_load_is_exit_code_130(
+    line: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted(name: str) -> NoReturn:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(cli, "import_module", interrupted)
+    assert main(line.split()) == 130
+    assert capsys.readouterr() == ("", "")

@@ -90,3 +90,10 @@ def test_an_output_that_is_full_or_closed_is_one_line_at_most(redirected: str, c
         ["/bin/bash", "-c", command, sys.executable, program], stderr=subprocess.PIPE, timeout=60, check=False
     )
     assert (run.returncode, run.stderr.decode()) == (code, told)
+
+
+@pytest.mark.parametrize("line", ["cluster --port 0 --nodes 1", "demo --nodes 2 --pods 2 --no-report"])
+def test_a_command_whose_output_nobody_reads_ends_without_a_traceback(line: str) -> None:
+    command = ["/bin/bash", "-c", f'"$0" -m agent_scheduler {line} | true; exit ${{PIPESTATUS[0]}}', sys.executable]
+    run = subprocess.run(command, stderr=subprocess.PIPE, timeout=120, check=False)
+    assert (run.returncode, run.stderr.decode()) == (141, "")

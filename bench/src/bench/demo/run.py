@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import os
 import signal
 import sys
 from collections.abc import Awaitable, Callable
@@ -82,16 +83,20 @@ def _ended(work: Callable[[], Awaitable[_T]], finish: Callable[[_T], int]) -> in
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             found = runner.run(_until_terminated(work))
+        return finish(found)
     except KeyboardInterrupt:
         print("agent-scheduler demo: interrupted", file=sys.stderr)
         return 130
     except _Terminated:
         print("agent-scheduler demo: terminated", file=sys.stderr)
         return 143
+    except BrokenPipeError:
+        # Nobody reads the output. The interpreter would write the rest at its end, and fail again.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 128 + signal.SIGPIPE
     except (ProcessError, RequestFailed, OSError) as error:
         print(f"agent-scheduler demo: {visible_lines(str(error))}", file=sys.stderr)
         return 1
-    return finish(found)
 
 
 def _view(args: argparse.Namespace, console: Console) -> View:

@@ -7,6 +7,8 @@ kubelets and ready nodes of one shape. All state is in memory.
 from __future__ import annotations
 
 import argparse
+import os
+import signal
 import sys
 from dataclasses import fields
 from pathlib import Path
@@ -172,7 +174,6 @@ def settings_of(args: argparse.Namespace) -> Settings:
 async def _serve(settings: Settings, plan: Plan | None, *, shows_token: bool) -> None:
     """Serve until SIGINT or SIGTERM, then print the number of faults that fired. Raises `ClusterError`."""
     import asyncio
-    import signal
 
     from .assembly import running
     from .faults import Injector
@@ -185,10 +186,20 @@ async def _serve(settings: Settings, plan: Plan | None, *, shows_token: bool) ->
     injector = None if plan is None else Injector(plan)
     async with running(settings, disturb=injector) as cluster:
         calm_gc()
-        print(_greeting(settings, cluster, shows_token=shows_token), flush=True)
+        _say(_greeting(settings, cluster, shows_token=shows_token))
         await stopping.wait()
     if injector is not None:
-        print("\n".join(injector.report()), flush=True)
+        _say("\n".join(injector.report()))
+
+
+def _say(text: str) -> None:
+    """Print to standard output. Exits with 141, as after SIGPIPE, if nobody reads it any longer."""
+    try:
+        print(text, flush=True)
+    except BrokenPipeError:
+        # The interpreter would write the rest at its end, and fail again.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(128 + signal.SIGPIPE)
 
 
 def _greeting(settings: Settings, cluster: Running, *, shows_token: bool) -> str:
