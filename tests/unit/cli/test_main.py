@@ -32,8 +32,21 @@ def test_a_command_that_is_missing_says_what_to_install(
 ) -> None:
     assert main([command, "--any", "thing"]) == 1
     said = capsys.readouterr().err
-    assert f"part of {distribution}, which is not installed" in said
+    assert f"needs {distribution}, which is not installed" in said
     assert f"pip install 'agent-scheduler[{command}]'" in said
+
+
+@pytest.mark.parametrize("line", ["demo", "demo --story gates", "demo --help", "demo --no-such"])
+def test_a_missing_library_of_a_command_says_what_to_install(
+    line: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def missing(name: str) -> NoReturn:
+        raise ModuleNotFoundError("No module named 'rich'", name="rich")
+
+    monkeypatch.setattr(cli, "import_module", missing)
+    assert main(line.split()) == 1
+    told = "needs rich, which is not installed; install it with: pip install 'agent-scheduler[demo]'\n"
+    assert capsys.readouterr().err.endswith(told)
 
 
 @pytest.mark.usefixtures("alone")
