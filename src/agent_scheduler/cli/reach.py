@@ -5,7 +5,7 @@ https, so an API server's token is neither sent unencrypted nor to a page that d
 server: the Lease names the leader, its pod has the port and the scheme, and the pod's proxy subresource is used. The
 API server does not forward the caller's identity, so a token for the page must be given separately. A leader outside
 the cluster has no pod; if it runs on this host, it is asked directly at the default port, where another scheduler may
-listen: only the one whose identity is in the Lease is asked for the page.
+listen: only the one whose identity is in the Lease gets the request.
 
 Every failure becomes one `Unreachable` with a complete message.
 """

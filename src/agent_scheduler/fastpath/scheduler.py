@@ -318,7 +318,7 @@ class FastPath:
 
     @property
     def problem(self) -> str:
-        """Why kinds are not listed yet; empty if that is not known."""
+        """The reason why kinds are not listed yet; empty if it is unknown."""
         return self._informers.problem
 
     @property

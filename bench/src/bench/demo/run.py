@@ -91,7 +91,7 @@ def _ended(work: Callable[[], Awaitable[_T]], finish: Callable[[_T], int]) -> in
         print("agent-scheduler demo: terminated", file=sys.stderr)
         return 143
     except BrokenPipeError:
-        # Nobody reads the output. The interpreter would write the rest at its end, and fail again.
+        # The output has no reader. The interpreter would write the rest at its end, and fail again.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 128 + signal.SIGPIPE
     except (ProcessError, RequestFailed, OSError) as error:

@@ -193,7 +193,7 @@ async def _serve(settings: Settings, plan: Plan | None, *, shows_token: bool) ->
 
 
 def _say(text: str) -> None:
-    """Print to standard output. Exits with 141, as after SIGPIPE, if nobody reads it any longer."""
+    """Print to standard output. Exits with 141, as after SIGPIPE, if it has no reader any longer."""
     try:
         print(text, flush=True)
     except BrokenPipeError:

@@ -159,7 +159,7 @@ class Informers:
 
     @property
     def problem(self) -> str:
-        """Why kinds from the start are not listed: all refusals, or else the first other failure.
+        """The reason why kinds from the start are not listed: all refusals, or else the first other failure.
 
         Empty before the first response, and while the server only asks to wait.
         """
