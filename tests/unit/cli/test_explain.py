@@ -122,6 +122,19 @@ async def test_a_list_that_fails_ends_the_command_with_its_cause(
     assert err.startswith(f"agent-scheduler explain: {url}: ") and cause in err
 
 
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ("--server http://127.0.0.1:1 --namespace x --lease y", "--namespace, --lease: not allowed with --server"),
+        ("--certificate-authority f", "--certificate-authority: needs --server"),
+        ("--from-cluster --server http://127.0.0.1:1 --token t", "--server, --token: not allowed with --from-cluster"),
+    ],
+)
+def test_a_flag_without_effect_is_refused(capsys: Capture, line: str, told: str) -> None:
+    assert main(["explain", "default/p", *line.split()]) == 2
+    assert capsys.readouterr().err.startswith(f"agent-scheduler explain: {told}")
+
+
 async def test_a_configuration_is_of_use_without_a_scheduler_alone(capsys: Capture) -> None:
     assert await asyncio.to_thread(main, ["explain", "default/p", "--config", "f"]) == 2
     assert "--config: needs --from-cluster" in capsys.readouterr().err

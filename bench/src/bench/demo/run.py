@@ -55,9 +55,6 @@ class _Terminated(Exception):
 def execute(args: argparse.Namespace) -> int:
     """Run the demo as `command` documents it, and return its exit code."""
     if args.story is not None:
-        if args.json:
-            print("agent-scheduler demo: --story prints lines and excludes --json", file=sys.stderr)
-            return 2
         play = {"gates": story.play, "jobs": job_story.play}[args.story]
         return _ended(lambda: play(_say), lambda _: 0)
     try:
