@@ -4,18 +4,32 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from datetime import datetime
+from typing import Final
 
 from apimachinery.visible import visible
 
+#: The least width of a column that is cropped.
+_LEAST: Final = 6
+_GAP: Final = "   "
 
-def table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    """Format a table whose lines end in a newline, without trailing spaces."""
+
+def table(head: Sequence[str], rows: Iterable[Sequence[object]], *, width: int | None = None) -> str:
+    """Format a table whose lines end in a newline, without trailing spaces. Cells are cropped if it exceeds `width`."""
     lines = [tuple(head), *(tuple(visible("" if cell is None else str(cell)) or "-" for cell in row) for row in rows)]
     widths = [max(len(line[column]) for line in lines) for column in range(len(head))]
+    excess = 0 if width is None else sum(widths) + len(_GAP) * (len(widths) - 1) - width
+    while excess > 0 and max(widths) > _LEAST:
+        widths[widths.index(max(widths))] -= 1
+        excess -= 1
     return "".join(
-        "   ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() + "\n"
+        _GAP.join(cropped(cell, width).ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() + "\n"
         for line in lines
     )
+
+
+def cropped(text: str, width: int) -> str:
+    """Return the text, or its beginning with an ellipsis if it is longer than `width`."""
+    return text if len(text) <= width else text[: max(width - 1, 0)] + "…"
 
 
 def age(stamp: str | None, now: datetime) -> str:

@@ -118,6 +118,8 @@ async def test_a_list_that_fails_ends_the_command_with_its_cause(
     async with serving(lambda _: answer or status(500, "", "")) as server:
         url = "http://127.0.0.1:1" if answer is None else server.url
         code, out, err = await Command("explain --from-cluster", kubeconfig(tmp_path, url), capsys).beside("default/p")
+        # The server still accepts connections that the command has closed.
+        await asyncio.sleep(0.1)
     assert (code, out, err.count("\n")) == (2, "", 1)
     assert err.startswith(f"agent-scheduler explain: {url}: ") and cause in err
 
