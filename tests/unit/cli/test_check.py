@@ -58,7 +58,7 @@ async def test_it_says_that_nothing_differs_or_every_difference(capsys: pytest.C
             assert await check("--server", url) == 0
             *_, said = capsys.readouterr().out.splitlines()
             assert said.startswith("0 differences among ") and said.endswith("this scheduler leads")
-            assert "the cached answers for 1 pod classes" in said
+            assert "the cached answers for 1 pod class;" in said
             (uid,) = fast_path.cluster.pods
             fast_path.queue.delete(uid)
             assert await check("--server", url) == 1

@@ -21,6 +21,7 @@ import orjson
 import uvloop
 from rich.console import Console
 
+from apimachinery.plural import counted
 from apimachinery.visible import visible_lines
 from bench.harness.embedded import embedded
 from bench.harness.measure import machine
@@ -148,7 +149,7 @@ async def run(args: argparse.Namespace, workload: Workload, view: View) -> Outco
 
     async def installed(transport: Transport, kubeconfig: Path) -> Path:
         own = await kubeconfig_of(transport, kubeconfig)
-        view.say(f"{len(workload.nodes):,} nodes created; starting the scheduler")
+        view.say(f"{counted(len(workload.nodes), 'node')} created; starting the scheduler")
         return own
 
     with TemporaryDirectory(prefix="agent-scheduler-demo-") as folder:

@@ -11,6 +11,7 @@ import random
 from dataclasses import dataclass, replace
 from typing import Any
 
+from apimachinery.plural import counted
 from bench.harness.arrivals import Given, GivenLives
 from bench.harness.manifests import template_of
 from bench.harness.model import Batch, Case, Creating, Fate, Gang, Nodes, Tuning
@@ -174,7 +175,9 @@ def agent_burst(*, pods: int, seed: int, waves: int = 5, gap: float = 2.0, sprea
             )
             for index, (arrival, wave, kind, life) in enumerate(drawn)
         ),
-        notes=(f"{pods} pods in {len(sizes)} waves, one every {gap:g} s; most live for seconds.",),
+        notes=(
+            f"{counted(pods, 'pod')} in {counted(len(sizes), 'wave')}, one every {gap:g} s; most live for seconds.",
+        ),
     )
 
 

@@ -14,6 +14,8 @@ from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from apimachinery.plural import counted
+
 if TYPE_CHECKING:
     from .assembly import Running
     from .fault_plan import Plan
@@ -211,4 +213,4 @@ def _greeting(settings: Settings, cluster: Running, *, shows_token: bool) -> str
         # The user knows a token that was given, so do not print it.
         shown = f" --token {cluster.token if shows_token else 'TOKEN'}" if cluster.token else ""
         example = f"kubectl --server {cluster.url}{tls}{shown} get nodes"
-    return f"cluster ready at {cluster.url} with {settings.nodes} nodes{also}; try: {example}"
+    return f"cluster ready at {cluster.url} with {counted(settings.nodes, 'node')}{also}; try: {example}"
