@@ -5,6 +5,8 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
+from bench.harness.processes import free_port
+
 from .processes import PATIENCE, PROGRAM, Scheduler, cluster
 
 
@@ -17,7 +19,8 @@ def command(line: str, kubeconfig: Path) -> tuple[int, str, str]:
 
 async def test_a_scheduler_without_flags_leads_where_commands_look_and_no_other_one_answers(tmp_path: Path) -> None:
     """Another process may have the usual port of this host, or none."""
-    async with cluster(tmp_path, "--nodes", "1") as (it, _):
+    flags = ("--nodes", "1", "--port", str(free_port()))
+    async with cluster(tmp_path, *flags) as (it, _):
         scheduler = Scheduler("scheduler", folder=tmp_path, kubeconfig=it.kubeconfig, flags=["--leader-elect"])
         try:
             await scheduler.until(lambda: scheduler.records("lease acquired"), "lease")
@@ -30,5 +33,11 @@ async def test_a_scheduler_without_flags_leads_where_commands_look_and_no_other_
                 assert "lease agent-scheduler/agent-scheduler of" in err or "no scheduler answers at" in err
             code, out, _ = command(f"check --server http://127.0.0.1:{scheduler.port}", it.kubeconfig)
             assert code == 0 and "this scheduler leads" in out
+            it.kill()
+            async with cluster(tmp_path, *flags):
+                # The objects of a cluster do not outlive it.
+                assert await scheduler.ended() == 1
+            (problem,) = scheduler.records("store went back")
+            assert problem["problem"].endswith("start this process again")
         finally:
             scheduler.kill()
