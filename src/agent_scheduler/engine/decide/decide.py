@@ -17,7 +17,7 @@ from ..framework.plugin import Depends, PodUnrankable, Profile
 from ..ledger import Ledger
 from ..state.columns import Columns
 from ..state.podclass import PodClass
-from .budget import KEPT
+from .budget import ALWAYS, KEPT
 from .classview import ClassView
 from .compiled import CompiledFilter
 from .ranking import REFUSED, best_of
@@ -66,7 +66,7 @@ class ClassViews:
     def of(self, pod: PodClass) -> ClassView:
         """Return the view of `pod`'s class, refreshed to the snapshot."""
         view = self._views.get(pod)
-        if view is None or (view.reads and view.is_outdated) or view.excess != self._snapshot.excess(pod):
+        if view is None or (view.reads and view.is_outdated) or self._has_other_excess(pod, view):
             self._constraints += pod.constraints if view is None else 0
             view = self._views[pod] = ClassView(self.profile, pod, self._snapshot, self._shared)
             while len(self._views) > self._most() or (self._constraints > KEPT and len(self._views) > 1):
@@ -75,6 +75,9 @@ class ClassViews:
             self._views.move_to_end(pod)
         view.refresh(self._snapshot)
         return view
+
+    def _has_other_excess(self, pod: PodClass, view: ClassView) -> bool:
+        return pod.constraints > ALWAYS and view.excess != self._snapshot.excess(pod)
 
     def _most(self) -> int:
         rows = max(1, self._snapshot.columns.capacity)
