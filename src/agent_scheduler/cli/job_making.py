@@ -11,13 +11,12 @@ from pathlib import Path
 from typing import Any, Final
 
 import msgspec
-import yaml
 
 from agent_scheduler.objects.batch import COMMAND_VERSION, DEFAULT_QUEUE, commands
 from agent_scheduler.objects.job import JOB_VERSION, Job, JobSpec, job_path
 from agent_scheduler.objects.job import jobs as jobs_of
-from apimachinery.document import refuse_duplicates
-from apimachinery.errors import ConfigurationError
+from apimachinery import yaml_text
+from apimachinery.document import duplicate_key
 from apimachinery.quantity import QuantityError, parse
 from apimachinery.validation.names import label, subdomain
 from kube_client.answers import Verb, asked_at
@@ -121,16 +120,14 @@ def put_into(body: dict[str, Any], given: str, usual: str) -> str:
 
 def _of_file(file: str) -> dict[str, Any]:
     try:
-        text = sys.stdin.read() if file == "-" else Path(file).read_text(encoding="utf-8")
-        for root in yaml.compose_all(text, Loader=yaml.CSafeLoader):
-            refuse_duplicates(root, f"--filename {file}")
-        documents = [each for each in yaml.safe_load_all(text) if each is not None]
+        text = yaml_text.read(sys.stdin.buffer if file == "-" else Path(file))
+        documents = [each for each in yaml_text.load_all(text) if each is not None]
     except OSError as error:
         raise NoJob(f"--filename {file}: {error.strerror}") from None
-    except ConfigurationError as error:
-        raise NoJob(str(error)) from None
-    except (ValueError, RecursionError, yaml.YAMLError) as error:
+    except (UnicodeDecodeError, yaml_text.InvalidYaml) as error:
         raise NoJob(f"--filename {file}: not valid YAML: {error}") from None
+    if (duplicate := duplicate_key(text)) is not None:
+        raise NoJob(f"--filename {file}:{duplicate}")
     if len(documents) != 1:
         raise NoJob(f"--filename {file}: found {len(documents)} objects; allowed: one Job")
     (body,) = documents

@@ -8,17 +8,23 @@ from typing import Final
 
 from apimachinery.visible import visible
 
+#: The limit of a cell in characters, since a column is as wide as its longest cell.
+_WIDEST: Final = 256
 #: The least width of a column that is cropped.
 _LEAST: Final = 6
 _GAP: Final = "   "
 
 
+def _shown(cell: object) -> str:
+    return visible(cropped("" if cell is None else str(cell), _WIDEST)) or "-"
+
+
 def table(head: Sequence[str], rows: Iterable[Sequence[object]], *, width: int | None = None) -> str:
-    """Format a table whose lines end in a newline, without trailing spaces.
+    """Format a table whose lines end in a newline, without trailing spaces. Long cells are cropped.
 
     If it exceeds `width`, the widest columns are cropped, the first one less, since it has names.
     """
-    lines = [tuple(head), *(tuple(visible("" if cell is None else str(cell)) or "-" for cell in row) for row in rows)]
+    lines = [tuple(head), *(tuple(_shown(cell) for cell in row) for row in rows)]
     widths = [max(len(line[column]) for line in lines) for column in range(len(head))]
     excess = 0 if width is None else sum(widths) + len(_GAP) * (len(widths) - 1) - width
     while excess > 0 and max(widths) > _LEAST:

@@ -7,7 +7,6 @@ kubelets and ready nodes of one shape. All state is in memory.
 from __future__ import annotations
 
 import argparse
-import os
 import signal
 import sys
 from dataclasses import fields
@@ -176,6 +175,9 @@ def settings_of(args: argparse.Namespace) -> Settings:
 async def _serve(settings: Settings, plan: Plan | None, *, shows_token: bool) -> None:
     """Serve until SIGINT or SIGTERM, then print the number of faults that fired. Raises `ClusterError`."""
     import asyncio
+    import logging
+
+    from apimachinery.output import LogHandler, standard_error, standard_output
 
     from .assembly import running
     from .faults import Injector
@@ -186,22 +188,15 @@ async def _serve(settings: Settings, plan: Plan | None, *, shows_token: bool) ->
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stopping.set)
     injector = None if plan is None else Injector(plan)
+    # A full disk or a stalled reader must not stop the server.
+    output = standard_output()
+    logging.getLogger().addHandler(LogHandler(standard_error()))
     async with running(settings, disturb=injector) as cluster:
         calm_gc()
-        _say(_greeting(settings, cluster, shows_token=shows_token))
+        output.write(f"{_greeting(settings, cluster, shows_token=shows_token)}\n".encode())
         await stopping.wait()
     if injector is not None:
-        _say("\n".join(injector.report()))
-
-
-def _say(text: str) -> None:
-    """Print to standard output. Exits with 141, as after SIGPIPE, if it has no reader any longer."""
-    try:
-        print(text, flush=True)
-    except BrokenPipeError:
-        # The interpreter would write the rest at its end, and fail again.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(128 + signal.SIGPIPE)
+        output.write("".join(f"{line}\n" for line in injector.report()).encode())
 
 
 def _greeting(settings: Settings, cluster: Running, *, shows_token: bool) -> str:
