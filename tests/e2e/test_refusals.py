@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import socket
 import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.support.command_line import kubeconfig
 
 from .conftest import Start
-from .processes import PATIENCE, PROGRAM
+from .processes import PATIENCE, PROGRAM, Served
 
 
 def test_a_wrong_flag_ends_the_process_with_2_and_one_line() -> None:
@@ -28,3 +33,17 @@ async def test_a_port_that_is_taken_ends_the_scheduler_and_is_named(start: Start
     last = scheduler.said().splitlines()[-1]
     assert f"cannot serve on 127.0.0.1 port {port}: " in last
     assert "Traceback" not in scheduler.said()
+
+
+@pytest.mark.parametrize("command", ["run", "controllers --enable job"])
+async def test_an_api_server_that_does_not_respond_causes_one_warning(tmp_path: Path, command: str) -> None:
+    arguments = [*command.split(), "--kubeconfig", str(kubeconfig(tmp_path, "http://127.0.0.1:1"))]
+    process = Served("process", arguments, folder=tmp_path)
+    try:
+        (warning,) = await process.until(lambda: process.records("list failed"), "warning")
+        assert await process.terminate() == 0
+    finally:
+        process.kill()
+    assert warning["level"] == "warning"
+    assert "no connection to 127.0.0.1:1: ConnectionRefusedError" in warning["problem"]
+    assert len(process.records("list failed")) == 1

@@ -202,9 +202,10 @@ class BatchExplainer:
         try:
             snapshot = Snapshot(cluster.ledger, cluster.handle)
             snapshot.refresh()
-            view = ClassView(self._profile(), cluster.handle.class_of(pod), snapshot)
+            profile = self._profile()
+            view = ClassView(profile, cluster.handle.class_of(pod), snapshot)
             view.refresh(snapshot)
-            return plain(explain(view, snapshot.columns))
+            return plain(explain(view, snapshot.columns, per_point=profile.per_point))
         except Exception as error:
             return {"problem": f"{type(error).__name__}: {error}"}
 

@@ -22,13 +22,14 @@ from agent_scheduler.telemetry.observers import MetricsObserver
 from kube_client.auth import load_endpoint
 from kube_client.credentials import KubeConfigError
 from kube_client.retry import REAL
-from kube_client.waiting import InputsRefused
 
 from .listing import connected
 from .reach import Unreachable
 
 #: Seconds in which everything must be listed.
 PATIENCE: Final = 60.0
+#: Seconds between looks for a failed list, and for which the lists of other kinds may fail afterwards.
+_LOOK: Final = 0.1
 _NOTE: Final = "decided by this command; the attempts of running schedulers are unknown here"
 
 
@@ -48,20 +49,29 @@ async def explain(
         watching = asyncio.create_task(fast_path.watch())
         try:
             async with asyncio.timeout(PATIENCE):
-                await fast_path.synced()
-        except InputsRefused as error:
-            raise Unreachable(f"{endpoint.base_url}: {error}") from None
+                await _synced(fast_path, endpoint.base_url)
         except TimeoutError:
             missing = ", ".join(fast_path.missing)
-            raise Unreachable(
-                f"{endpoint.base_url} did not list {missing} within {PATIENCE:g} s; "
-                "this needs the permissions of a scheduler: get, list and watch"
-            ) from None
+            raise Unreachable(f"{endpoint.base_url} did not list {missing} within {PATIENCE:g} s") from None
         finally:
             watching.cancel()
             with suppress(asyncio.CancelledError):
                 await watching
     return {**fast_path.explainer.pod(namespace, name), "note": _NOTE}
+
+
+async def _synced(fast_path: FastPath, server: str) -> None:
+    """Return once everything is listed. Raises Unreachable if lists keep failing, which a scheduler would retry."""
+    syncing = asyncio.create_task(fast_path.synced())
+    try:
+        while not (await asyncio.wait({syncing}, timeout=_LOOK))[0]:
+            if fast_path.problem:
+                await asyncio.sleep(_LOOK)
+                if problem := fast_path.problem:
+                    raise Unreachable(f"{server}: {problem}")
+        await syncing
+    finally:
+        syncing.cancel()
 
 
 def configuration_of(file: Path | None) -> Configuration:

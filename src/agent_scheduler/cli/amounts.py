@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Mapping
+from typing import Any, Final
+
+from apimachinery.quantity import QuantityError, resource_value, text_of
 
 _BINARY: Final = ("", "Ki", "Mi", "Gi", "Ti", "Pi")
 
@@ -21,6 +24,18 @@ def short(number: float) -> str:
     digits = 2 if abs(number) < 10 else 1 if abs(number) < 100 else 0
     text = f"{number:.{digits}f}"
     return text.rstrip("0").rstrip(".") if "." in text else text
+
+
+def of_quantities(resources: Mapping[str, Any] | None) -> str:
+    """Format quantities of an object as `cpu=1500m,memory=768Mi`, in whatever unit they were written."""
+
+    def text(name: str, amount: Any) -> str:
+        try:
+            return text_of(name, resource_value(name, amount))
+        except QuantityError:
+            return str(amount)
+
+    return ",".join(f"{name}={text(name, amount)}" for name, amount in sorted((resources or {}).items()))
 
 
 def percent(part: float, whole: float) -> str:

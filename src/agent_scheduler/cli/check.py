@@ -11,6 +11,7 @@ import asyncio
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from apimachinery.plural import counted
 from apimachinery.visible import visible
 
 from .explain import add_ways, ways_of
@@ -50,8 +51,9 @@ def rendered(found: Mapping[str, Any]) -> Iterator[str]:
     for kind, why in found["not_listed"].items():
         yield f"not listed: {kind}: {why}"
     objects = sum(number for kind, number in found["checked"].items() if kind != "ClassView")
+    classes = found["checked"].get("ClassView", 0)
     state = "leads" if found["leading"] else "stands by"
     yield (
-        f"{len(found['differences'])} differences among {objects} objects and the cached answers for "
-        f"{found['checked'].get('ClassView', 0)} pod classes; this scheduler {state}"
+        f"{counted(len(found['differences']), 'difference')} among {counted(objects, 'object')} and the cached answers "
+        f"for {classes} pod {'class' if classes == 1 else 'classes'}; this scheduler {state}"
     )

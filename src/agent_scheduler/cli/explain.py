@@ -68,6 +68,14 @@ def add_ways(parser: argparse.ArgumentParser) -> None:
 
 
 def ways_of(args: argparse.Namespace) -> Ways:
+    """Return the ways that the flags describe. Raises Unreachable for flags without effect."""
+    usual = Ways()
+    flags = {"--namespace": args.namespace != usual.namespace, "--lease": args.lease != usual.lease}
+    if args.server and any(flags.values()):
+        given = ", ".join(flag for flag, is_given in flags.items() if is_given)
+        raise Unreachable(f"{given}: not allowed with --server, which names the scheduler")
+    if args.certificate_authority is not None and not args.server:
+        raise Unreachable("--certificate-authority: needs --server")
     return Ways(
         server=args.server,
         token=args.token.strip(),
@@ -108,6 +116,10 @@ def _afresh(args: argparse.Namespace, namespace: str, name: str) -> Mapping[str,
     # This loads the whole scheduler, which asking a running one does not need.
     from .afresh import configuration_of, explain
 
+    usual, names = Ways(), ("server", "certificate_authority", "namespace", "lease", "token")
+    given = [f"--{name.replace('_', '-')}" for name in names if getattr(args, name) != getattr(usual, name)]
+    if given:
+        raise Unreachable(f"{', '.join(given)}: not allowed with --from-cluster, which asks no scheduler")
     if args.pod.startswith(GROUP_PREFIX):
         raise Unreachable("--from-cluster: explains only pods; ask a running batch scheduler about groups")
     try:

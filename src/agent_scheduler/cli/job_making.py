@@ -10,13 +10,18 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
+import msgspec
+
 from agent_scheduler.objects.batch import COMMAND_VERSION, DEFAULT_QUEUE, commands
-from agent_scheduler.objects.job import JOB_VERSION, Job, job_path
+from agent_scheduler.objects.job import JOB_VERSION, Job, JobSpec, job_path
 from agent_scheduler.objects.job import jobs as jobs_of
 from apimachinery import yaml_text
+from apimachinery.document import duplicate_key
 from apimachinery.quantity import QuantityError, parse
 from apimachinery.validation.names import label, subdomain
-from kube_client.create import create_once, delete_once
+from kube_client.answers import Verb, asked_at
+from kube_client.create import STRICT, create_once, delete_once
+from kube_client.driver import Send, send_once
 from kube_client.errors import FailureClass
 from kube_client.transport import Transport, segment
 
@@ -35,6 +40,10 @@ _USUAL: Final[Mapping[str, Any]] = {
     "scheduler": "volcano",
     "queue": DEFAULT_QUEUE,
 }
+#: Seconds for the check of a template.
+_PATIENCE: Final = 15.0
+#: In errors of the API server about fields.
+_STRICT: Final = "strict decoding error: "
 #: A label of the pods, as set by vcctl.
 _JOB_NAME: Final = "job.volcano.sh"
 
@@ -89,6 +98,7 @@ def job_of(args: argparse.Namespace) -> dict[str, Any]:
         if not metadata["name"]:
             raise NoJob(f"{args.filename}: metadata.name is missing; give one with --name")
         named(metadata["name"])
+        _check_minimums(args.filename, body)
         return body
     if not args.name:
         raise NoJob("--name is missing; allowed: --name JOB, or --filename FILE")
@@ -116,6 +126,8 @@ def _of_file(file: str) -> dict[str, Any]:
         raise NoJob(f"--filename {file}: {error.strerror}") from None
     except (UnicodeDecodeError, yaml_text.InvalidYaml) as error:
         raise NoJob(f"--filename {file}: not valid YAML: {error}") from None
+    if (duplicate := duplicate_key(text)) is not None:
+        raise NoJob(f"--filename {file}:{duplicate}")
     if len(documents) != 1:
         raise NoJob(f"--filename {file}: found {len(documents)} objects; allowed: one Job")
     (body,) = documents
@@ -128,6 +140,22 @@ def _of_file(file: str) -> dict[str, Any]:
     # YAML has time values, which JSON does not have.
     plain: dict[str, Any] = json.loads(json.dumps(body, default=str))
     return plain
+
+
+def _check_minimums(file: str, body: Mapping[str, Any]) -> None:
+    """Check that no minimum is more than the replicas, which only the webhook rejects. Raises NoJob."""
+    try:
+        spec = msgspec.json.decode(json.dumps(body.get("spec")), type=JobSpec)
+    except msgspec.ValidationError:
+        # The API server names the field and its type.
+        return
+    tasks = spec.tasks or ()
+    minimums = [(f"spec.tasks[{at}].", task.min_available or 0, task.replicas) for at, task in enumerate(tasks)]
+    for place, minimum, most in (*minimums, ("spec.", spec.min_available, sum(task.replicas for task in tasks))):
+        if minimum > most:
+            raise NoJob(
+                f"--filename {file}: {place}minAvailable: found {minimum}; allowed: 0 to {most}, the number of replicas"
+            )
 
 
 def _of_flags(args: argparse.Namespace) -> dict[str, Any]:
@@ -187,6 +215,37 @@ async def make_job(transport: Transport, namespace: str, body: Mapping[str, Any]
     await _make(transport, jobs_of(segment(namespace)), name, body, f"job {namespace}/{name}")
 
 
+async def check_templates(transport: Transport, namespace: str, body: Mapping[str, Any]) -> None:
+    """Check the fields of pod templates and claims, which the type Job leaves open. Raises ReadError for unknown ones.
+
+    The API server checks them in a PodTemplate or a claim that it does not store. Without the right to create these,
+    the fields are not checked.
+    """
+    core = f"/api/v1/namespaces/{segment(namespace)}"
+    spec = body.get("spec")
+    checked: set[str] = set()
+    for field, inner, kind, plural, place in (
+        ("tasks", "template", "PodTemplate", "podtemplates", "template"),
+        ("volumes", "volumeClaim", "PersistentVolumeClaim", "persistentvolumeclaims", "spec"),
+    ):
+        parts = spec.get(field) if isinstance(spec, dict) else None
+        for at, part in enumerate(parts if isinstance(parts, list) else ()):
+            content = part.get(inner) if isinstance(part, dict) else None
+            text = json.dumps(content, sort_keys=True)
+            if content is None or text in checked:
+                continue
+            checked.add(text)
+            whole = {"apiVersion": "v1", "kind": kind, "metadata": {"name": "checked"}, place: content}
+            path = f"{core}/{plural}{STRICT}&dryRun=All"
+            send = Send("POST", path, asked_at(f"{core}/{plural}/checked", Verb.CREATE), json.dumps(whole).encode())
+            failure, _ = await send_once(transport, send, timeout=_PATIENCE)
+            _, strict, unknown = ("" if failure is None else failure.message).partition(_STRICT)
+            if strict:
+                unknown = unknown.replace(f'"{place}.', f'"spec.{field}[{at}].{inner}.')
+                name = body["metadata"]["name"]
+                raise ReadError(f"job {namespace}/{name} cannot be created: {_STRICT}{unknown}")
+
+
 async def order(transport: Transport, job: Job, action: str) -> None:
     """Create a Command for the controller of `job`, owned by the job. Raises ReadError."""
     metadata = job.metadata
@@ -221,7 +280,13 @@ async def delete_job(transport: Transport, job: Job) -> None:
 
 async def _make(transport: Transport, collection: str, name: str, body: Mapping[str, Any], what: str) -> None:
     made = await create_once(
-        transport, collection, segment(name), json.dumps(body).encode(), wanted=lambda: True, attempts=_ATTEMPTS
+        transport,
+        collection,
+        segment(name),
+        json.dumps(body).encode(),
+        wanted=lambda: True,
+        attempts=_ATTEMPTS,
+        strict=True,
     )
     failure = made.failure
     if failure is None:

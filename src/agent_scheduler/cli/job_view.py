@@ -11,6 +11,7 @@ from agent_scheduler.objects.job import Job, LifecyclePolicy, TaskSpec
 from agent_scheduler.objects.job_pod import JobPod
 from apimachinery.visible import visible
 
+from .amounts import of_quantities
 from .job_reading import DecodedObject, Event, JobContext, last_seen
 from .tables import age, table
 
@@ -238,7 +239,7 @@ def _group(group: PodGroup) -> Iterator[tuple[str, str]]:
     yield "Phase", status.phase
     yield "Min member", str(spec.min_member)
     yield "Min task member", _pairs(spec.min_task_member)
-    yield "Min resources", _pairs(spec.min_resources)
+    yield "Min resources", of_quantities(spec.min_resources)
     yield "Running", str(status.running)
     if status.conditions:
         last = status.conditions[-1]

@@ -107,6 +107,8 @@ async def _done(args: argparse.Namespace, endpoint: Endpoint, namespace: str, bo
     """Carry out the action and return the output. Raises ReadError."""
     async with connected(endpoint) as transport:
         if body is not None:
+            if args.filename is not None:
+                await job_making.check_templates(transport, namespace, body)
             await job_making.make_job(transport, namespace, body)
             return f"job {namespace}/{body['metadata']['name']} was created\n"
         if args.action == "list":

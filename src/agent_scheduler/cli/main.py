@@ -17,6 +17,8 @@ from typing import Any
 
 from agent_scheduler import __version__
 
+#: The exit code after Ctrl-C.
+INTERRUPTED = 130
 #: For each command: the module with `add_arguments` and `main`, and the help text.
 _COMMANDS = {
     "run": ("agent_scheduler.config.flags", "schedule the pods of a cluster"),
@@ -47,14 +49,13 @@ class _Command(argparse.ArgumentParser):
     _filled = False
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        if not _is_installed(self.name):
+        missing = "" if self._filled else _fill(self, self.name)
+        self._filled = not missing
+        if missing:
             # Any flags are accepted, because the command's parser is not available.
             found = argparse.Namespace() if namespace is None else namespace
-            found.main = partial(_not_installed, self.name)
+            found.main = partial(_not_installed, self.name, missing)
             return found, []
-        if not self._filled:
-            self._filled = True
-            _fill(self, self.name)
         return super().parse_known_args(args, namespace)
 
 
@@ -75,7 +76,7 @@ def _parser(*, filled: bool = False) -> argparse.ArgumentParser:
             text += f" (pip install {_FOREIGN[name]})"
         command = commands.add_parser(name, help=text, allow_abbrev=False)
         command.name = name
-        if filled and _is_installed(name):
+        if filled:
             _fill(command, name)
     return parser
 
@@ -84,17 +85,28 @@ def _add_version(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--version", action="version", version=f"agent-scheduler {__version__}")
 
 
-def _fill(command: argparse.ArgumentParser, name: str) -> None:
-    """Add a command's arguments, and its main function as the default of `main`."""
-    with _uncollected():
-        module = import_module(_COMMANDS[name][0])
+def _fill(command: argparse.ArgumentParser, name: str) -> str:
+    """Add a command's arguments, and its main function as the default of `main`.
+
+    Returns the name of what is not installed, and then adds nothing; it is empty if nothing is missing.
+    """
+    if not _is_installed(name):
+        return _FOREIGN[name]
+    try:
+        with _uncollected():
+            module = import_module(_COMMANDS[name][0])
+    except ModuleNotFoundError as error:
+        if name not in _FOREIGN:
+            raise
+        return error.name or str(error)
     if name == "run":
         module.add_run_arguments(command)
         _add_version(command)
         command.set_defaults(main=_run)
-        return
+        return ""
     module.add_arguments(command)
     command.set_defaults(main=module.main)
+    return ""
 
 
 def _is_installed(command: str) -> bool:
@@ -106,12 +118,12 @@ def _is_installed(command: str) -> bool:
     return found is not None and found.origin is not None
 
 
-def _not_installed(command: str, _args: argparse.Namespace) -> int:
+def _not_installed(command: str, missing: str, _args: argparse.Namespace) -> int:
     from agent_scheduler.cli.outputs import complain
 
     complain(
         command,
-        f"this command is part of {_FOREIGN[command]}, which is not installed; "
+        f"this command needs {missing}, which is not installed; "
         f"install it with: pip install 'agent-scheduler[{command}]'",
     )
     return 1
@@ -172,7 +184,10 @@ def _run(args: argparse.Namespace) -> int:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command; return its exit code."""
-    args = _parser().parse_args(argv)
-    code: int = args.main(args)
+    """Run one command; return its exit code, which is 130 after Ctrl-C, also while modules load."""
+    try:
+        args = _parser().parse_args(argv)
+        code: int = args.main(args)
+    except KeyboardInterrupt:
+        return INTERRUPTED
     return code

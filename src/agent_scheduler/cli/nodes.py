@@ -21,6 +21,7 @@ from agent_scheduler.engine.state.nodeinfo import NodeInfo, is_ready, node_info
 from agent_scheduler.engine.state.podclasses import PodClasses
 from agent_scheduler.engine.state.podinfo import PodInfo, PodReader
 from agent_scheduler.objects import wire
+from apimachinery.plural import counted
 from kube_client.auth import load_endpoint
 from kube_client.credentials import KubeConfigError
 from kube_client.transport import Endpoint
@@ -123,7 +124,7 @@ def _chosen(found: list[Row], names: Sequence[str]) -> list[Row]:
     by_name = {row.node.name: row for row in found}
     missing = [name for name in names if name not in by_name]
     if missing:
-        raise ReadError(f"node {missing[0]} does not exist; the cluster has {len(found)} nodes")
+        raise ReadError(f"node {missing[0]} does not exist; the cluster has {counted(len(found), 'node')}")
     return [by_name[name] for name in names]
 
 

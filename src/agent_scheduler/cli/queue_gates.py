@@ -21,6 +21,7 @@ from agent_scheduler.objects.batch import POD_GROUPS, QUEUE_ALLOCATION_GATE, QUE
 from apimachinery.salvage import salvage
 from kube_client.transport import Transport
 
+from .amounts import of_quantities
 from .listing import list_all
 
 _PODS: Final = "/api/v1/pods"
@@ -37,7 +38,7 @@ class PodTotals(NamedTuple):
 
     def __str__(self) -> str:
         """Format the amount; empty for no pods."""
-        amounts = ",".join(f"{name}={amount}" for name, amount in sorted(self.resources.items()))
+        amounts = of_quantities(self.resources)
         return f"{self.pods} ({amounts})" if amounts else str(self.pods or "")
 
 

@@ -14,11 +14,11 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from agent_scheduler.objects.batch import QUEUES, ROOT_QUEUE, Queue
-from apimachinery.wire import Resources
 from kube_client.auth import load_endpoint
 from kube_client.credentials import KubeConfigError
 from kube_client.transport import Endpoint
 
+from .amounts import of_quantities
 from .listing import ReadError, connected, list_all
 from .outputs import PROGRAMS, add_output, complain, dumped, show
 from .queue_gates import Gates, read_gates
@@ -152,9 +152,9 @@ def row(leaf: IndentedQueue, gates: Gates | None, *, wide: bool) -> Sequence[obj
     cells: list[object] = [
         indent + branch + queue.name,
         status.state,
-        _amounts(spec.capability),
-        _amounts(spec.deserved),
-        _amounts(status.allocated),
+        of_quantities(spec.capability),
+        of_quantities(spec.deserved),
+        of_quantities(status.allocated),
         status.pending,
         status.inqueue,
         status.running,
@@ -163,12 +163,8 @@ def row(leaf: IndentedQueue, gates: Gates | None, *, wide: bool) -> Sequence[obj
     if wide:
         guarantee = spec.guarantee.resource if spec.guarantee is not None else None
         reclaimable = "false" if spec.reclaimable is False else "true"
-        cells += [status.unknown, status.completed, _amounts(guarantee), spec.weight, spec.priority, reclaimable]
+        cells += [status.unknown, status.completed, of_quantities(guarantee), spec.weight, spec.priority, reclaimable]
     return cells
-
-
-def _amounts(resources: Resources | None) -> str:
-    return ",".join(f"{name}={amount}" for name, amount in sorted((resources or {}).items()))
 
 
 def plain(queue: Queue, gates: Gates | None) -> dict[str, Any]:

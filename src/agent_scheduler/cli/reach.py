@@ -4,7 +4,8 @@ Directly: first without credentials. Those of the kubeconfig are sent only if th
 https, so an API server's token is neither sent unencrypted nor to a page that does not require it. Through the API
 server: the Lease names the leader, its pod has the port and the scheme, and the pod's proxy subresource is used. The
 API server does not forward the caller's identity, so a token for the page must be given separately. A leader outside
-the cluster has no pod; if it runs on this host, it is asked directly at the default port.
+the cluster has no pod; if it runs on this host, it is asked directly at the default port, where another scheduler may
+listen: only the one whose identity is in the Lease gets the request.
 
 Every failure becomes one `Unreachable` with a complete message.
 """
@@ -152,7 +153,9 @@ async def _through_the_api_server(page: ServedPage, ways: Ways, connect: Connect
         endpoint = _with_page_token(endpoint, ways.token)
     transport = connect(endpoint)
     try:
-        holder = await _holder(transport, ways)
+        identity = await _holder(transport, ways)
+        # The host name, which in a pod is the pod's name, is followed by a UUID that distinguishes its processes.
+        holder = identity.rpartition("_")[0] or identity
         where = f"/api/v1/namespaces/{quote(ways.namespace, safe='')}/pods/{quote(holder, safe='')}"
         named = f"pod {ways.namespace}/{holder}, which lease {ways.lease} names as the leader,"
         pod = await _object(transport, where, named)
@@ -161,7 +164,14 @@ async def _through_the_api_server(page: ServedPage, ways: Ways, connect: Connect
     finally:
         await transport.close()
     if holder == ways.host:
-        return await _straight(page, replace(ways, server=ways.local), connect)
+        here = replace(ways, server=ways.local)
+        answering = (await _straight(FIGURES, here, connect))["about"]["identity"]
+        if answering != identity:
+            raise Unreachable(
+                f"lease {ways.namespace}/{ways.lease} of {endpoint.base_url} is held by {identity}, but {answering} "
+                f"answers at {ways.local}; use --server with the address of the leader, or another --kubeconfig"
+            )
+        return await _straight(page, here, connect)
     raise Unreachable(
         f"lease {ways.namespace}/{ways.lease} is held by {holder}, which is not a pod of that namespace; "
         f"for a scheduler outside the cluster use --server, by default {ways.local} on its own host"
@@ -178,7 +188,7 @@ def _with_page_token(endpoint: Endpoint, token: str) -> Endpoint:
 
 
 async def _holder(transport: Transport, ways: Ways) -> str:
-    """Return the host name of the leader, which in a pod is the pod's name."""
+    """Return the identity of the leader."""
     where = f"namespaces/{quote(ways.namespace, safe='')}/leases/{quote(ways.lease, safe='')}"
     named = f"lease {ways.namespace}/{ways.lease}"
     lease = await _object(transport, f"/apis/coordination.k8s.io/v1/{where}", named)
@@ -187,8 +197,7 @@ async def _holder(transport: Transport, ways: Ways) -> str:
     holder = (lease.get("spec") or {}).get("holderIdentity") or ""
     if not holder:
         raise Unreachable(f"{named} has no holder: no scheduler is leading")
-    # The host name is followed by a UUID, which distinguishes processes of one host.
-    return str(holder.rpartition("_")[0] or holder)
+    return str(holder)
 
 
 async def _at(transport: Transport, pod: dict[str, Any], page: ServedPage, namespace: str) -> dict[str, Any]:

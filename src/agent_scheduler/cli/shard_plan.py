@@ -15,6 +15,7 @@ from agent_scheduler.engine.shards.planning import Planner
 from agent_scheduler.engine.state.nodeinfo import NodeInfo
 from agent_scheduler.engine.state.podinfo import PodInfo
 from agent_scheduler.objects.shard import NodeShard
+from apimachinery.plural import counted
 
 from .tables import table
 
@@ -107,7 +108,7 @@ def text(seen: PlannedShards) -> str:
     if plan.unassigned:
         counts = sorted(Counter(plan.unassigned.values()).items())
         notes = "".join(f"  {number} {why}\n" for why, number in counts)
-        parts.append(f"{len(plan.unassigned)} nodes would be in no shard:\n{notes}")
+        parts.append(f"{counted(len(plan.unassigned), 'node')} would be in no shard:\n{notes}")
     return "\n".join(parts)
 
 

@@ -13,22 +13,24 @@ import shutil
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
+from apimachinery.quantity import text_of
 from apimachinery.visible import visible
 
 from .amounts import of_bytes, percent, short
 from .explain import add_ways, ways_of
 from .outputs import complain, dumped, show
 from .reach import FIGURES, WAITING, Unreachable, Ways, ask_page
-from .tables import table
+from .tables import cropped, table
 
 FAILED: Final = 2
-INTERRUPTED: Final = 130
 #: Terminal codes. The alternate screen keeps the previous content of the terminal.
 _CLEAR, _ALTERNATE, _BACK = "\x1b[H\x1b[2J", "\x1b[?1049h\x1b[?25l", "\x1b[?25h\x1b[?1049l"
 _BOLD, _PLAIN = "\x1b[1m", "\x1b[0m"
 _WAITING_SHOWN: Final = 10
+#: Resources whose amounts are not in thousandths.
+_WHOLE: Final = ("cpu", "memory", "pods")
 _PLACES: Final = ("active", "backoff", "unschedulable", "gated", "batch")
 
 Json = Mapping[str, Any]
@@ -56,20 +58,19 @@ def _seconds(text: str) -> float:
 
 def main(args: argparse.Namespace) -> int:
     once = args.once or args.output == "json" or not sys.stdout.isatty()
+    problem: Unreachable | None = None
     if not once:
         show(_ALTERNATE, styles=(_ALTERNATE,))
     try:
         asyncio.run(_watch(args, once=once))
     except Unreachable as error:
+        problem = error
+    finally:
         if not once:
             show(_BACK, styles=(_BACK,))
-        complain("top", error)
-        return FAILED
-    except KeyboardInterrupt:
-        if not once:
-            show(_BACK, styles=(_BACK,))
-        return INTERRUPTED
-    return 0
+    if problem is not None:
+        complain("top", problem)
+    return 0 if problem is None else FAILED
 
 
 async def _watch(args: argparse.Namespace, *, once: bool) -> None:
@@ -85,13 +86,15 @@ async def _watch(args: argparse.Namespace, *, once: bool) -> None:
         if args.output == "json":
             show(dumped({**now, "rates": rates(before, now), "waiting": waiting}, "json"))
         else:
-            size = shutil.get_terminal_size()
+            size = shutil.get_terminal_size() if sys.stdout.isatty() else None
+            # The cursor is below the last line.
+            height = None if once or size is None else size.lines - 1
+            shown = screen(before, now, waiting, width=None if size is None else size.columns, height=height)
             bold = not once and "NO_COLOR" not in os.environ
-            lines = list(screen(before, now, waiting, bold=bold))
-            if not once:
-                lines = [line[: size.columns + (len(_BOLD + _PLAIN) if _BOLD in line else 0)] for line in lines]
-                lines = lines[: size.lines - 1]
-            show(("" if once else _CLEAR) + "\n".join(lines) + "\n", styles=(_CLEAR, _BOLD, _PLAIN))
+            text = "".join(
+                f"{_BOLD}{line}{_PLAIN}\n" if bold and is_heading else f"{line}\n" for line, is_heading in shown
+            )
+            show(("" if once else _CLEAR) + text, styles=(_CLEAR, _BOLD, _PLAIN))
         if once:
             return
         before = now
@@ -136,19 +139,63 @@ def percentile(bounds: Sequence[float], counts: Sequence[int], share: float) -> 
     return bounds[-1]
 
 
-def screen(before: Json, now: Json, waiting: Sequence[Json], *, bold: bool = False) -> Iterator[str]:
-    """Yield the lines of the screen."""
+class ScreenLine(NamedTuple):
+    text: str
+    is_heading: bool = False
 
-    def heading(text: str) -> str:
-        return f"{_BOLD}{text}{_PLAIN}" if bold else text
 
+def screen(
+    before: Json, now: Json, waiting: Sequence[Json], *, width: int | None = None, height: int | None = None
+) -> list[ScreenLine]:
+    """Return the lines of the screen: at most `height` of at most `width` characters, if these are given."""
+    rows = [
+        (each["key"], each["attempts"], ",".join((*each["pending_plugins"], *each["unschedulable_plugins"])))
+        for each in waiting
+    ]
+    sections = [
+        text.splitlines()
+        for text in (
+            _queues(now["queues"], width),
+            _gangs(now["gangs"], width),
+            _shards(now["shards"], width),
+            table(("UNSCHEDULABLE POD", "ATTEMPTS", "REJECTED BY"), rows, width=width) if rows else "",
+        )
+        if text
+    ]
+    lines = [ScreenLine(line, not at) for at, line in enumerate(_totals(before, now, width))]
+    left = None if height is None else height - len(lines) - sum(1 + len(section) for section in sections)
+    if left is not None and left < 0:
+        _shorten(sections, -left)
+    for head, *others in sections:
+        lines += [ScreenLine(""), ScreenLine(head, is_heading=True), *map(ScreenLine, others)]
+    return [ScreenLine(line if width is None else cropped(line, width), head) for line, head in lines[:height]]
+
+
+def _shorten(sections: list[list[str]], excess: int) -> None:
+    """Remove rows from the longest sections, whose last line has the number of removed rows."""
+    removed = [0] * len(sections)
+    while excess > 0:
+        longest = max(range(len(sections)), key=lambda at: len(sections[at]), default=0)
+        if not sections or len(sections[longest]) <= 2 + (not removed[longest]):
+            break
+        # The first removal takes two rows, one of them for the number.
+        count = 1 if removed[longest] else 2
+        del sections[longest][-count:]
+        removed[longest] += count
+        excess -= 1
+    for section, count in zip(sections, removed, strict=True):
+        if count:
+            section.append(f"and {count} more")
+
+
+def _totals(before: Json, now: Json, width: int | None) -> Iterator[str]:
+    """Yield the lines about the whole scheduler."""
     rate, about, pending = rates(before, now), now["about"], now["pending"]
     state = "leads" if now["leading"] else "stands by"
     if not now["synced"]:
         state = "is not synced yet"
     at = datetime.fromtimestamp(now["time"], UTC).strftime("%H:%M:%S")
-    identity = visible(about["identity"])
-    yield heading(f"agent-scheduler {visible(about['version'])}") + f"  {at}Z  {identity} {state}"
+    yield f"agent-scheduler {visible(about['version'])} {state}  {at}Z  {visible(about['identity'])}"
     yield (
         f"Scheduled {_number(rate['scheduled'])}/s   unschedulable {_number(rate['unschedulable'])}/s   "
         f"errors {_number(rate['error'])}/s   conflicts {_number(rate['conflicts'])}/s"
@@ -156,24 +203,13 @@ def screen(before: Json, now: Json, waiting: Sequence[Json], *, bold: bool = Fal
     yield "Queue to bind " + "   ".join(f"{name} {_milliseconds(rate[name])}" for name in ("p50", "p95", "p99"))
     yield "Pending " + "   ".join(f"{place} {pending[place]}" for place in _PLACES)
     yield f"Scheduling {pending['in_flight']}   binding {now['binding']}   on nodes {now['placed']}"
-    yield f"Nodes {now['nodes']['count']}   " + "   ".join(_used(now["nodes"]["resources"]))
-    yield from _section(heading, _queues(now["queues"]))
-    yield from _section(heading, _gangs(now["gangs"]))
-    yield from _section(heading, _shards(now["shards"]))
-    rows = [
-        (each["key"], each["attempts"], ",".join((*each["pending_plugins"], *each["unschedulable_plugins"])))
-        for each in waiting
-    ]
-    yield from _section(heading, table(("UNSCHEDULABLE POD", "ATTEMPTS", "REJECTED BY"), rows) if rows else "")
-
-
-def _section(heading: Any, text: str) -> Iterator[str]:
-    """Yield a table after an empty line; nothing for an empty table."""
-    head, *rows = text.splitlines() or [""]
-    if rows:
-        yield ""
-        yield heading(head)
-        yield from rows
+    line = f"Nodes {now['nodes']['count']}"
+    for part in _used(now["nodes"]["resources"]):
+        if width is not None and len(f"{line}   {part}") > width:
+            yield line
+            line = "     "
+        line += f"   {part}"
+    yield line
 
 
 def _number(value: float | None) -> str:
@@ -197,17 +233,11 @@ def _used(resources: Mapping[str, Mapping[str, int]]) -> Iterator[str]:
 
 def _vector(amounts: Mapping[str, float] | None) -> str:
     """Format a vector of the quota book: cpu in millicores, memory in bytes, pods in pods, others in thousandths."""
-    shown = []
-    for name, amount in (amounts or {}).items():
-        if name == "memory":
-            text = of_bytes(amount)
-        else:
-            text = short(amount if name == "pods" else amount / 1000)
-        shown.append(f"{name}={text}")
-    return ",".join(shown)
+    units = {name: amount if name in _WHOLE else amount / 1000 for name, amount in (amounts or {}).items()}
+    return ",".join(f"{name}={text_of(name, round(amount))}" for name, amount in units.items())
 
 
-def _queues(queues: Sequence[Json]) -> str:
+def _queues(queues: Sequence[Json], width: int | None) -> str:
     rows = [
         (
             each["name"],
@@ -216,10 +246,11 @@ def _queues(queues: Sequence[Json]) -> str:
         )
         for each in queues
     ]
-    return table(("QUEUE", "STATE", "CAPABILITY", "DESERVED", "ALLOCATED", "RESERVED"), rows) if rows else ""
+    head = ("QUEUE", "STATE", "CAPABILITY", "DESERVED", "ALLOCATED", "RESERVED")
+    return table(head, rows, width=width) if rows else ""
 
 
-def _gangs(gangs: Json) -> str:
+def _gangs(gangs: Json, width: int | None) -> str:
     rows = [
         (
             each["name"],
@@ -236,9 +267,9 @@ def _gangs(gangs: Json) -> str:
         return ""
     total = sum(gangs["phases"].values())
     head = "GANG" if total <= len(rows) else f"GANG ({len(rows)} of {total})"
-    return table((head, "OWNER", "QUEUE", "PHASE", "PLACED", "NEEDS", "REASON"), rows)
+    return table((head, "OWNER", "QUEUE", "PHASE", "PLACED", "NEEDS", "REASON"), rows, width=width)
 
 
-def _shards(shards: Sequence[Json]) -> str:
+def _shards(shards: Sequence[Json], width: int | None) -> str:
     rows = [[each[key] for key in ("name", "desired", "inUse", "toAdd", "toRemove")] for each in shards]
-    return table(("SHARD", "DESIRED", "IN USE", "TO ADD", "TO REMOVE"), rows) if rows else ""
+    return table(("SHARD", "DESIRED", "IN USE", "TO ADD", "TO REMOVE"), rows, width=width) if rows else ""

@@ -8,8 +8,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 NAMESPACE_FILE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
-#: The namespace of kube-scheduler's lease.
-FALLBACK = "kube-system"
+#: The namespace of the manifests in config/, so that a process outside the cluster has the same lease as one inside.
+FALLBACK = "agent-scheduler"
+#: The source of `FALLBACK`.
+OUTSIDE = "the default outside a cluster"
 
 
 class OwnNamespace(NamedTuple):
@@ -20,7 +22,7 @@ class OwnNamespace(NamedTuple):
 
 
 def own_namespace(environ: Mapping[str, str] = os.environ, namespace_file: Path = NAMESPACE_FILE) -> OwnNamespace:
-    """Return the namespace of the process's pod, or kube-system outside a pod."""
+    """Return the namespace of the process's pod, or agent-scheduler outside a pod."""
     if environ.get("POD_NAMESPACE"):
         return OwnNamespace(environ["POD_NAMESPACE"], "$POD_NAMESPACE")
     try:
@@ -32,4 +34,4 @@ def own_namespace(environ: Mapping[str, str] = os.environ, namespace_file: Path 
     if environ.get("KUBERNETES_SERVICE_HOST"):
         # Replicas with different guesses would all become leaders.
         return OwnNamespace("", f"this pod has neither $POD_NAMESPACE nor {namespace_file}")
-    return OwnNamespace(FALLBACK, "the default outside a cluster")
+    return OwnNamespace(FALLBACK, OUTSIDE)

@@ -19,7 +19,7 @@ from apimachinery.values import LIVE, Duration, Name, Port, PositiveInt, Rate, S
 API_VERSION = "agent-scheduler/v1"
 KIND = "SchedulerConfiguration"
 DEFAULT_SCHEDULER_NAME = "agent-scheduler"
-_OWN_NAMESPACE = "the namespace that the process runs in, or kube-system"
+_OWN_NAMESPACE = "the namespace that the process runs in, or agent-scheduler"
 
 #: Supported feature gates with their defaults.
 FEATURE_GATES: Mapping[str, bool] = {

@@ -318,6 +318,11 @@ class FastPath:
         return self._informers.absent
 
     @property
+    def problem(self) -> str:
+        """The reason why kinds are not listed yet; empty if it is unknown."""
+        return self._informers.problem
+
+    @property
     def missing(self) -> Sequence[str]:
         """Kinds that are not listed yet."""
         return self._informers.missing

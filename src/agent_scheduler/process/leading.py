@@ -9,6 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from agent_scheduler.config.load import ConfigurationSource
+from agent_scheduler.config.namespace import OUTSIDE
 from agent_scheduler.config.schema import Configuration, LeaderElection
 from agent_scheduler.shards.holders import Holders, lease_name
 from agent_scheduler.telemetry.logs import FilteringBoundLogger
@@ -183,6 +184,8 @@ def elector_of(
         name=name,
         identity=identity,
         namespace_from=namespace_from,
+        # A namespace from a flag or a file may be misspelled.
+        creates_namespace=namespace_from == OUTSIDE,
         lease_duration=int(election.lease_duration),
         renew_deadline=election.renew_deadline,
         retry_period=election.retry_period,

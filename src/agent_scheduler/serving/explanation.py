@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from agent_scheduler.engine.verdicts import SENTENCES
+from apimachinery.plural import counted
 from apimachinery.visible import visible
 
 BOLD, PLAIN = "\x1b[1m", "\x1b[0m"
@@ -96,7 +97,7 @@ def _queue_gate(gate: dict[str, Any] | None) -> str | None:
     if len(before) > _NAMED:
         behind += ", ..."
     shut = f"present, {gate['why']}" if gate["why"] else "about to be removed"
-    beside = f"with {len(together)} others of its gang" if together else ""
+    beside = f"with {counted(len(together), 'other')} of its gang" if together else ""
     return "; ".join(filter(None, (shut, beside, behind)))
 
 
@@ -104,7 +105,8 @@ def _group(group: dict[str, Any] | None) -> str | None:
     if group is None:
         return None
     if group["needed"] is None:
-        return f"{group['name']}, which does not exist; {group['members']} pods name it"
+        verb = "names" if group["members"] == 1 else "name"
+        return f"{group['name']}, which does not exist; {counted(group['members'], 'pod')} {verb} it"
     counts = f"{group['members']} exist, {group['scheduled']} scheduled, {group['gated']} gated"
     return _joined(": ", f"{group['name']}, {group['needed']} needed, {counts}", group["message"])
 

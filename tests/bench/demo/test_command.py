@@ -88,5 +88,11 @@ def test_a_workload_is_a_case_of_the_benchmarks(openb: str) -> None:
 
 
 def test_a_story_is_told_in_lines_alone(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(arguments("--story", "gates", "--json")) == 2
-    assert "--story prints lines" in capsys.readouterr().err
+    for line, told in (
+        ("--story gates --pods 5 --nodes 7", "--nodes, --pods: not allowed with --story"),
+        ("--story jobs --json", "--json: not allowed with --story"),
+        ("--trace openb:n,p --waves 2 --gangs 0", "--waves, --gangs: not allowed with --trace"),
+        ("--report r --no-report", "--report: not allowed with --no-report"),
+    ):
+        assert main(arguments(*line.split())) == 2
+        assert capsys.readouterr().err.startswith(f"agent-scheduler demo: {told}")

@@ -46,6 +46,9 @@ async def test_a_member_says_what_its_gang_waits_for_and_what_nodes_say_of_itsel
         assert list(gang["minimums"]) == [{"of": "group", "needs": 3, "has": 0, "missing": 3}]
         assert gang["session"]["uid"]
         assert page["decision"]["feasible"] == 1
+        # The weight of each plugin times 0 to 100.
+        (best,) = page["decision"]["best"]
+        assert max(best["scores"].values()) == 300 and best["total"] <= 1200
         (answer,) = explained(sources, "huge-0")["decision"]["plugins"]
         assert answer["near"][0]["node"] == "a"
 

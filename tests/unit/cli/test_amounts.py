@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from agent_scheduler.cli.amounts import of_bytes, percent, short
+from agent_scheduler.cli.amounts import of_bytes, of_quantities, percent, short
 
 
 @pytest.mark.parametrize(
@@ -43,3 +43,9 @@ def test_bytes_are_shown_in_the_largest_unit_of_which_there_is_one(amount: int, 
 
 def test_a_share_is_a_whole_percentage_and_a_share_of_nothing_is_none() -> None:
     assert (percent(1, 3), percent(2, 2), percent(1, 0)) == ("33%", "100%", "-")
+
+
+def test_quantities_have_one_form_in_whatever_unit_they_were_written() -> None:
+    written = {"memory": "805306368", "cpu": "1.5", "nvidia.com/gpu": "2k", "ephemeral-storage": "1024Ki", "x": "?"}
+    told = "cpu=1500m,ephemeral-storage=1Mi,memory=768Mi,nvidia.com/gpu=2000,x=?"
+    assert (of_quantities(written), of_quantities(None)) == (told, "")

@@ -58,13 +58,13 @@ async def test_it_says_that_nothing_differs_or_every_difference(capsys: pytest.C
             assert await check("--server", url) == 0
             *_, said = capsys.readouterr().out.splitlines()
             assert said.startswith("0 differences among ") and said.endswith("this scheduler leads")
-            assert "the cached answers for 1 pod classes" in said
+            assert "the cached answers for 1 pod class;" in said
             (uid,) = fast_path.cluster.pods
             fast_path.queue.delete(uid)
             assert await check("--server", url) == 1
             *_, first, last = capsys.readouterr().out.splitlines()
             assert first == "queue: Pod default/large: does not have it, and it waits"
-            assert last.startswith("1 differences among ")
+            assert last.startswith("1 difference among ")
             assert await check("--server", url, "-o", "json") == 1
             found = json.loads(capsys.readouterr().out)
             problem = "does not have it, and it waits"

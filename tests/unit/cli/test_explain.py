@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from agent_scheduler.cli.main import main
-from kube_client.testing.scripted import Action, Answer, serving
+from kube_client.testing.scripted import Action, Answer, serving, status
 from tests.support.command_line import Command, kubeconfig
 from tests.support.embedded import embedded_cluster
 
@@ -100,6 +100,41 @@ async def test_a_pod_is_explained_without_a_scheduler_and_nothing_is_written(
         code, _, err = await afresh(f"default/small --config {file}")
         assert code == 2 and "scheduler.yaml:1: kind: found 'Other'" in err
         assert cluster.api.store.rv == before
+
+
+@pytest.mark.parametrize(
+    ("answer", "cause"),
+    [
+        (None, "no connection to 127.0.0.1:1: ConnectionRefusedError"),
+        (status(401, "Unauthorized", "Unauthorized"), "list /api/v1/nodes: 401 Unauthorized: Unauthorized"),
+        (status(403, "Forbidden", "it is forbidden"), "needed: the right to list and watch nodes, in a role"),
+        (status(500, "InternalError", "etcd is down"), "500 InternalError: etcd is down"),
+    ],
+)
+async def test_a_list_that_fails_ends_the_command_with_its_cause(
+    tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch, answer: Action | None, cause: str
+) -> None:
+    monkeypatch.setattr("agent_scheduler.cli.afresh.PATIENCE", 3600.0)
+    async with serving(lambda _: answer or status(500, "", "")) as server:
+        url = "http://127.0.0.1:1" if answer is None else server.url
+        code, out, err = await Command("explain --from-cluster", kubeconfig(tmp_path, url), capsys).beside("default/p")
+        # The server still accepts connections that the command has closed.
+        await asyncio.sleep(0.1)
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert err.startswith(f"agent-scheduler explain: {url}: ") and cause in err
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ("--server http://127.0.0.1:1 --namespace x --lease y", "--namespace, --lease: not allowed with --server"),
+        ("--certificate-authority f", "--certificate-authority: needs --server"),
+        ("--from-cluster --server http://127.0.0.1:1 --token t", "--server, --token: not allowed with --from-cluster"),
+    ],
+)
+def test_a_flag_without_effect_is_refused(capsys: Capture, line: str, told: str) -> None:
+    assert main(["explain", "default/p", *line.split()]) == 2
+    assert capsys.readouterr().err.startswith(f"agent-scheduler explain: {told}")
 
 
 async def test_a_configuration_is_of_use_without_a_scheduler_alone(capsys: Capture) -> None:

@@ -202,6 +202,47 @@ def test_a_file_that_is_no_job_is_told(shell: Shell, file: Path, text: str, told
     assert code == 2 and told in err and err.count("\n") == 1
 
 
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"minAvailabel": 3}, 'unknown field "spec.tasks[0].minAvailabel"'),
+        ({"template": {"spec": {"contaners": []}}}, 'unknown field "spec.tasks[0].template.spec.contaners"'),
+        (
+            {"template": {"spec": {"containers": [{"name": "c", "image": "i", "comand": ["x"]}]}}},
+            ".containers[0].comand",
+        ),
+        ({"minAvailable": 3}, "spec.tasks[0].minAvailable: found 3; allowed: 0 to 2, the number of replicas"),
+        ({"replicas": "2"}, "spec.tasks[0].replicas: Invalid value"),
+    ],
+)
+def test_a_mistyped_field_and_a_minimum_above_the_replicas_make_no_job(
+    shell: Shell, file: Path, change: dict[str, Any], told: str
+) -> None:
+    file.write_text(yaml.safe_dump(job("j", {**task("m", 2, 1), **change})))
+    code, out, err = shell(f"run -f {file}")
+    assert (code, out, err.count("\n")) == (2, "", 1) and told in err
+    # Without the right to create PodTemplates, templates are not checked.
+    shell.faulty({"error": {"status": 403}}, "podtemplates")
+    assert shell(f"run -f {file}")[0] == (0 if "template" in change else 2)
+    assert len(shell.jobs()) == ("template" in change)
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ("minAvailable: 3", "spec.minAvailable: found 3; allowed: 0 to 2, the number of replicas"),
+        ("queeu: default", 'strict decoding error: unknown field "spec.queeu"'),
+        ("queue: a\n  queue: b", "the key 'queue' was given already on line"),
+        ("volumes: [{mountPath: /d, volumeClaim: {accesModes: []}}]", '"spec.volumes[0].volumeClaim.accesModes"'),
+        ("priorityClassName: 2024-13-45", "not valid YAML: month must be in 1..12"),
+    ],
+)
+def test_a_mistyped_field_of_the_whole_job_makes_no_job(shell: Shell, file: Path, change: str, told: str) -> None:
+    file.write_text(yaml.safe_dump(job("j")).replace("spec:\n", f"spec:\n  {change}\n", 1))
+    code, out, err = shell(f"run -f {file}")
+    assert (code, out, err.count("\n"), shell.jobs()) == (2, "", 1, []) and told in err
+
+
 def test_a_name_that_is_taken_is_told(shell: Shell) -> None:
     shell.add(job("j"))
     told = "job default/j already exists; delete it first, or use another --name"

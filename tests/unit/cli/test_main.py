@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.machinery
 import importlib.util
 import sys
+from typing import NoReturn
 
 import pytest
 
@@ -31,8 +32,21 @@ def test_a_command_that_is_missing_says_what_to_install(
 ) -> None:
     assert main([command, "--any", "thing"]) == 1
     said = capsys.readouterr().err
-    assert f"part of {distribution}, which is not installed" in said
+    assert f"needs {distribution}, which is not installed" in said
     assert f"pip install 'agent-scheduler[{command}]'" in said
+
+
+@pytest.mark.parametrize("line", ["demo", "demo --story gates", "demo --help", "demo --no-such"])
+def test_a_missing_library_of_a_command_says_what_to_install(
+    line: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def missing(name: str) -> NoReturn:
+        raise ModuleNotFoundError("No module named 'rich'", name="rich")
+
+    monkeypatch.setattr(cli, "import_module", missing)
+    assert main(line.split()) == 1
+    told = "needs rich, which is not installed; install it with: pip install 'agent-scheduler[demo]'\n"
+    assert capsys.readouterr().err.endswith(told)
 
 
 @pytest.mark.usefixtures("alone")
@@ -60,3 +74,15 @@ def test_looking_for_a_command_imports_nothing(monkeypatch: pytest.MonkeyPatch) 
     with pytest.raises(SystemExit):
         main(["--help"])
     assert {"bench", "embedded_kubernetes"}.isdisjoint(sys.modules)
+
+
+@pytest.mark.parametrize("line", ["top", "nodes --help", "run", "cluster", "demo"])
+def test_an_interrupt_while_modules_load_is_exit_code_130(
+    line: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted(name: str) -> NoReturn:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(cli, "import_module", interrupted)
+    assert main(line.split()) == 130
+    assert capsys.readouterr() == ("", "")

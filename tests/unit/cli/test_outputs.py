@@ -66,7 +66,7 @@ def test_tables_lines_and_problems_have_no_such_character_and_no_forged_line(
 
 def test_a_long_cell_does_not_widen_its_column_without_limit() -> None:
     _, first, second = table(("A", "B"), [("x" * 1_000_000, 1), ("y", 2)]).splitlines()
-    assert first == f"{'x' * 256}...   1"
+    assert first == f"{'x' * 255}…   1"
     assert len(second) == len(first)
 
 
@@ -107,3 +107,10 @@ def test_an_output_that_is_full_or_closed_is_one_line_at_most(redirected: str, c
         ["/bin/bash", "-c", command, sys.executable, program], stderr=subprocess.PIPE, timeout=60, check=False
     )
     assert (run.returncode, run.stderr.decode()) == (code, told)
+
+
+def test_a_demo_whose_output_has_no_reader_ends_without_a_traceback() -> None:
+    line = "demo --nodes 2 --pods 2 --no-report"
+    command = ["/bin/bash", "-c", f'"$0" -m agent_scheduler {line} | true; exit ${{PIPESTATUS[0]}}', sys.executable]
+    run = subprocess.run(command, stderr=subprocess.PIPE, timeout=120, check=False)
+    assert (run.returncode, run.stderr.decode()) == (141, "")

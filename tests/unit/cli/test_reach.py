@@ -229,14 +229,30 @@ async def test_every_step_that_fails_says_which_it_was(tmp_path: Path, script: S
     assert message in told
 
 
+def local_scheduler(identity: str) -> Script:
+    """Answer as a scheduler with this identity."""
+
+    def script(request: Request) -> Action:
+        if request.path != "/debug/figures":
+            return Answer(200, PAGE)
+        return Answer(200, {"time": 1, "attempts": {}, "pending": {}, "about": {"identity": identity}})
+
+    return script
+
+
 async def test_a_leader_outside_the_cluster_is_asked_straight_if_it_is_on_this_host(tmp_path: Path) -> None:
-    async with serving(lambda _: Answer(200, PAGE)) as scheduler:
+    async with serving(local_scheduler("laptop.example_3f1a")) as scheduler:
         ways = {"host": "laptop.example", "local": scheduler.url}
         page, _ = await through(tmp_path, api(holder="laptop.example_3f1a"), **ways)
         assert page == PAGE
         told, _ = await through(tmp_path, api(holder="elsewhere_3f1a"), **ways)
-    assert "is held by elsewhere" in told
-    assert [request.target for request in scheduler.requests] == ["/debug/explain?pod=ns/p"]
+        assert "is held by elsewhere" in told
+        paths = [request.target for request in scheduler.requests]
+        assert paths == ["/debug/figures", "/debug/explain?pod=ns/p"]
+        # The scheduler of another cluster has the usual port.
+        told, _ = await through(tmp_path, api(holder="laptop.example_77aa"), **ways)
+    assert "is held by laptop.example_77aa, but laptop.example_3f1a answers at" in told
+    assert [request.target for request in scheduler.requests] == [*paths, "/debug/figures"]
 
 
 async def test_a_silent_api_server_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

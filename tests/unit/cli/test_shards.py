@@ -185,7 +185,7 @@ async def test_a_dry_run_says_what_would_move_and_why_and_writes_nothing(shell: 
     assert set(moves) == {"n002", "n003"}
     assert all(len(line) > 3 for line in parts[2])
     assert sorted(target for _, target in moves.values()) == ["-", "b"]
-    assert parts[3][0] == ["1", "nodes", "would", "be", "in", "no", "shard:"]
+    assert parts[3][0] == ["1", "node", "would", "be", "in", "no", "shard:"]
 
 
 async def test_a_dry_run_is_what_the_controller_does(shell: Shell) -> None:

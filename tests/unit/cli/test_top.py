@@ -15,7 +15,8 @@ from contextlib import asynccontextmanager, suppress
 import pytest
 
 from agent_scheduler.cli.main import main
-from agent_scheduler.cli.top import percentile
+from agent_scheduler.cli.reach import FIGURES, Ways, ask_page
+from agent_scheduler.cli.top import percentile, screen
 from tests.features.fastpath.test_runtime import running
 from tests.support.embedded import EmbeddedCluster, embedded_cluster, until
 
@@ -118,6 +119,28 @@ async def test_a_terminal_is_left_as_it_was() -> None:
         assert shown.startswith(b"\x1b[?1049h")
         assert shown.rstrip().endswith(b"\x1b[?1049l")
         assert b"Traceback" not in shown
+
+
+@pytest.mark.parametrize(("width", "height"), [(80, 24), (60, 12), (20, 4), (200, 60)])
+async def test_a_screen_fits_the_terminal_with_the_beginning_of_every_table(width: int, height: int) -> None:
+    amounts = {"cpu": 64_000, "memory": 1 << 38, "nvidia.com/gpu": 8000}
+    keys = ("capability", "deserved", "allocated", "reserved")
+    queue = {"name": "research-and-development", "state": "Open", **dict.fromkeys(keys, amounts)}
+    gang = {"name": "ns/train-with-a-long-name", "owner": "Job", "queue": queue["name"], "phase": "Pending", "has": 0}
+    gang |= {"members": 8, "needs": 8, "why": "its queue has no room for cpu, memory and nvidia.com/gpu"}
+    pod = {"key": "ns/pod", "attempts": 1, "pending_plugins": [], "unschedulable_plugins": ["NodeResourcesFit"] * 3}
+    async with at_work() as (_, url):
+        figures = await ask_page(FIGURES, Ways(server=url))
+    figures |= {"queues": [queue] * 20, "gangs": {"shown": [gang] * 9, "phases": {"Pending": 30}}}
+    figures["about"]["identity"] = "agent-scheduler-7d9f-abcde_371a38ab-3f91-40f6-bb0f-df709d0fe8e7" * 2
+    lines = [line.text for line in screen(figures, figures, [pod] * 10, width=width, height=height)]
+    assert len(lines) <= height and max(map(len, lines)) <= width
+    whole = [line.text for line in screen(figures, figures, [pod] * 10)]
+    assert max(map(len, whole)) > 100 and len(whole) > 50
+    if width >= 80:
+        heads = ["agent-scheduler", "QUEUE", "GANG", "UNSCHEDULABLE POD"]
+        assert all(any(line.startswith(head) for line in lines) for head in heads)
+        assert any(line.endswith(" more") for line in lines) == (height == 24)
 
 
 @pytest.mark.parametrize("interval", ["0", "-1", "x", "nan"])

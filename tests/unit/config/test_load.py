@@ -141,7 +141,7 @@ def test_the_namespace_of_a_lease_is_ours_and_what_said_it_is_known(tmp_path: Pa
         found = source.load().leader_election.resource_namespace
         return found, source.origin(("leaderElection", "resourceNamespace"))
 
-    assert origin() == ("kube-system", "the default outside a cluster")
+    assert origin() == ("agent-scheduler", "the default outside a cluster")
     assert origin(POD_NAMESPACE="a") == ("a", "$POD_NAMESPACE")
     mounted = tmp_path / "namespace"
     mounted.write_text("a\n")

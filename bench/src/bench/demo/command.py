@@ -7,7 +7,8 @@ does not hold or the demo could not run; 2 for invalid arguments; 130 after Ctrl
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Collection
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -84,8 +85,29 @@ def _positive(text: str) -> float:
     return value
 
 
+def ineffective(args: argparse.Namespace) -> str:
+    """Return what is wrong with flags that would have no effect; empty if there are none."""
+    parser = argparse.ArgumentParser()
+    add_arguments(parser)
+    given = [name for name, usual in vars(parser.parse_args([])).items() if getattr(args, name) != usual]
+    flags = {name: f"--{name.replace('_', '-')}" for name in given}
+    if args.story is not None:
+        del flags["story"]
+        return _refusal(flags.values(), "--story, which has its own cluster and objects")
+    burst = [flag for name, flag in flags.items() if name in ("seed", "waves", "gangs") and args.trace is not None]
+    report = ["--report"] if args.report is not None and args.no_report else []
+    return _refusal(burst, "--trace, which has its own pods") or _refusal(report, "--no-report")
+
+
+def _refusal(flags: Collection[str], beside: str) -> str:
+    return f"{', '.join(flags)}: not allowed with {beside}" if flags else ""
+
+
 def main(args: argparse.Namespace) -> int:
     """Run the demo and return its exit code."""
+    if problem := ineffective(args):
+        print(f"agent-scheduler demo: {problem}", file=sys.stderr)
+        return 2
     from .run import execute
 
     return execute(args)

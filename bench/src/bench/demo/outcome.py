@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from apimachinery.plural import counted
 from bench.harness.audit import Audit
 from bench.harness.measure import ATTEMPTS, CONFLICTS, PENDING, URGENT, Reading, Usage
 from bench.harness.result import RANKS, Figures, Latency, percentiles, waits
@@ -204,7 +205,7 @@ def _gangs_bound(track: Track) -> int:
 def _gangs_text(track: Track) -> str:
     assert track.batch.gang is not None, "of gangs"
     size = track.batch.gang.size
-    return f"{_gangs_bound(track)} of {track.batch.count // size}, each of {size} pods"
+    return f"{_gangs_bound(track)} of {track.batch.count // size}, each of {counted(size, 'pod')}"
 
 
 def _milliseconds(latency: Latency) -> dict[str, float]:

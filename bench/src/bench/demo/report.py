@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from html import escape
 from pathlib import Path
 
+from apimachinery.plural import counted
 from bench.harness.audit import Audit
 
 from .outcome import Outcome, duration
@@ -88,8 +89,9 @@ def render(outcome: Outcome) -> str:
     notes = "".join(f"<p class='soft'>{escape(note)}</p>" for note in outcome.workload.notes)
     parts = [
         f"<h1>agent-scheduler: {escape(outcome.workload.name)}</h1>",
-        f'<p class="soft">{len(outcome.workload.nodes):,} nodes, {len(outcome.workload.pods):,} pods, '
-        f"{outcome.workers} workers; embedded API server and scheduler as separate processes, over HTTP</p>",
+        f'<p class="soft">{counted(len(outcome.workload.nodes), "node")}, '
+        f"{counted(len(outcome.workload.pods), 'pod')}, {counted(outcome.workers, 'worker')}; "
+        "embedded API server and scheduler as separate processes, over HTTP</p>",
         notes,
         verdict,
         f'<div class="figures">{cards}</div>',

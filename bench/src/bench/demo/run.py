@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import os
 import signal
 import sys
 from collections.abc import Awaitable, Callable
@@ -20,6 +21,7 @@ import orjson
 import uvloop
 from rich.console import Console
 
+from apimachinery.plural import counted
 from apimachinery.visible import visible_lines
 from bench.harness.embedded import embedded
 from bench.harness.measure import machine
@@ -54,9 +56,6 @@ class _Terminated(Exception):
 def execute(args: argparse.Namespace) -> int:
     """Run the demo as `command` documents it, and return its exit code."""
     if args.story is not None:
-        if args.json:
-            print("agent-scheduler demo: --story prints lines and excludes --json", file=sys.stderr)
-            return 2
         play = {"gates": story.play, "jobs": job_story.play}[args.story]
         return _ended(lambda: play(_say), lambda _: 0)
     try:
@@ -82,16 +81,20 @@ def _ended(work: Callable[[], Awaitable[_T]], finish: Callable[[_T], int]) -> in
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             found = runner.run(_until_terminated(work))
+        return finish(found)
     except KeyboardInterrupt:
         print("agent-scheduler demo: interrupted", file=sys.stderr)
         return 130
     except _Terminated:
         print("agent-scheduler demo: terminated", file=sys.stderr)
         return 143
+    except BrokenPipeError:
+        # The output has no reader. The interpreter would write the rest at its end, and fail again.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 128 + signal.SIGPIPE
     except (ProcessError, RequestFailed, OSError) as error:
         print(f"agent-scheduler demo: {visible_lines(str(error))}", file=sys.stderr)
         return 1
-    return finish(found)
 
 
 def _view(args: argparse.Namespace, console: Console) -> View:
@@ -146,7 +149,7 @@ async def run(args: argparse.Namespace, workload: Workload, view: View) -> Outco
 
     async def installed(transport: Transport, kubeconfig: Path) -> Path:
         own = await kubeconfig_of(transport, kubeconfig)
-        view.say(f"{len(workload.nodes):,} nodes created; starting the scheduler")
+        view.say(f"{counted(len(workload.nodes), 'node')} created; starting the scheduler")
         return own
 
     with TemporaryDirectory(prefix="agent-scheduler-demo-") as folder:

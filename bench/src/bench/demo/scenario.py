@@ -12,6 +12,7 @@ import random
 from dataclasses import dataclass, replace
 from typing import Any
 
+from apimachinery.plural import counted
 from bench.harness.arrivals import ClosedLoop, Given, GivenLives
 from bench.harness.manifests import template_of
 from bench.harness.model import Batch, Case, Creating, Fate, Gang, Nodes, Tuning
@@ -158,7 +159,7 @@ def agent_burst(*, pods: int, seed: int, waves: int | None = None, gap: float = 
         waves, spread = 1, 0.0
         arrive = "created as fast as the API server accepts them"
     else:
-        arrive = f"in {min(waves, pods)} waves, one every {gap:g} s"
+        arrive = f"in {counted(min(waves, pods), 'wave')}, one every {gap:g} s"
     chance = random.Random(seed)
     sizes = _split(pods, [chance.uniform(0.5, 1.5) for _ in range(min(waves, pods))])
     weights = [kind.weight for kind in AGENT_CLASSES]
@@ -181,7 +182,7 @@ def agent_burst(*, pods: int, seed: int, waves: int | None = None, gap: float = 
             )
             for index, (arrival, wave, kind, life) in enumerate(drawn)
         ),
-        notes=(f"{pods} pods {arrive}; most live for seconds.",),
+        notes=(f"{counted(pods, 'pod')} {arrive}; most live for seconds.",),
     )
 
 

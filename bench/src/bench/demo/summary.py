@@ -9,6 +9,7 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
+from apimachinery.plural import counted
 from apimachinery.visible import visible
 
 from .outcome import Outcome, duration
@@ -52,20 +53,23 @@ def summary(outcome: Outcome, report: Path | None) -> Panel:
 
 def _asked(outcome: Outcome) -> str:
     sent = outcome.since_start(outcome.track.sent)
-    text = f"{visible(outcome.workload.name)}: {outcome.track.created:,} pods"
-    if sent:
-        text += f" within {sent[-1] - sent[0]:.1f} s"
-    text += f", on {len(outcome.workload.nodes):,} nodes"
+    text = f"{visible(outcome.workload.name)}: {counted(outcome.track.created, 'pod')}"
+    if len(sent) > 1:
+        text += f" within {_seconds(sent[-1] - sent[0])}"
+    text += f", on {counted(len(outcome.workload.nodes), 'node')}"
     gangs = [(track.batch.name, track.batch.count // track.batch.gang.size, track.batch.gang.size)
              for track in outcome.gangs if track.batch.gang is not None]  # fmt: skip
     for queue, count, size in gangs:
-        text += f"; {count} gangs of {size} pods in queue {visible(queue)}"
+        text += f"; {counted(count, 'gang')} of {counted(size, 'pod')} in queue {visible(queue)}"
     return text
 
 
 def _got(outcome: Outcome) -> str:
     bound, latency = outcome.track.bound_count, outcome.sent_to_bound
-    text = f"{bound:,} pods are bound, half of them within {duration(latency.p50)}, 99 % within {duration(latency.p99)}"
+    text = f"1 pod is bound within {duration(latency.p99)}"
+    if bound != 1:
+        text = f"{bound:,} pods are bound, half of them within {duration(latency.p50)}, "
+        text += f"99 % within {duration(latency.p99)}"
     refused = sum(outcome.audit.refused.values())
     if refused:
         text += f"; {refused:,} fit on no node and report it"
@@ -86,6 +90,12 @@ def _where(outcome: Outcome) -> Text:
 def _others() -> str:
     lines = [f"{each.name}, {each.load}: {each.lowest:.3g} to {each.highest:.3g} ms" for each in RECORDED]
     return "\n".join(("CPU per pod, recorded with a real API server on two cores, not measured now:", *lines))
+
+
+def _seconds(seconds: float) -> str:
+    if seconds < 0.1:
+        return duration(1000 * seconds)
+    return f"{seconds:,.1f} s" if seconds < 10 else f"{seconds:,.0f} s"
 
 
 def _next(report: Path | None) -> str:

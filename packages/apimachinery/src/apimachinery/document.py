@@ -55,6 +55,12 @@ def _child(node: yaml.Node | None, step: str | int) -> yaml.Node | None:
     return None
 
 
+def duplicate_key(text: str) -> str | None:
+    """Return line and name of a duplicate key in any document of a text that `yaml_text` accepts; None without one."""
+    roots = yaml.compose_all(text, Loader=yaml.CSafeLoader)
+    return next(filter(None, (_duplicate(root) for root in roots if root is not None)), None)
+
+
 def _duplicate(root: yaml.Node) -> str | None:
     """Return line and name of a duplicate key: YAML forbids them, but PyYAML silently keeps the last one."""
     seen: set[int] = set()

@@ -9,6 +9,7 @@ import asyncio
 import json
 import os
 import secrets
+import socket
 import time
 from base64 import b64encode
 from collections.abc import AsyncIterator, Callable
@@ -32,6 +33,7 @@ from .controllers import Controller
 from .device_driver import DRIVER, DeviceAttacher, DeviceDriver
 from .errors import ClusterError
 from .handlers import Api
+from .hosts import advertised
 from .requests import Disturb
 from .resource import Object
 from .server import Server
@@ -94,7 +96,7 @@ def write_kubeconfig(file: File, config: Object) -> None:
 def options_of(settings: Settings) -> Options:
     """Return the options of authentication and authorization. Raises `SettingError` for an unusable file."""
     tokens = {**_tokens(settings.token_auth_file), **settings.users}
-    only_token = not settings.rbac and settings.token_auth_file is None and not settings.users
+    only_token = not settings.rbac and (settings.needs_token or not (settings.token_auth_file or settings.users))
     if settings.token:
         tokens[settings.token] = ADMIN
     return Options(
@@ -158,7 +160,7 @@ async def running(
         loaded = loading.create(api, settings.load)
         authority, tls = b"", None
         if settings.serves_tls:
-            hosts = (settings.host, "127.0.0.1", "::1", "localhost")
+            hosts = (advertised(settings.host), "127.0.0.1", "::1", "localhost", socket.gethostname())
             certificates = make_certificates(hosts, now=time.time())
             authority, tls = certificates.authority, server_context(certificates)
         server = Server(api, host=settings.host, port=settings.port, tls=tls, disturb=disturb)

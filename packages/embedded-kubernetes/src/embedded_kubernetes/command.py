@@ -20,5 +20,8 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Serve until SIGINT or SIGTERM; return the exit code of `cluster.main`."""
-    return cluster.main(parser().parse_args(argv))
+    """Serve until SIGINT or SIGTERM; return the exit code of `cluster.main`, or 130 after Ctrl-C at the start."""
+    try:
+        return cluster.main(parser().parse_args(argv))
+    except KeyboardInterrupt:
+        return 130

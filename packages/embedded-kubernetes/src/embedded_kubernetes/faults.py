@@ -15,6 +15,8 @@ from random import Random
 from typing import Final, NamedTuple
 from urllib.parse import unquote
 
+from apimachinery.plural import counted
+
 from . import errors, fault_plan, nesting
 from .auth.attributes import VERBS, NoRequest, by_path, of_path
 from .errors import ApiError
@@ -164,7 +166,7 @@ class Injector:
 
     def report(self) -> list[str]:
         """Return one line for each kind of fault in the plan."""
-        return [f"fault {kind}: fired {count} times" for kind, count in self.fired.items()]
+        return [f"fault {kind}: fired {counted(count, 'time')}" for kind, count in self.fired.items()]
 
 
 class Target(NamedTuple):

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from .connections import Shared
 from .handlers import Api
+from .hosts import advertised
 from .http import Connection
 from .pacing import CollectorTurns
 from .requests import Disturb
@@ -62,7 +63,8 @@ class Server:
     @property
     def url(self) -> str:
         scheme = "https" if self.tls is not None else "http"
-        host = f"[{self.host}]" if ":" in self.host else self.host
+        host = advertised(self.host)
+        host = f"[{host}]" if ":" in host else host
         return f"{scheme}://{host}:{self.port}"
 
     async def start(self) -> None:

@@ -23,6 +23,8 @@ from kube_client.transport import Transport
 
 #: The limit of attempts of a deletion; a caller that gives up finds the object again.
 DELETE_ATTEMPTS: Final = 5
+#: The query with which the API server rejects unknown and duplicate fields of a body.
+STRICT: Final = "?fieldValidation=Strict"
 
 _decode = msgspec.json.Decoder(dict[str, Any]).decode
 _encode = msgspec.json.Encoder().encode
@@ -50,20 +52,24 @@ async def create_once(
     budget: Budget = UNLIMITED,
     timing: Timing = REAL,
     attempts: int | None = None,
+    strict: bool = False,
 ) -> CreateResult:
     """Create the object that `body` describes. `name` is its name, which needs no escaping in paths.
+
+    With `strict` the API server rejects fields that it does not know, as for kubectl, instead of dropping them.
 
     Returns when it is known whether an object with the name exists, when `wanted`, called before each request,
     returns false, or after `attempts`. If the object existed before, `failure` is a conflict. Never raises for errors
     of network or server.
     """
     driver = Driver(transport=transport, budget=budget, timing=timing, attempts=attempts)
-    return await driver.run(_creation(collection, name, body), refuse=called_off(wanted))
+    query = STRICT if strict else ""
+    return await driver.run(_creation(collection, name, body, query), refuse=called_off(wanted))
 
 
-def _creation(collection: str, name: str, body: bytes) -> Operation[CreateResult]:
+def _creation(collection: str, name: str, body: bytes, query: str) -> Operation[CreateResult]:
     path = f"{collection}/{name}"
-    post = Send("POST", collection, asked_at(path, Verb.CREATE), body)
+    post = Send("POST", collection + query, asked_at(path, Verb.CREATE), body)
     get = Send("GET", path, asked_at(path, Verb.GET))
     #: Whether a request without response was sent: since the object was last observed missing, and at all.
     unknown = is_open = False

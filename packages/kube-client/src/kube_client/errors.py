@@ -237,4 +237,7 @@ class StoreWentBack(RuntimeError):
     """
 
     def __init__(self, what: str, *, listed: str, known: str) -> None:
-        super().__init__(f"{what} is of version {listed}, and {known} was seen already")
+        super().__init__(
+            f"{what} is of version {listed}, and {known} was seen already; the API server was restored from a backup, "
+            "or started without its objects, as an embedded cluster is: start this process again"
+        )

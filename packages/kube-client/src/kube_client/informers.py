@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Final, Protocol
 
-from kube_client.errors import FailureClass
-from kube_client.logs import get_logger
+from kube_client.errors import FailureClass, RequestFailed
+from kube_client.logs import LimitedLog, get_logger
 from kube_client.recorder import ObjectReference
 from kube_client.reflector import Collection, Reflector, Refused, WatchTimes
 from kube_client.retry import Timing
@@ -111,6 +111,7 @@ class Informers:
         self._times = times
         self._timing = timing
         self._observer = observer
+        self._warnings = LimitedLog(_log, clock=timing.clock)
         #: Indexed by the kind's name; those of `also` come after the `_first` ones.
         self._reflectors: dict[str, Reflector[Any]] = {}
         self._kinds: dict[str, Kind] = {}
@@ -155,6 +156,12 @@ class Informers:
         if what == "refused" and reflector.refused is not None and reflector not in self._first:
             # Decisions continue without it; for kinds from the start, `synced` reports it.
             _log.error("input refused", problem=_refusal(kind, reflector.refused))
+        elif what == "failure" and (problem := reflector.problem) is not None:
+            if reflector.refused is not None and reflector not in self._first:
+                return
+            # One line for all kinds that fail alike, such as without a connection.
+            alike = str(problem.failure.status) if isinstance(problem, RequestFailed) else ""
+            self._warnings.warning("list failed", alike, kind=kind.name, problem=str(problem))
 
     async def run(self) -> None:
         """Keep the caches until cancelled."""
@@ -162,6 +169,24 @@ class Informers:
             self._tasks = tasks
             for reflector in self._reflectors.values():
                 tasks.create_task(reflector.run())
+
+    @property
+    def problem(self) -> str:
+        """The reason why kinds from the start are not listed: all refusals, or else the first other failure.
+
+        Empty before the first response, and while the server only asks to wait.
+        """
+        if refusals := self._refusals():
+            return refusals
+        for name in self.missing:
+            problem = self._reflectors[name].problem
+            if problem is not None and not (isinstance(problem, RequestFailed) and problem.failure.throttles):
+                return str(problem)
+        return ""
+
+    def _refusals(self) -> str:
+        refused = ((name, self._reflectors[name].refused) for name in self.missing)
+        return "; ".join(_refusal(self._kinds[name], each) for name, each in refused if each is not None)
 
     async def synced(self) -> None:
         """Return once everything that existed at the start has been seen. Raises InputsRefused for a lasting refusal.
@@ -173,10 +198,9 @@ class Informers:
                 with suppress(TimeoutError):
                     async with asyncio.timeout(_REFUSED_LOOK):
                         await reflector.synced.wait()
-                refused = {name: self._reflectors[name].refused for name in self.missing}
-                if any(each is not None and each.last >= each.since + REFUSED_PATIENCE for each in refused.values()):
-                    problems = (_refusal(self._kinds[name], each) for name, each in refused.items() if each is not None)
-                    raise InputsRefused("; ".join(problems))
+                refused = (self._reflectors[name].refused for name in self.missing)
+                if any(each is not None and each.last >= each.since + REFUSED_PATIENCE for each in refused):
+                    raise InputsRefused(self._refusals())
 
     @property
     def absent(self) -> list[Kind]:

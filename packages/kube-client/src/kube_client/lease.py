@@ -68,6 +68,8 @@ class LeaseConfig:
     request_timeout: float = 5.0
     #: The setting that determined the namespace, for messages.
     namespace_from: str = ""
+    #: Whether the namespace is created if it is missing.
+    creates_namespace: bool = False
 
     def __post_init__(self) -> None:
         for name in ("namespace", "name", "identity"):
@@ -257,7 +259,10 @@ class LeaderElector:
         if isinstance(answer, Failure):
             if answer.kind is not FailureClass.NOT_FOUND:
                 return False
-            return await self._write(self._ours(self._new())) is None
+            failure = await self._write(self._ours(self._new()))
+            if self._lacks_namespace(failure) and await self._create_namespace():
+                failure = await self._write(self._ours(self._new()))
+            return failure is None
         self._observe(answer, at=self._timing.clock())
         holder = _holder(answer)
         if holder and holder != self._config.identity and self._timing.clock() < self._expires_at(answer):
@@ -310,6 +315,23 @@ class LeaderElector:
         spec["renewTime"] = moment
         return {**lease, "spec": spec}
 
+    def _lacks_namespace(self, failure: Failure | None) -> bool:
+        """Return whether a request failed for lack of a namespace that this process creates."""
+        missing = None if failure is None else failure.missing
+        return self._config.creates_namespace and missing is not None and missing.resource == "namespaces"
+
+    async def _create_namespace(self) -> bool:
+        """Return whether the namespace was created now; another candidate may have been faster."""
+        name = self._config.namespace
+        body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
+        asked = RequestInfo(Verb.CREATE, "namespaces", name)
+        send = Send("POST", "/api/v1/namespaces", asked, msgspec.json.encode(body))
+        failure, _ = await send_once(self._transport, send, timeout=self._config.request_timeout)
+        self._report("create namespace", failure)
+        if failure is None:
+            _log.info("namespace created", namespace=name, namespace_from=self._config.namespace_from)
+        return failure is None
+
     async def _write(self, lease: dict[str, Any]) -> Failure | None:
         """Create the lease if it has no resourceVersion; otherwise update it, which fails if it was changed since."""
         started = self._timing.clock()
@@ -339,7 +361,7 @@ class LeaderElector:
 
     def _report(self, verb: str, failure: Failure | None) -> None:
         """Warn of a rejection once, not at every retry: without the right role a replica looks like a standby."""
-        if failure is not None and failure.kind is FailureClass.CONFLICT:
+        if failure is not None and (failure.kind is FailureClass.CONFLICT or self._lacks_namespace(failure)):
             failure = None
         if failure is None or (verb == "get" and failure.kind is FailureClass.NOT_FOUND):
             self._reported.pop(verb, None)

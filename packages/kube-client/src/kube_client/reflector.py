@@ -168,6 +168,8 @@ class Reflector(Generic[T]):
         self.last_contact = timing.clock()
         #: None while the server lists the collection or does not respond. Owned by the `run` task, as all below.
         self.refused: Refused | None = None
+        #: Why the last list failed; None after one that succeeded.
+        self.problem: Exception | None = None
         # Whether the server may be at an earlier version than the view. A watch does not show that: it is just
         # silent.
         self._is_unconfirmed = False
@@ -286,7 +288,9 @@ class Reflector(Generic[T]):
                 elif failed_watches >= WATCH_FAILURES_BEFORE_LIST:
                     why = "list_failing"
             fruitless += 1
-            self._report("watch failed", "watch too short" if failure is None else str(failure))
+            self._count("failure")
+            why_ended = "watch too short" if failure is None else str(failure)
+            _log.info("watch failed", path=self._path, error=why_ended, resource_version=self.view.version)
             if why != "list_expired" or fruitless > 1:
                 await self._pause(fruitless, retry_after)
 
@@ -309,8 +313,11 @@ class Reflector(Generic[T]):
             self.refused = Refused(error.failure, requested_at if before is None else before.since, requested_at)
             if before is None:
                 self._count("refused")
+        self.problem = error
         self._waiting.failed(asked, error)
-        self._report("list failed", str(error))
+        self._count("failure")
+        # `Informers` warns of the first of them; each retry of each kind has this line.
+        _log.debug("list failed", path=self._path, error=str(error), resource_version=self.view.version)
         return True
 
     def _refuses(self, failure: Failure) -> bool:
@@ -325,10 +332,6 @@ class Reflector(Generic[T]):
         """
         absent = isinstance(error, RequestFailed) and error.failure.kind is FailureClass.NOT_SERVED
         return absent and self._optional and not self.view.version
-
-    def _report(self, event: str, error: str) -> None:
-        self._count("failure")
-        _log.info(event, path=self._path, error=error, resource_version=self.view.version)
 
     async def _pause(self, attempt: int, at_least: float | None) -> None:
         delay = self._times.backoff.delay(attempt, self._timing.rng, at_least=at_least)
@@ -376,7 +379,7 @@ class Reflector(Generic[T]):
             self._count("bookmark_ahead")
             _log.warning("bookmark ahead", path=self._path, listed=revision, bookmark=self.view.version)
         self._stale_lists = 0
-        self.refused, self.is_absent = None, False
+        self.refused, self.problem, self.is_absent = None, None, False
         await self.view.refuse_older(fresh)
         # An object without a readable UID may be any of those that are missing.
         gone = [uid for uid in self.view.missing(fresh, revision) if uid not in unread and "" not in unread]

@@ -542,6 +542,29 @@ async def test_a_refused_request_is_one_warning_that_says_what_and_where(
         assert line["event"] == "lease request failed" and line.items() >= where.items()
 
 
+@pytest.mark.parametrize("refused", [False, True])
+async def test_the_usual_namespace_is_created_if_it_is_missing(refused: bool) -> None:
+    leases, made = Leases(), list[Any]()
+
+    def fault(request: Request) -> Action | None:
+        if request.path == "/api/v1/namespaces":
+            made.append(request.json["metadata"])
+            return status(403, "Forbidden") if refused else Answer(201, request.json)
+        if request.method == "POST" and (refused or not made):
+            return status(404, "NotFound", name="kube-system", kind="namespaces")
+        return None
+
+    leases.fault = fault
+    with capture_logs() as lines:
+        config = replace(CONFIG, creates_namespace=True)
+        async with leading(leases, waits=False, config=config) as led:
+            await asyncio.sleep(10)
+            assert led.elector.is_leader is not refused
+    assert made[0] == {"name": "kube-system"}
+    warnings = [line["verb"] for line in lines if line["log_level"] == "warning"]
+    assert (warnings, len(made)) == ((["create namespace"], len(made)) if refused else ([], 1))
+
+
 async def test_no_request_of_a_leader_may_take_longer_than_its_right_lasts() -> None:
     leases, left = Leases(), list[float]()
 

@@ -55,7 +55,7 @@ class ControllerSettings:
     flags: ShardingSettings
     namespace: str = NAMESPACE
     config_map: str = CONFIG_MAP
-    lease_namespace: str = "kube-system"
+    lease_namespace: str = "agent-scheduler"
     #: Seconds for which a request without a response may still be carried out: our own, and those of the scheduler of a
     #: shard to delete, after its lease has ended.
     fence: float = 60.0

@@ -40,7 +40,7 @@ def add_sharding_arguments(parser: argparse.ArgumentParser) -> None:
     add_sharding_source(
         parser,
         usual_place=f"{CONFIG_MAP} in {NAMESPACE}",
-        usual_lease_namespace="the namespace that the process runs in, or kube-system",
+        usual_lease_namespace="the namespace that the process runs in, or agent-scheduler",
     )
     parser.add_argument(
         "--sharding-fence-period",

@@ -42,11 +42,11 @@ class PluginAnswer(NamedTuple):
 
 
 class RankedNode(NamedTuple):
-    """A feasible node, its final score, and each plugin's part of it."""
+    """A feasible node, its final score, and each plugin's part of it: its weight times 0 to 100 points."""
 
     node: str
-    total: int
-    scores: Mapping[str, int]
+    total: float
+    scores: Mapping[str, float]
 
 
 class Explanation(NamedTuple):
@@ -62,8 +62,8 @@ class Explanation(NamedTuple):
     best: tuple[RankedNode, ...]
 
 
-def explain(view: ClassView, columns: Columns) -> Explanation:
-    """Explain a class on the snapshot that `view` was refreshed with."""
+def explain(view: ClassView, columns: Columns, *, per_point: int = 1) -> Explanation:
+    """Explain a class on the snapshot that `view` was refreshed with. `per_point` is that of the profile."""
     rows = np.flatnonzero(columns.present[: columns.size])
     # A filter that narrows nodes refuses only nodes that its plugin's own filter refuses, too.
     filters = {entry.plugin.name: entry for entry in view.filters}.values()
@@ -87,7 +87,7 @@ def explain(view: ClassView, columns: Columns) -> Explanation:
         feasible=feasible.shape[0],
         message="" if feasible.size else view.refusal(columns).message,
         plugins=plugins,
-        best=_best(view, columns, feasible),
+        best=_best(view, columns, feasible, per_point),
     )
 
 
@@ -107,15 +107,21 @@ def _answer(entry: CompiledFilter, columns: Columns, rows: Rows, passed: Bools, 
     )
 
 
-def _best(view: ClassView, columns: Columns, rows: Rows) -> tuple[RankedNode, ...]:
+def _best(view: ClassView, columns: Columns, rows: Rows, per_point: int) -> tuple[RankedNode, ...]:
     if not rows.size:
         return ()
     scores = {name: values.tolist() for name, values in view.plugin_scores(columns, rows).items()}
     totals = [sum(values[index] for values in scores.values()) for index in range(rows.shape[0])]
     order = sorted(range(rows.shape[0]), key=lambda index: -totals[index])[:_SHOWN]
+
+    def points(score: int) -> float:
+        return score // per_point if score % per_point == 0 else round(score / per_point, 2)
+
     return tuple(
         RankedNode(
-            _name(columns, int(rows[index])), totals[index], {name: values[index] for name, values in scores.items()}
+            _name(columns, int(rows[index])),
+            points(totals[index]),
+            {name: points(values[index]) for name, values in scores.items()},
         )
         for index in order
     )

@@ -266,6 +266,8 @@ class Profile:
     scheduler_name: str
     filters: tuple[Filter, ...]
     scores: tuple[WeightedScore, ...]
+    #: The number that stands for one of the 100 points of a score.
+    per_point: int = 1
     pre_enqueue: tuple[PreEnqueue, ...] = ()
     #: None if no pod is evicted for pods that every node refused.
     preemption: PostFilter | None = None

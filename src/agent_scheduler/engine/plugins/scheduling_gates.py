@@ -16,7 +16,7 @@ class SchedulingGates:
     concerns = attrgetter("gates")
 
     def pre_enqueue(self, pod: PodInfo) -> str | None:
-        return f"waiting for scheduling gates: {list(pod.gates)}" if pod.gates else None
+        return f"waiting for scheduling gates: [{' '.join(pod.gates)}]" if pod.gates else None
 
     def events_to_register(self) -> Sequence[ClusterEventWithHint]:
         return (

@@ -69,6 +69,7 @@ def profile_of(conf: SessionConf, scheduler_name: str) -> Profile:
         scheduler_name=scheduler_name,
         filters=tuple(filters),
         scores=tuple(scores),
+        per_point=PER_POINT,
         reserves=tuple(reserves),
         pre_binds=tuple(pre_binds),
         of_groups=tuple((each.name, READS.get(each.name, frozenset())) for tier in conf.tiers for each in tier),

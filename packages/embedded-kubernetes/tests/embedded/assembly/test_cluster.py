@@ -11,8 +11,10 @@ import sys
 import time
 import urllib.request
 from collections.abc import Callable
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import kubernetes_asyncio as kubernetes
 import pytest
@@ -20,7 +22,7 @@ from aiohttp import ClientConnectorCertificateError
 
 from apimachinery.output import LogOutput
 from embedded.support import World, cases, definition, named
-from embedded_kubernetes import EmbeddedCluster, cluster, server
+from embedded_kubernetes import EmbeddedCluster, User, cluster, server
 from embedded_kubernetes.assembly import kubeconfig, write_kubeconfig
 from embedded_kubernetes.certificates import make_certificates
 from embedded_kubernetes.loading import LoadError, create
@@ -128,6 +130,7 @@ def test_a_bad_option_is_refused_by_its_name(options: dict[str, Any], said: str)
     --controllers *,-nonesuch | '--controllers: there is no controller -nonesuch; there are: '
     --token-auth-file /none/there | '--token-auth-file /none/there: cannot be read'
     --service-account-signing-key-file /none/there | '--service-account-signing-key-file /none/there: cannot be read'
+    --host 0.0.0.0 --no-tls | '--host 0.0.0.0: other hosts can reach it, which needs TLS and a generated token'
     --authorization-mode ABAC | 'embedded-kubernetes: --authorization-mode: must be one of'
     --port 0 --audit-log-path /none/there | 'embedded-kubernetes: --audit-log-path /none/there: cannot be written'
     --port 0 --load /nowhere.yaml | '/nowhere.yaml: cannot be read'
@@ -161,6 +164,26 @@ async def test_a_kubeconfig_of_the_cluster_leads_to_it_through_tls_and_token(tmp
         other = make_certificates(("127.0.0.1",), now=time.time()).authority
         with pytest.raises(ClientConnectorCertificateError, match="certificate verify failed"):
             await status(kubeconfig(found.url, authority=other, token="secret"))
+
+
+@pytest.mark.parametrize("more", [{}, {"users": {"t": User("alice")}}], ids=["alone", "with users"])
+async def test_a_cluster_that_other_hosts_reach_requires_a_token(tmp_path: Path, more: dict[str, Any]) -> None:
+    async with EmbeddedCluster(host="0.0.0.0", kubeconfig_out=tmp_path / "config", **more) as found:
+        written = json.loads((tmp_path / "config").read_text())
+        assert written == found.kubeconfig_dict() and found.url.startswith("https://")
+        assert not ip_address(urlsplit(found.url).hostname or "").is_unspecified
+        settings = kubernetes.client.Configuration()
+        await kubernetes.config.load_kube_config(str(tmp_path / "config"), client_configuration=settings)
+        async with kubernetes.client.ApiClient(settings) as client:
+            await kubernetes.client.CoreV1Api(client).list_node()
+        settings.api_key.clear()
+        async with kubernetes.client.ApiClient(settings) as client:
+            with pytest.raises(kubernetes.client.ApiException) as refused:
+                await kubernetes.client.CoreV1Api(client).list_node()
+        assert refused.value.status == 401
+    for open_ in ({"host": "0.0.0.0", "insecure": True}, {"host": "::1"}, {"host": "localhost"}):
+        settled = Settings(**open_)
+        assert (settled.token, settled.serves_tls) == ("", False)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
