@@ -12,7 +12,7 @@ from urllib.parse import unquote
 
 import yaml
 
-from . import binding, deletion, nesting, patching, reading, scale, subresources, tokens, writing
+from . import binding, deletion, nesting, patching, protobuf, reading, scale, subresources, tokens, writing
 from .admission.calls import Https, Transport
 from .admission.configured import Overtaken, Reviewers
 from .auth.aggregation import gather
@@ -30,7 +30,7 @@ from .resource import Object, Resource
 from .schema_source import data
 from .store import Store
 from .templates import BURSTS, Templates
-from .views import JSON, YAML, View, wants_yaml
+from .views import JSON, PROTOBUF, YAML, View, preferred_type
 
 _NAMESPACE_SUBRESOURCES = frozenset({"status", "finalize"})
 #: The label and the annotation of roles that the server creates and updates.
@@ -61,14 +61,24 @@ def _shaped(view: View, served: Served, response: Response) -> Response:
     return Response(response.status, view.object(response.body), headers=response.headers)
 
 
-def _as_yaml(accept: str, response: Response) -> Response:
-    if response.content_type != JSON or not wants_yaml(accept):
+def _encoded(accept: str, response: Response) -> Response:
+    """Return a JSON response in the media type that the client prefers, if that can represent it."""
+    if response.content_type != JSON:
         return response
-    if nesting.has_deep(response.body):
+    if nesting.has_deep(response.body) and preferred_type(accept) == YAML:
         # JSON is YAML, too.
         return Response(response.status, response.body, YAML, response.headers)
-    text = yaml.safe_dump(nesting.loads(response.body), default_flow_style=False, allow_unicode=True)
-    return Response(response.status, text.encode(), YAML, response.headers)
+    obj = nesting.loads(response.body)
+    media = preferred_type(accept, obj.get("kind", ""))
+    body: bytes | None = None
+    if media == YAML:
+        body = yaml.safe_dump(obj, default_flow_style=False, allow_unicode=True).encode()
+    elif media == PROTOBUF:
+        try:
+            body = protobuf.encode(obj)
+        except ApiError as refused:
+            return refusal(refused)
+    return response if body is None else Response(response.status, body, media, response.headers)
 
 
 class Api:
@@ -163,9 +173,9 @@ class Api:
         """
         gate = self._gate
         result = self.ask(request) if gate is None else gate.handle(request, self._answer)
-        if request.accept and "yaml" in request.accept and not isinstance(result, Stream):
-            accept = request.accept
-            return then(result, lambda response: _as_yaml(accept, response))
+        accept = request.accept
+        if accept and accept != JSON and preferred_type(accept) != JSON and not isinstance(result, Stream):
+            return then(result, lambda response: _encoded(accept, response))
         return result
 
     def carry_out(self, request: Request) -> Response | Stream:

@@ -1,145 +1,339 @@
-"""Decodes request bodies in Kubernetes' protobuf envelope, which some clients send for built-in kinds.
+"""Kubernetes' protobuf form of JSON objects: `application/vnd.kubernetes.protobuf`.
 
-kubectl's typed commands (create, drain, auth) may send `application/vnd.kubernetes.protobuf` and accept JSON. Field
-numbers are those of the `generated.proto` files of k8s.io/api and apimachinery; types come from `schema_source`.
-`data/protobuf.json` has the messages of such commands. Unknown messages and fields get 415; they are never dropped.
+Clients in Go send it for built-in kinds and prefer it in answers. An object is an envelope: four bytes, then the
+message `Unknown` with the kind and the encoded message of the kind.
+
+`data/protobuf.json` has the fields of each message as `name=number:type`, separated by spaces. Without a type, a field
+is a string; `[]` begins the type of a list, `{}` that of a map with strings as keys. The fields of a message without a
+name belong to the JSON object around it, because Go embeds the struct. From the table, google's protobuf makes classes,
+which encode and decode; here their messages are converted from and to JSON. As in kube-apiserver, unknown fields are
+dropped. Zeros that a client in Go always sends are dropped by `schema.check`.
 """
 
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime, timedelta
+from functools import cache, lru_cache
+from typing import Any, NamedTuple
+
+from google.protobuf.descriptor_pb2 import DescriptorProto, FieldDescriptorProto, FileDescriptorProto
+from google.protobuf.descriptor_pool import DescriptorPool
+from google.protobuf.message import DecodeError, EncodeError
+from google.protobuf.message_factory import GetMessageClass
+
+from apimachinery.times import micro_time_text, time_text
 
 from . import nesting
 from . import schema_source as source
-from .errors import ApiError, bad_request
+from .errors import ApiError, bad_request, unknown_format
 from .resource import Object
-from .times import clock_text
 
 MEDIA_TYPE = "application/vnd.kubernetes.protobuf"
+#: The media type of a watch.
+STREAM_TYPE = f"{MEDIA_TYPE};stream=watch"
 _MAGIC = b"k8s\x00"
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def decode(body: bytes) -> Object:
-    """Return the object in an envelope. Raises 400 for malformed bytes, 415 for unknown messages or fields."""
+    """Return the object in an envelope. Raises 400 for malformed bytes, 415 for a kind without message."""
     if not body.startswith(_MAGIC):
         raise bad_request("the body is not in Kubernetes' protobuf envelope: it does not begin with its magic")
     try:
-        envelope = dict(wire_fields(memoryview(body)[len(_MAGIC) :]))
-        names = {number: _text(text) for number, text in wire_fields(envelope.get(1, b""))}
-        api_version, kind = names.get(1, ""), names.get(2, "")
-        group, _, version = api_version.rpartition("/")
-        model = source.model_name(group, version, kind) or source.model_name("", "v1", kind)
-        obj = _message(model or kind, envelope.get(2, b""))
-    except (IndexError, TypeError, ValueError) as error:
+        envelope = _codec(_UNKNOWN).make.FromString(body[len(_MAGIC) :])
+        names = envelope.typeMeta
+        codec = _of_kind(names.apiVersion, names.kind)
+        if codec is None:
+            raise unknown_format("application/json, application/yaml")
+        obj = codec.read(codec.make.FromString(envelope.raw))
+    except (DecodeError, ValueError, OverflowError) as error:
         raise bad_request(f"the body is not in Kubernetes' protobuf envelope: {error}") from None
-    return {"apiVersion": api_version, "kind": kind, **obj}
+    return {"kind": names.kind, "apiVersion": names.apiVersion, **obj}
 
 
-def wire_fields(data: Any) -> Iterator[tuple[int, Any]]:
-    """Yield field numbers and raw values: an int, or a slice of `data`."""
-    at, end = 0, len(data)
-    while at < end:
-        tag, at = _varint(data, at)
-        number, wire = tag >> 3, tag & 7
-        if wire == 0:
-            value, at = _varint(data, at)
-            yield number, value
-        elif wire == 2:
-            size, at = _varint(data, at)
-            if at + size > end:
-                raise IndexError("a field is longer than its message")
-            yield number, data[at : at + size]
-            at += size
-        elif wire in (1, 5):
-            size = 8 if wire == 1 else 4
-            yield number, data[at : at + size]
-            at += size
-        else:
-            raise IndexError(f"wire type {wire} is not supported")
+def encode(obj: Object) -> bytes | None:
+    """Return the envelope of an object; None if its kind has no message. Raises 406 for deeply nested objects."""
+    kind, api_version = obj.get("kind", ""), obj.get("apiVersion", "v1")
+    codec = _of_kind(api_version, kind)
+    if codec is None:
+        return None
+    names = {"apiVersion": api_version, "kind": kind}
+    envelope: bytes = _codec(_UNKNOWN).make(typeMeta=names, raw=codec.encoded(obj)).SerializeToString()
+    return _MAGIC + envelope
 
 
-def _varint(data: Any, at: int) -> tuple[int, int]:
-    value = shift = 0
-    while True:
-        byte = data[at]
-        at += 1
-        value |= (byte & 127) << shift
-        if byte < 128:
-            return value, at
-        shift += 7
-        if shift > 63:
-            raise IndexError("a number is longer than 64 bits")
+def frame(event: Object) -> bytes:
+    """Return a watch event with its length. Raises 406 for a kind without message."""
+    obj = encode(event["object"])
+    if obj is None:
+        raise _not_encodable(f"{event['object'].get('kind')} has no protobuf form")
+    data: bytes = _codec("meta.v1.WatchEvent").make(type=event["type"], object={"raw": obj}).SerializeToString()
+    return len(data).to_bytes(4, "big") + data
 
 
-def _message(model: str, data: Any) -> Object:
-    numbers: dict[str, str] | None = source.data("protobuf.json")["messages"].get(model)
-    if numbers is None:
-        raise _unknown(f"type {source.go_name(model)}")
-    fields = source.struct(model).fields
-    obj: Object = {}
-    for number, raw in wire_fields(data):
-        name = numbers.get(str(number))
-        if name is None:
-            raise _unknown(f"field {number} of {source.go_name(model)}")
-        type_ = fields[name].type
-        if type_.kind == "list" and type_.item is not None:
-            obj.setdefault(name, []).append(_value(type_.item, raw))
-        elif type_.kind == "map" and type_.item is not None:
-            entry = dict(wire_fields(raw))
-            key = _text(entry.get(1, b""))
-            obj.setdefault(name, {})[key] = _value(type_.item, entry.get(2, b""))
-        else:
-            obj[name] = _value(type_, raw)
-    return obj
+def _not_encodable(why: str) -> ApiError:
+    return ApiError(406, "NotAcceptable", f"the object cannot be encoded to a protobuf message: {why}")
 
 
-def _value(type_: source.Type, raw: Any) -> Any:
-    if type_.kind == "string":
-        return _text(raw)
-    if type_.kind == "boolean":
-        return bool(raw)
-    if type_.kind == "integer":
-        return raw - (1 << 64) if raw >> 63 else raw
-    if type_.kind == "bytes":
-        return base64.b64encode(_slice(raw)).decode()
-    if type_.kind == "quantity":
-        return _text(dict(wire_fields(raw)).get(1, b""))
-    if type_.kind == "time":
-        parts = dict(wire_fields(raw))
-        if not parts:
-            return None
-        return clock_text(_value(_INTEGER, parts.get(1, 0)))
-    if type_.kind == "intorstring":
-        parts = dict(wire_fields(raw))
-        return _text(parts.get(3, b"")) if parts.get(1) else _value(_INTEGER, parts.get(2, 0))
-    if type_.kind == source.RAW:
-        # A message around JSON, such as FieldsV1.
-        return nesting.loads(_slice(dict(wire_fields(raw)).get(1, b"null")))
-    if type_.struct:
-        return _message(type_.struct, raw)
-    raise _unknown(f"a value of type {type_.go}")
+class Codec:
+    """Converts one message to a JSON object and back."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self.make: Any = GetMessageClass(_pool().FindMessageTypeByName(_full_name(name)))
+        #: Compiled at first use, because messages are recursive: what a field becomes, by number, and how it is
+        #: written, by its name in JSON. A field without name is in `_embedded`.
+        self._reads: dict[int, tuple[str, _Convert | None]] = {}
+        self._writes: dict[str, tuple[str, _Convert | None]] = {}
+        self._embedded: list[tuple[str, Codec]] = []
+
+    def _compile(self) -> None:
+        for field in _table()[self._name]:
+            read, write = _conversions(field)
+            self._reads[field.number] = (field.name, read)
+            if field.name:
+                self._writes[field.name] = (field.attribute, write)
+            else:
+                self._embedded.append((field.attribute, _codec(field.type)))
+
+    def read(self, message: Any) -> Object:
+        """Return the JSON object of a message. Raises ValueError for texts and times that JSON cannot have."""
+        if not self._reads:
+            self._compile()
+        obj: Object = {}
+        for descriptor, value in message.ListFields():
+            name, convert = self._reads[descriptor.number]
+            if convert is not None:
+                value = convert(value)
+            if name:
+                obj[name] = value
+            else:
+                obj.update(value)
+        return obj
+
+    def write(self, obj: Any) -> Object:
+        """Return the arguments of the message's class for an object. Keys that the message lacks are left out."""
+        if not self._writes:
+            self._compile()
+        if type(obj) is not dict:
+            raise _not_encodable("it is too deeply nested")
+        found: Object = {}
+        writes = self._writes
+        for key, value in obj.items():
+            if value is not None and key in writes:
+                attribute, convert = writes[key]
+                found[attribute] = value if convert is None else convert(value)
+        for attribute, codec in self._embedded:
+            if part := codec.write(obj):
+                found[attribute] = part
+        return found
+
+    def encoded(self, obj: Object) -> bytes:
+        """Return the encoded message of an object."""
+        try:
+            encoded: bytes = self.make(**self.write(obj)).SerializeToString(deterministic=True)
+        except (EncodeError, RecursionError):
+            raise _not_encodable("it is too deeply nested") from None
+        return encoded
 
 
-def _slice(raw: Any) -> bytes:
-    # bytes(number) would return that number of zeros.
-    if isinstance(raw, int):
-        raise TypeError("found a number instead of bytes")
-    return bytes(raw)
+class _Field(NamedTuple):
+    """A row of the table. `label` is empty, `[]` or `{}`; `attribute` is the name of the class's attribute."""
+
+    name: str
+    number: int
+    label: str
+    type: str
+    attribute: str
 
 
-def _text(raw: Any) -> str:
-    return _slice(raw).decode()
+_Convert = Callable[[Any], Any]
+_UNKNOWN = "pkg.runtime.Unknown"
+_SCALARS = {
+    "string": FieldDescriptorProto.TYPE_STRING,
+    "bytes": FieldDescriptorProto.TYPE_BYTES,
+    "bool": FieldDescriptorProto.TYPE_BOOL,
+    "int32": FieldDescriptorProto.TYPE_INT32,
+    "int64": FieldDescriptorProto.TYPE_INT64,
+    "double": FieldDescriptorProto.TYPE_DOUBLE,
+}
 
 
-_INTEGER = source.Type("integer", "int64")
+@cache
+def _table() -> Mapping[str, tuple[_Field, ...]]:
+    """Return the fields of each message, such as `core.v1.PodSpec`."""
+    messages = source.data("protobuf.json")["messages"]
+    return {name: tuple(map(_parsed, line.split())) for name, line in messages.items()}
 
 
-def _unknown(what: str) -> ApiError:
-    return ApiError(
-        415,
-        "UnsupportedMediaType",
-        f"the body of the request was in a protobuf form that this server does not support ({what}) - accepted "
-        "media types include: application/json, application/yaml",
-    )
+def _parsed(text: str) -> _Field:
+    name, _, rest = text.rpartition("=")
+    number, _, type_ = rest.partition(":")
+    label = type_[:2] if type_[:2] in ("[]", "{}") else ""
+    attribute = name if name.isidentifier() else f"_{number}"
+    return _Field(name, int(number), label, type_.removeprefix(label) or "string", attribute)
+
+
+@lru_cache(maxsize=1024)
+def _of_kind(api_version: str, kind: str) -> Codec | None:
+    group, _, version = api_version.rpartition("/")
+    # DeleteOptions is accepted in the version of every group.
+    for name in (f"{group.partition('.')[0] or 'core'}.{version}.{kind}", f"meta.v1.{kind}"):
+        if name in _table():
+            return _codec(name)
+    return None
+
+
+@cache
+def _codec(name: str) -> Codec:
+    return Codec(name)
+
+
+def _full_name(name: str) -> str:
+    return "k8s." + name.replace(".", "_")
+
+
+@cache
+def _pool() -> DescriptorPool:
+    file = FileDescriptorProto(name="k8s.proto", package="k8s", syntax="proto2")
+    for name, fields in _table().items():
+        message = file.message_type.add(name=name.replace(".", "_"))
+        for field in fields:
+            _add(message, _full_name(name), field)
+    pool = DescriptorPool()
+    pool.AddSerializedFile(file.SerializeToString())
+    return pool
+
+
+def _add(message: DescriptorProto, within: str, field: _Field) -> None:
+    """Add a field to a message. A map is a list of entries with key and value."""
+    described = message.field.add(name=field.attribute, number=field.number, label=FieldDescriptorProto.LABEL_OPTIONAL)
+    if field.label:
+        described.label = FieldDescriptorProto.LABEL_REPEATED
+    if field.label == "{}":
+        # The name that protobuf requires of it.
+        entry = message.nested_type.add(name="".join(map(_capitalized, field.attribute.split("_"))) + "Entry")
+        entry.options.map_entry = True
+        for at, (name, type_) in enumerate((("key", "string"), ("value", field.type)), 1):
+            _type(entry.field.add(name=name, number=at, label=FieldDescriptorProto.LABEL_OPTIONAL), type_)
+        described.type, described.type_name = FieldDescriptorProto.TYPE_MESSAGE, f".{within}.{entry.name}"
+    else:
+        _type(described, field.type)
+
+
+def _capitalized(text: str) -> str:
+    return text[:1].upper() + text[1:]
+
+
+def _type(described: FieldDescriptorProto, type_: str) -> None:
+    if (scalar := _SCALARS.get(type_)) is not None:
+        described.type = scalar
+    else:
+        described.type, described.type_name = FieldDescriptorProto.TYPE_MESSAGE, f".{_full_name(type_)}"
+
+
+def _conversions(field: _Field) -> tuple[_Convert | None, _Convert | None]:
+    """Return how values of a field are read and written; None if they are the same in JSON."""
+    read, write = _of_type(field.type)
+    if field.label == "[]":
+        return (_listed(read) if read else list), write and _listed(write)
+    if field.label == "{}":
+        return (_mapped(read) if read else dict), write and _mapped(write)
+    return read, write
+
+
+def _listed(convert: _Convert) -> _Convert:
+    return lambda values: [convert(value) for value in values]
+
+
+def _mapped(convert: _Convert) -> _Convert:
+    return lambda values: {key: convert(value) for key, value in values.items()}
+
+
+def _of_type(type_: str) -> tuple[_Convert | None, _Convert | None]:
+    if type_ == "bytes":
+        return lambda value: base64.b64encode(value).decode(), base64.b64decode
+    if type_ in _SCALARS:
+        return None, None
+    if type_ in _FORMS:
+        return _FORMS[type_]
+    return _codec(type_).read, _codec(type_).write
+
+
+# Messages whose JSON is not an object with their fields.
+
+
+def _read_time(message: Any) -> str | None:
+    return time_text(_EPOCH + timedelta(seconds=message.seconds)) if message.ListFields() else None
+
+
+def _read_micro_time(message: Any) -> str | None:
+    since = timedelta(seconds=message.seconds, microseconds=message.nanos // 1000)
+    return micro_time_text(_EPOCH + since) if message.ListFields() else None
+
+
+@lru_cache(maxsize=4096)
+def _write_time(text: str) -> Object:
+    since = datetime.fromisoformat(text) - _EPOCH
+    return {"seconds": since // timedelta(seconds=1), "nanos": since.microseconds * 1000}
+
+
+def _read_raw(message: Any) -> Any:
+    """Return the JSON in a message. Some clients put an envelope into a RawExtension."""
+    raw = message.raw
+    return decode(raw) if raw.startswith(_MAGIC) else nesting.loads(raw or b"null")
+
+
+def _read_int_or_string(message: Any) -> int | str:
+    value: int | str = message.strVal if message.type else message.intVal
+    return value
+
+
+def _write_int_or_string(value: int | str) -> Object:
+    return {"type": 1, "strVal": value} if isinstance(value, str) else {"type": 0, "intVal": value}
+
+
+def _schema() -> Codec:
+    return _codec(source.JSON_SCHEMA)
+
+
+def _read_schema_or(others: Callable[[Any], Any]) -> _Convert:
+    return lambda message: _schema().read(message.schema) if message.HasField("schema") else others(message)
+
+
+def _write_schema_or(others: _Convert) -> _Convert:
+    return lambda value: {"schema": _schema().write(value)} if isinstance(value, dict) else others(value)
+
+
+def _write_schema_or_bool(value: Any) -> Object:
+    return {"allows": value} if isinstance(value, bool) else {"allows": True, "schema": _schema().write(value)}
+
+
+_TEXTS: tuple[_Convert, _Convert] = (lambda message: list(message.items), lambda value: {"items": value})
+_FORMS: dict[str, tuple[_Convert, _Convert]] = {
+    "api.resource.Quantity": (lambda message: message.string, lambda value: {"string": value}),
+    "util.intstr.IntOrString": (_read_int_or_string, _write_int_or_string),
+    "meta.v1.Time": (_read_time, _write_time),
+    "meta.v1.MicroTime": (_read_micro_time, _write_time),
+    "meta.v1.FieldsV1": (
+        lambda message: nesting.loads(message.Raw or b"null"),
+        lambda value: {"Raw": nesting.dumps(value)},
+    ),
+    "meta.v1.Verbs": _TEXTS,
+    "authentication.v1.ExtraValue": _TEXTS,
+    "authorization.v1.ExtraValue": _TEXTS,
+    "certificates.v1.ExtraValue": _TEXTS,
+    "pkg.runtime.RawExtension": (_read_raw, lambda value: {"raw": nesting.dumps(value)}),
+    "apiextensions.v1.JSON": (_read_raw, lambda value: {"raw": nesting.dumps(value)}),
+    "apiextensions.v1.JSONSchemaPropsOrBool": (_read_schema_or(lambda message: message.allows), _write_schema_or_bool),
+    "apiextensions.v1.JSONSchemaPropsOrArray": (
+        _read_schema_or(lambda message: [_schema().read(one) for one in message.jSONSchemas]),
+        _write_schema_or(lambda value: {"jSONSchemas": [_schema().write(one) for one in value]}),
+    ),
+    "apiextensions.v1.JSONSchemaPropsOrStringArray": (
+        _read_schema_or(lambda message: list(message.property)),
+        _write_schema_or(lambda value: {"property": value}),
+    ),
+}

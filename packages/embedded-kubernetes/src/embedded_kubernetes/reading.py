@@ -15,12 +15,13 @@ from zlib import crc32
 from . import nesting
 from .builtin.causes import forbidden, unsupported
 from .errors import ApiError, Cause, bad_request, gone, invalid, not_found
+from .protobuf import STREAM_TYPE
 from .registry import Registry, Served
 from .requests import Request, Response, Stream
 from .resource import Object
 from .selectors import Selector, compile_selector, named
 from .store import Compacted, Record
-from .views import PartialView, TableView, View, negotiate
+from .views import JSON, PROTOBUF, PartialView, TableView, View, negotiate
 from .watch import Watcher, initial, replay
 
 #: Seconds until a watch without timeoutSeconds ends: a random time between this and twice this (min-request-timeout).
@@ -243,6 +244,9 @@ def watch(registry: Registry, served: Served, namespace: str, request: Request, 
             namespace = ""
         selector = named(selector, served.table.field_names.index("metadata.name"), name)
     view = view_of(registry, served, request)
+    encoded = negotiate(request.accept, custom=served.resource.custom).content_type == PROTOBUF
+    if encoded:
+        view = view.in_protobuf
     parameters = request.parameters
     bookmarks = request.flag("allowWatchBookmarks")
     wants_initial = request.flag("sendInitialEvents") if "sendInitialEvents" in parameters else None
@@ -268,7 +272,7 @@ def watch(registry: Registry, served: Served, namespace: str, request: Request, 
             backlog = replay(view, served.table.since(version), namespace=namespace, selector=selector)
         except Compacted as compacted:
             text = f"too old resource version: {version} ({compacted.oldest})"
-            error = b'{"type":"ERROR","object":' + nesting.dumps(gone(text).status()) + b"}\n"
+            error = view.error(gone(text).status())
             backlog = (error,)
     watcher = Watcher(view, namespace=namespace, selector=selector, floor=floor, backlog=backlog, bookmarks=bookmarks)
     if error is None:
@@ -276,4 +280,5 @@ def watch(registry: Registry, served: Served, namespace: str, request: Request, 
     else:
         watcher.end()
     store = registry.store
-    return Stream(watcher=watcher, timeout=timeout, version=lambda: store.rv)
+    content_type = STREAM_TYPE if encoded else JSON
+    return Stream(watcher=watcher, timeout=timeout, version=lambda: store.rv, content_type=content_type)

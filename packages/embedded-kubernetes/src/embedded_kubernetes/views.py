@@ -8,23 +8,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any
 
-from . import nesting, tables
+from . import nesting, protobuf, tables
 from .errors import ApiError
 from .resource import Object, Resource
 from .store import Record
 from .times import clock_text
 
-JSON, YAML = "application/json", "application/yaml"
+JSON, YAML, PROTOBUF = "application/json", "application/yaml", protobuf.MEDIA_TYPE
 
 
 @dataclass(frozen=True, slots=True)
 class Representation:
     """The form that the Accept header selects.
 
-    `form` is "", "Table", "Partial" or "PartialList", in `version` of meta.k8s.io.
+    `form` is "", "Table", "Partial" or "PartialList", in `version` of meta.k8s.io. `content_type` is one of JSON, YAML
+    and PROTOBUF.
     """
 
     form: str
@@ -35,7 +36,24 @@ class Representation:
 PLAIN = Representation("", JSON)
 _FORMS = {"Table": "Table", "PartialObjectMetadata": "Partial", "PartialObjectMetadataList": "PartialList"}
 #: The media types of built-in kinds. Others are rejected before the request is processed.
-_PRODUCED = frozenset({JSON, YAML, "application/vnd.kubernetes.protobuf", "application/*", "*/*"})
+_PRODUCED = frozenset({JSON, YAML, PROTOBUF, "application/*", "*/*"})
+
+
+@lru_cache(maxsize=256)
+def alternatives(accept: str) -> tuple[tuple[str, dict[str, str]], ...]:
+    """Return the media types of an Accept header with their parameters, those with the highest `q` first."""
+    found = []
+    for alternative in accept.split(","):
+        media, *parameters = (part.strip() for part in alternative.split(";"))
+        found.append((media, dict(parameter.partition("=")[::2] for parameter in parameters)))
+    return tuple(sorted(found, key=lambda one: -_quality(one[1])))
+
+
+def _quality(parameters: dict[str, str]) -> float:
+    try:
+        return float(parameters.get("q", "1"))
+    except ValueError:
+        return 1.0
 
 
 def negotiate(accept: str | None, *, custom: bool = False) -> Representation:
@@ -48,16 +66,17 @@ def negotiate(accept: str | None, *, custom: bool = False) -> Representation:
 @lru_cache(maxsize=256)
 def _negotiate(accept: str, custom: bool) -> Representation:
     matched = False
-    for alternative in accept.split(","):
-        media, *parameters = (part.strip() for part in alternative.split(";"))
-        matched = matched or media in _PRODUCED
-        if media not in (JSON, YAML, "application/*", "*/*"):
+    for media, options in alternatives(accept):
+        if media not in _PRODUCED:
             continue
-        kind = YAML if media == YAML else JSON
-        options = dict(parameter.partition("=")[::2] for parameter in parameters)
+        matched = True
+        kind = media if media in (YAML, PROTOBUF) else JSON
         wanted, version = options.get("as", ""), options.get("v", "")
+        # Objects of custom kinds and Tables have no protobuf form.
+        if kind == PROTOBUF and (wanted == "Table" or (custom and not wanted)):
+            continue
         if not wanted:
-            return Representation("", kind) if kind == YAML else PLAIN
+            return PLAIN if kind == JSON else Representation("", kind)
         if options.get("g") != "meta.k8s.io" or version not in ("v1", "v1beta1") or wanted not in _FORMS:
             continue
         return Representation(_FORMS[wanted], kind, version)
@@ -70,13 +89,18 @@ def not_acceptable(why: str) -> ApiError:
     return ApiError(406, "NotAcceptable", why)
 
 
-@lru_cache(maxsize=256)
-def wants_yaml(accept: str) -> bool:
-    """Return whether the Accept header selects YAML."""
-    try:
-        return _negotiate(accept, True).content_type == YAML
-    except ApiError:
-        return False
+@lru_cache(maxsize=1024)
+def preferred_type(accept: str, kind: str | None = None) -> str:
+    """Return the media type that an Accept header selects for an object of a kind; without `kind`, for some kind."""
+    for media, options in alternatives(accept):
+        wanted = options.get("as", "")
+        if wanted and kind is not None and wanted != kind:
+            continue
+        if media == YAML or (media == PROTOBUF and kind != "Table"):
+            return media
+        if media in _PRODUCED:
+            return JSON
+    return JSON
 
 
 class View:
@@ -90,6 +114,11 @@ class View:
             type_: f'{{"type":"{type_}","object":{{{names}'.encode()
             for type_ in ("ADDED", "MODIFIED", "DELETED", "BOOKMARK")
         }
+
+    @cached_property
+    def in_protobuf(self) -> View:
+        """The same view for watches in protobuf. It is made once, because watchers of one view share its lines."""
+        return ProtobufView(self)
 
     def _named(self, kind: str) -> str:
         """Return the first two keys, whose order differs between built-in and custom kinds, as in kube-apiserver."""
@@ -117,6 +146,10 @@ class View:
         obj: Object = {"kind": self.resource.kind, "apiVersion": self.resource.api_version}
         obj.update(nesting.loads(data))
         return obj
+
+    def error(self, status: Object) -> bytes:
+        """Return the event of an error."""
+        return b'{"type":"ERROR","object":%b}\n' % nesting.dumps(status)
 
     def bookmark(self, rv: int, *, initial_end: bool) -> bytes:
         metadata: Object = {"resourceVersion": str(rv)}
@@ -252,3 +285,17 @@ class TableView(View):
 
     def list(self, items: Sequence[bytes], meta: Object) -> bytes:
         return nesting.dumps(self._table(items, meta))
+
+
+class ProtobufView(View):
+    """The watch events of another view in protobuf. Complete responses are converted from JSON (`handlers`)."""
+
+    def __init__(self, plain: View) -> None:
+        super().__init__(plain.resource)
+        self._plain = plain
+
+    def line(self, type_: str, data: bytes) -> bytes:
+        return protobuf.frame(nesting.loads(self._plain.line(type_, data)))
+
+    def error(self, status: Object) -> bytes:
+        return protobuf.frame(nesting.loads(self._plain.error(status)))

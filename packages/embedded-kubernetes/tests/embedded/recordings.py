@@ -12,7 +12,8 @@ from .places import REPOSITORY
 
 #: Definitions of the custom resources that the recorded servers had.
 CRDS = REPOSITORY / "config" / "crd"
-_FOLDER = REPOSITORY.parent / "shared" / "conformance"
+#: The folder of all recordings.
+FOLDER = REPOSITORY.parent / "shared" / "conformance"
 
 
 def recorded(name: str, variable: str = "") -> list[str]:
@@ -22,7 +23,7 @@ def recorded(name: str, variable: str = "") -> list[str]:
     in `.gz` is compressed. Raises FileNotFoundError if the environment names a file that does not exist.
     """
     given = os.environ.get(variable) if variable else None
-    path = Path(given) if given else _FOLDER / name
+    path = Path(given) if given else FOLDER / name
     if given is None:
         need(path)
     need(CRDS / "kustomization.yaml")

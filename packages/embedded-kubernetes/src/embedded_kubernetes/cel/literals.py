@@ -12,7 +12,9 @@ import struct
 from collections.abc import Callable, Iterator, Sequence, Set
 from typing import Any, NamedTuple
 
-from ..protobuf import wire_fields
+from google.protobuf.empty_pb2 import Empty
+from google.protobuf.unknown_fields import UnknownFieldSet
+
 from .macros import OWN
 
 #: Type names, indexed by the numbers of `Type.PrimitiveType` and of `Type.WellKnownType`.
@@ -199,9 +201,10 @@ def _named(fields: _Fields) -> str:
 
 
 def _read(message: Any) -> _Fields:
+    """Return the fields of an encoded message by their numbers. An empty message has all of them as unknown ones."""
     found: _Fields = {}
-    for number, value in wire_fields(memoryview(message)):
-        found.setdefault(number, []).append(value)
+    for field in UnknownFieldSet(Empty.FromString(message)):
+        found.setdefault(field.field_number, []).append(field.data)
     return found
 
 
@@ -221,7 +224,7 @@ def _constant(fields: _Fields) -> str:
     if kind in (3, 4):
         value = _number(fields, kind)
         return f"{value}u" if kind == 4 else str(value - 2**64 if value >= 2**63 else value)
-    return repr(struct.unpack("<d", fields[5][0])[0]) if kind == 5 else ""
+    return repr(struct.unpack("<d", struct.pack("<Q", fields[5][0]))[0]) if kind == 5 else ""
 
 
 def _indices(packed: Any) -> Sequence[int]:

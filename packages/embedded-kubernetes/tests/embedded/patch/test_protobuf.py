@@ -2,13 +2,37 @@
 
 from __future__ import annotations
 
+import gzip
+import json
+import re
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from embedded.recordings import FOLDER, need, recorded
 from embedded.support import named, refuses
-from embedded_kubernetes import protobuf
+from embedded_kubernetes import protobuf, schema
+from embedded_kubernetes import schema_source as source
 from embedded_kubernetes.errors import ApiError
+
+_KIND = "x-kubernetes-group-version-kind"
+_KINDS = [model for model in source.full_names() if _KIND in source.definition(model) and "apireg" not in model]
+#: A value of each type.
+_EXAMPLES = {
+    "string": "x",
+    "boolean": True,
+    "integer": 7,
+    "number": 1.5,
+    "time": "2026-01-01T00:00:00Z",
+    "microtime": "2026-01-01T00:00:00.000001Z",
+    "quantity": "1500m",
+    "intorstring": "5%",
+    "bytes": "AP8=",
+    "raw": {"a": [1, None]},
+    "struct": {},
+}
 
 
 def _varint(value: int) -> bytes:
@@ -70,19 +94,97 @@ def test_managed_fields_hold_json() -> None:
         protobuf.decode(broken)
 
 
-@pytest.mark.parametrize(
-    ("kind", "raw"),
-    [
-        ("ConfigMap", _field(99, "x")),
-        ("ConfigMap", _field(1, _field(99, "x"))),
-        ("Namespace", _field(2, _field(19, "x"))),
-        ("Node", b""),
-    ],
-    ids=["top", "meta", "status", "kind"],
-)
-def test_what_the_tables_lack_is_refused_not_dropped(kind: str, raw: bytes) -> None:
+def test_a_field_of_a_later_release_is_dropped_and_a_kind_without_message_is_refused() -> None:
+    """So does kube-apiserver."""
+    body = _envelope("v1", "ConfigMap", _field(1, _field(1, "c") + _field(99, "x")) + _field(98, 1))
+    assert protobuf.decode(body) == named("c", apiVersion="v1", kind="ConfigMap")
     with refuses(415):
-        protobuf.decode(_envelope("v1", kind, raw))
+        protobuf.decode(_envelope("example.com/v1", "Widget", b""))
+
+
+@pytest.mark.parametrize("model", _KINDS)
+def test_an_object_with_every_field_comes_back_as_it_was(model: str) -> None:
+    """A client in Go also sends zeros, except those of pointers, which decoding drops."""
+    kind = source.definition(model)[_KIND][0]
+    api_version = f"{kind['group']}/{kind['version']}".lstrip("/")
+    full = {**_full(model), "kind": kind["kind"], "apiVersion": api_version}
+    assert _sent(full) == full
+    sparse = {"kind": kind["kind"], "apiVersion": api_version, "metadata": {}}
+    filled, given = json.loads(json.dumps(sparse)), json.loads(json.dumps(sparse))
+    schema.check_kind(kind["group"], kind["version"], kind["kind"], given)
+    decoded = _sent(_with_zeros(filled, model))
+    schema.check_kind(kind["group"], kind["version"], kind["kind"], decoded)
+    assert decoded == given
+
+
+def _sent(obj: Any) -> Any:
+    encoded = protobuf.encode(obj)
+    assert encoded is not None
+    return protobuf.decode(encoded)
+
+
+def _full(model: str, *above: str) -> Any:
+    """Return an object with all fields of a type, which are not empty. Only the envelope names a kind."""
+    names = {"kind", "apiVersion"} if _KIND in source.definition(model) else set()
+    return {
+        name: _example(field.type, *above, model)
+        for name, field in source.struct(model).fields.items()
+        if name not in names
+        and not {field.type.struct, field.type.item and field.type.item.struct} & {source.JSON_SCHEMA, model, *above}
+    }
+
+
+def _example(type_: source.Type, *above: str) -> Any:
+    if type_.item is not None:
+        item = _example(type_.item, *above)
+        return [item] if type_.kind == "list" else {"k": item}
+    return _full(type_.struct, *above) if type_.kind == "struct" and type_.struct else _EXAMPLES[type_.kind]
+
+
+def _with_zeros(obj: Any, model: str) -> Any:
+    for name, field in source.struct(model).fields.items():
+        zero = {"string": "", "integer": 0, "boolean": False}.get(field.type.kind)
+        if name not in obj and not field.keep_zero and zero is not None:
+            obj[name] = zero
+        elif name in obj and field.type.struct:
+            _with_zeros(obj[name], field.type.struct)
+    return obj
+
+
+def test_what_a_real_server_answers_comes_back_as_it_was() -> None:
+    seen = 0
+    for line in recorded("apiserver-1.36.2.jsonl"):
+        body = json.loads(line.replace('"<time>"', '"2026-01-01T00:00:00Z"')).get("response", {}).get("body")
+        if not isinstance(body, dict) or "kind" not in body or protobuf.encode(body) is None:
+            continue
+        for item in body["items"] if body["kind"] == "PartialObjectMetadataList" else ():
+            del item["kind"], item["apiVersion"]
+        # The recording shows both types of times in the same way.
+        found = json.loads(json.dumps(_sent(body)).replace(".000000Z", "Z"))
+        assert found == {"apiVersion": "v1", **_without_nulls(body)}
+        seen += 1
+    assert seen > 100
+
+
+def _without_nulls(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_without_nulls(item) for item in value]
+    if isinstance(value, dict):
+        return {key: _without_nulls(item) for key, item in value.items() if item is not None}
+    return value
+
+
+def test_every_message_has_the_numbers_of_kubernetes() -> None:
+    path = FOLDER / "protobuf" / "fields-1.36.2.json.gz"
+    need(path)
+    known = {source.short(name): fields for name, fields in json.loads(gzip.decompress(path.read_bytes())).items()}
+    for name, line in source.data("protobuf.json")["messages"].items():
+        found = {int(number): type_ or "string" for number, type_ in re.findall(r"=(\d+)(?::(\S+))?", line)}
+        assert found.keys() == {number for number, _ in known[name].values()}, name
+        for number, type_ in known[name].values():
+            label, _, end = re.fullmatch(r"(repeated |map<string, |)(.*[.])?(\w+)>?", type_).groups()  # type: ignore[union-attr]
+            shown = {"": "", "repeated ": "[]", "map<string, ": "{}"}[label]
+            assert re.fullmatch(rf"{re.escape(shown)}([\w.]+[.])?{end}", found[number]), (name, number)
 
 
 @given(st.binary(max_size=60))
