@@ -73,6 +73,12 @@ def frame(event: Object) -> bytes:
     return len(data).to_bytes(4, "big") + data
 
 
+def unframed(data: bytes) -> Object:
+    """Return the watch event in a frame. Raises 400 for malformed bytes."""
+    codec = _codec("meta.v1.WatchEvent")
+    return codec.read(codec.make.FromString(data[4:]))
+
+
 def _not_encodable(why: str) -> ApiError:
     return ApiError(406, "NotAcceptable", f"the object cannot be encoded to a protobuf message: {why}")
 
@@ -255,6 +261,9 @@ def _mapped(convert: _Convert) -> _Convert:
 def _of_type(type_: str) -> tuple[_Convert | None, _Convert | None]:
     if type_ == "bytes":
         return lambda value: base64.b64encode(value).decode(), base64.b64decode
+    if type_ == "double":
+        # Go writes a whole number without a point.
+        return lambda value: int(value) if value.is_integer() else value, None
     if type_ in _SCALARS:
         return None, None
     if type_ in _FORMS:

@@ -97,7 +97,7 @@ class AccessReplay:
         async with self.client.watch(line["watch"], headers=line["headers"]) as (status, lines):
             found = [json.loads(text) async for text in lines if text.strip()]
         differences = [] if status == line["status"] else [f"status {line['status']} expected, {status} found"]
-        return differences + compare(line["events"], found)
+        return differences + compare(self.client.comparable(line["events"]), self.client.comparable(found))
 
     def filled(self, line: dict[str, Any]) -> dict[str, Any]:
         """Return the line with the values of this run."""
@@ -121,7 +121,11 @@ class AccessReplay:
             self._saved[name] = reduce(lambda value, part: value[part], at.split("."), found)
         wanted, found = await self._alike(expected["body"], found)
         heads = compare_heads(expected, status, headers)
-        return [*heads, *compare(opened(wanted, found), found), *texts(wanted, found)]
+        return [
+            *heads,
+            *compare(self.client.comparable(opened(wanted, found)), self.client.comparable(found)),
+            *texts(wanted, found),
+        ]
 
     async def _mint(self, minted: dict[str, Any]) -> str:
         """Return a token that the recorder signed itself."""

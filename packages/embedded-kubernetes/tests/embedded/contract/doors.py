@@ -1,4 +1,4 @@
-"""Two clients of the same server with an administrator's token: in process, and over HTTP."""
+"""Clients of the same server with an administrator's token: in process, also with protobuf, and over HTTP."""
 
 from __future__ import annotations
 
@@ -14,14 +14,17 @@ import aiohttp
 from multidict import CIMultiDict
 from yarl import URL
 
+from embedded_kubernetes import protobuf
 from embedded_kubernetes.auth.options import Options
 from embedded_kubernetes.builtin import BUILTIN
+from embedded_kubernetes.errors import ApiError
 from embedded_kubernetes.handlers import Api
 from embedded_kubernetes.inproc import Door, Headers
 from embedded_kubernetes.server import Server
 from embedded_kubernetes.store import Store
 
 Answer = tuple[int, dict[str, str], bytes]
+_JSON = "application/json"
 
 
 def api(auth: Options, clock: Callable[[], float] = time.time) -> Api:
@@ -42,6 +45,10 @@ class Client(ABC):
     @abstractmethod
     def watch(self, path: str, *, headers: Headers) -> Any:
         """Return a context with the status and the lines."""
+
+    def comparable(self, value: Any) -> Any:
+        """Return an expected or found object without what this client cannot tell."""
+        return value
 
     async def call(
         self, method: str, path: str, body: Any = None, *, media: str = "application/json"
@@ -68,6 +75,65 @@ class InProcess(Client):
             yield watching.status, watching
         finally:
             await watching.aclose()
+
+
+class InProtobuf(InProcess):
+    """A client in Go: it sends and receives protobuf, if the object and the client's own headers allow that."""
+
+    async def request(self, method: str, path: str, *, body: bytes | None = None, headers: Headers) -> Answer:
+        headers = dict(headers)
+        if (
+            body is not None
+            and headers.get("Content-Type", _JSON) == _JSON
+            and (sent := _in_protobuf(body)) is not None
+        ):
+            body, headers["Content-Type"] = sent, protobuf.MEDIA_TYPE
+        if headers.get("Accept", _JSON) == _JSON:
+            headers["Accept"] = f"{protobuf.MEDIA_TYPE},{_JSON}"
+        status, answered, raw = await super().request(method, path, body=body, headers=headers)
+        if answered["content-type"] == protobuf.MEDIA_TYPE:
+            answered = {**answered, "content-type": _JSON}
+            raw = json.dumps(_with_lists(protobuf.decode(raw))).encode() if raw else b""
+        return status, answered, raw
+
+    @asynccontextmanager
+    async def watch(self, path: str, *, headers: Headers) -> AsyncIterator[tuple[int, AsyncIterator[bytes]]]:
+        headers = {"Accept": f"{protobuf.MEDIA_TYPE},{_JSON}", **headers}
+        async with super().watch(path, headers=headers) as (status, frames):
+            yield status, (_line(frame) async for frame in frames)
+
+    def comparable(self, value: Any) -> Any:
+        if isinstance(value, list):
+            return [self.comparable(item) for item in value]
+        if not isinstance(value, dict):
+            return value
+        kept = {key: self.comparable(item) for key, item in value.items()}
+        if value.get("kind", "").startswith("API"):
+            # In JSON, some kinds of discovery have no version.
+            kept.pop("apiVersion", None)
+        return {key: item for key, item in kept.items() if key == "metadata" or item not in (None, {}, [])}
+
+
+def _with_lists(obj: Any) -> Any:
+    """Return a list with its items, which protobuf leaves out if there are none."""
+    return {"items": [], **obj} if obj["kind"].endswith("List") else obj
+
+
+def _in_protobuf(body: bytes) -> bytes | None:
+    """Return the body of a client in Go; None if it has no such form, or another meaning."""
+    try:
+        obj = json.loads(body)
+        encoded = protobuf.encode(obj)
+        return encoded if encoded is not None and protobuf.decode(encoded) == obj else None
+    except (ApiError, AttributeError, TypeError, ValueError):
+        return None
+
+
+def _line(frame: bytes) -> bytes:
+    """Return the JSON of an event, or of the object that refuses the watch. It may be JSON already."""
+    if frame[:1] == b"{":
+        return frame
+    return json.dumps(protobuf.decode(frame) if frame[:1] == b"k" else protobuf.unframed(frame)).encode()
 
 
 class OverHttp(Client):
@@ -101,11 +167,11 @@ def _sent(headers: Headers) -> CIMultiDict[str]:
 
 @asynccontextmanager
 async def open_door(kind: str, served: Api, token: str) -> AsyncIterator[Client]:
-    """Yield a client of `kind`, "in-process" or "http", of a server."""
-    if kind == "in-process":
+    """Yield a client of `kind`, "in-process", "protobuf" or "http", of a server."""
+    if kind != "http":
         door = Door(served)
         try:
-            yield InProcess(door, token)
+            yield InProtobuf(door, token) if kind == "protobuf" else InProcess(door, token)
         finally:
             door.close()
         return

@@ -101,7 +101,7 @@ class Replay:
         media = (expected["contentType"] or "").partition(";")[0]
         if media and answered.get("content-type", "").partition(";")[0] != media:
             differences.append(f"content type {media} expected, {answered.get('content-type')} found")
-        return differences + compare(expected["body"], answer)
+        return differences + compare(self._client.comparable(expected["body"]), self._client.comparable(answer))
 
     async def _must(self, method: str, path: str, body: Any = None) -> Any:
         media = MERGE if method == "PATCH" else "application/json"
@@ -139,7 +139,7 @@ class Replay:
                     if expected and len(found) == len(expected):
                         break
         differences = [] if status == line["status"] else [f"status {line['status']} expected, {status} found"]
-        return differences + compare(expected, found)
+        return differences + compare(self._client.comparable(expected), self._client.comparable(found))
 
 
 def _decoded(raw: bytes) -> Any:

@@ -1,4 +1,4 @@
-"""The embedded server answers like the recorded servers, line by line; in `make verify` also over HTTP.
+"""The embedded server answers like the recorded servers, line by line, also in protobuf; in `make verify` over HTTP, too.
 
 The recordings are those beside the checkout, or the files that the variables of the environment name. A test knows its
 line by the number, so that collecting reads nothing; each recording is read and replayed once.
@@ -71,7 +71,7 @@ def differences(recording: str, door: str) -> list[tuple[str, list[str]]]:
     return [(line["name"], each) for line, each in zip(lines, found, strict=True)]
 
 
-@pytest.mark.parametrize("door", ["in-process", pytest.param("http", marks=pytest.mark.wide)])
+@pytest.mark.parametrize("door", ["in-process", "protobuf", pytest.param("http", marks=pytest.mark.wide)])
 @pytest.mark.parametrize(
     ("recording", "number"), [(name, number) for name, each in RECORDINGS.items() for number in range(each[2])]
 )
