@@ -1,4 +1,4 @@
-"""The embedded server answers like the recorded servers, line by line, also in protobuf; in `make verify` over HTTP, too.
+"""The embedded server answers like the recorded servers, also in protobuf; in `make verify` over HTTP, too.
 
 The recordings are those beside the checkout, or the files that the variables of the environment name. A test knows its
 line by the number, so that collecting reads nothing; each recording is read and replayed once.
