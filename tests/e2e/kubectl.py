@@ -20,13 +20,13 @@ class Kubectl:
     """A kubectl with its own kubeconfig, cache and namespace."""
 
     def __init__(self, kubeconfig: Path, home: Path) -> None:
-        self._program = needed.kubectl()
+        self.program = needed.kubectl()
         self.kubeconfig = kubeconfig
         self.namespace = "default"
         self._env = {**os.environ, "KUBECONFIG": str(kubeconfig), "HOME": str(home), "KUBECTL_KUBERC": "false"}
 
     def command(self, *arguments: str) -> list[str]:
-        return [self._program, "-n", self.namespace, *arguments]
+        return [self.program, "-n", self.namespace, *arguments]
 
     def run(self, *arguments: str, stdin: object = None, fails: bool = False) -> subprocess.CompletedProcess[str]:
         """Run a command to its end. `stdin` is sent as JSON. An outcome other than the expected one fails the test."""

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 import yaml
 
+from tests.support import needed
 from tests.support.batched import CRDS, pod_group, queue
 from tests.support.objects import Object, container, make, pod
 
@@ -317,6 +319,43 @@ def test_every_create_command_arrives_whole(kubectl: Kubectl, arguments: tuple[s
     made = kubectl.json("get", wanted["kind"].lower(), wanted["metadata"]["name"])
     wanted.pop("status", None)
     assert _kept(made, wanted), (made, wanted)
+
+
+@pytest.mark.wide
+def test_every_release_of_kubectl_creates_what_only_it_knows(kubectl: Kubectl) -> None:
+    """From 1.32 on, these commands send protobuf with fields of their own release."""
+    usual = kubectl.program
+    try:
+        for release, kubectl.program in enumerate(needed.kubectls()):
+            _creates_by_protobuf(kubectl, f"x{release}")
+            _validates_before_it_sends(kubectl, f"x{release}")
+    finally:
+        kubectl.program = usual
+
+
+def _creates_by_protobuf(kubectl: Kubectl, name: str) -> None:
+    kubectl("create", "job", name, "--image=x", "--", "sleep", "1")
+    assert kubectl.json("get", "job", name)["spec"]["template"]["spec"]["containers"][0]["command"] == ["sleep", "1"]
+    kubectl("create", "cronjob", name, "--image=x", "--schedule=* * * * *")
+    kubectl("create", "job", f"{name}-now", f"--from=cronjob/{name}")
+    assert kubectl.json("get", "job", f"{name}-now")["metadata"]["ownerReferences"][0]["kind"] == "CronJob"
+    assert "kind: Deployment" in kubectl("create", "deployment", name, "--image=x", "-o", "yaml")
+    kubectl("autoscale", "deployment", name, "--min=1", "--max=3", "--cpu-percent=70")
+    assert kubectl.json("get", "hpa", name)["spec"]["maxReplicas"] == 3
+    debugging = kubectl.run("debug", "node/node-00000", "--image=x")
+    made = re.search(r"debugging pod (\S+) ", debugging.stdout + debugging.stderr)
+    assert made and kubectl.json("get", "pod", made[1])["spec"]["volumes"][0]["hostPath"] == {"path": "/", "type": ""}
+
+
+def _validates_before_it_sends(kubectl: Kubectl, name: str) -> None:
+    settings = {**_SETTINGS, "metadata": {"name": name}}
+    assert 'no matches for kind "Foo" in version "nope/v1"' in kubectl.refused(
+        "create", "-f", "-", stdin={**settings, "apiVersion": "nope/v1", "kind": "Foo"}
+    )
+    items: Object = {"apiVersion": "v1", "kind": "List", "items": [settings, {**settings, "bogus": 1}]}
+    assert 'unknown field "bogus"' in kubectl.refused("create", "-f", "-", stdin=items)
+    items["items"][1] = make("Service", "v1", name, {"ports": [{"port": 80, "targetPort": "http"}]})
+    assert kubectl.apply(items).split() == [f"configmap/{name}", "created", f"service/{name}", "created"]
 
 
 def test_a_custom_resource_lives_like_any_other(kubectl: Kubectl) -> None:

@@ -75,6 +75,16 @@ def kubectl() -> str:
     return found
 
 
+def kubectls() -> list[str]:
+    """Return the oldest, a middle and the newest of the kubectls `kubectl.1.N` that are installed beside kubectl.
+
+    Without such, return kubectl itself.
+    """
+    program = Path(kubectl()).resolve()
+    found = sorted(map(str, program.parent.glob("kubectl.1.[0-9]*")), key=lambda path: int(path.rpartition(".")[2]))
+    return sorted({found[0], found[len(found) // 2], found[-1]}) if found else [str(program)]
+
+
 def tool(name: str) -> Path:
     """Return the program that .ci/tools.py has fetched, or one on the PATH; the test requires it."""
     fetched = ROOT / "build" / "tools" / name

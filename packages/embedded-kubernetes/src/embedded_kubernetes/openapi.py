@@ -1,7 +1,7 @@
 """OpenAPI documents to the extent that kubectl uses them: explain, patches by apply, and field validation.
 
-/openapi/v3 has one document per group and version, generated on first use and again after a definition changed one of
-its kinds. /openapi/v2 combines them in one JSON document. Protobuf is not served (406); clients fall back to JSON.
+/openapi/v3 has one document per group and version in JSON, generated on first use and again after a definition changed
+one of its kinds. /openapi/v2 combines them in one document, in JSON, or for kubectl in protobuf (`gnostic`).
 
 Built-in types come from the published definitions (`schema_source`), custom ones from their own definition. Component
 names are Kubernetes': `io.k8s.api.core.v1.Pod`, and shared types below `io.k8s.apimachinery.pkg.apis.meta.v1`.
@@ -16,9 +16,11 @@ from typing import Any
 
 import orjson
 
+from . import gnostic
 from . import schema_source as source
 from .errors import ApiError
 from .resource import Object, Resource
+from .views import alternatives
 
 JSON = "application/json"
 _V3, _V2 = "/openapi/v3", "/openapi/v2"
@@ -42,23 +44,26 @@ def respond(path: str, accept: str, resources: Iterable[Resource]) -> tuple[byte
     if path not in (_V2, _V3) and not path.startswith(_V3 + "/"):
         return None
     served = tuple(resources)
-    _negotiate(accept)
+    media = _negotiate(accept, path)
     if path == _V3:
         return _answer(_index(served))
     if path == _V2:
-        return _answer(_v2(served))
+        return _answer(_v2(served, media), media)
     kinds = _versions(served).get(path.removeprefix(_V3 + "/"))
     return None if kinds is None else _answer(_document(kinds))
 
 
-def _negotiate(accept: str) -> None:
-    medias = [part.split(";", 1)[0].strip() for part in accept.split(",")]
-    if accept and not any(media in (JSON, "application/*", "*/*", "") for media in medias):
-        raise ApiError(406, "NotAcceptable", f"only the following media types are accepted: {JSON}")
+def _negotiate(accept: str, path: str) -> str:
+    for media, _ in alternatives(accept):
+        if media in (JSON, "application/*", "*/*", ""):
+            return JSON
+        if media in gnostic.MEDIA_TYPES and path == _V2:
+            return gnostic.MEDIA_TYPE
+    raise ApiError(406, "NotAcceptable", f"only the following media types are accepted: {JSON}")
 
 
-def _answer(body: bytes) -> tuple[bytes, str, str]:
-    return body, JSON, _digest(body)
+def _answer(body: bytes, media: str = JSON) -> tuple[bytes, str, str]:
+    return body, media, _digest(body)
 
 
 def _digest(body: bytes) -> str:
@@ -144,7 +149,9 @@ def _operation(resource: Resource, action: str) -> Object:
     }
 
 
-def _v2(resources: tuple[Resource, ...]) -> bytes:
+# It is large, and asked for in one form or the other.
+@lru_cache(maxsize=2)
+def _v2(resources: tuple[Resource, ...], media: str) -> bytes:
     paths: Object = {}
     definitions: Object = {}
     for kinds in _versions(resources).values():
@@ -152,14 +159,13 @@ def _v2(resources: tuple[Resource, ...]) -> bytes:
         document = orjson.loads(text)
         paths |= document["paths"]
         definitions |= document["components"]["schemas"]
-    return orjson.dumps(
-        {
-            "swagger": "2.0",
-            "info": {"title": "Kubernetes", "version": "v1.36.2"},
-            "paths": paths,
-            "definitions": definitions,
-        }
-    )
+    found = {
+        "swagger": "2.0",
+        "info": {"title": "Kubernetes", "version": "v1.36.2"},
+        "paths": paths,
+        "definitions": definitions,
+    }
+    return orjson.dumps(found) if media == JSON else gnostic.encode(found)
 
 
 _REF = "#/components/schemas/"

@@ -42,12 +42,12 @@ def decode(body: bytes) -> Object:
     if not body.startswith(_MAGIC):
         raise bad_request("the body is not in Kubernetes' protobuf envelope: it does not begin with its magic")
     try:
-        envelope = _codec(_UNKNOWN).make.FromString(body[len(_MAGIC) :])
+        envelope = codec_of(_UNKNOWN).make.FromString(body[len(_MAGIC) :])
         names = envelope.typeMeta
         codec = _of_kind(names.apiVersion, names.kind)
         if codec is None:
             raise unknown_format("application/json, application/yaml")
-        obj = codec.read(codec.make.FromString(envelope.raw))
+        obj = codec.decoded(envelope.raw)
     except (DecodeError, ValueError, OverflowError) as error:
         raise bad_request(f"the body is not in Kubernetes' protobuf envelope: {error}") from None
     return {"kind": names.kind, "apiVersion": names.apiVersion, **obj}
@@ -60,7 +60,7 @@ def encode(obj: Object) -> bytes | None:
     if codec is None:
         return None
     names = {"apiVersion": api_version, "kind": kind}
-    envelope: bytes = _codec(_UNKNOWN).make(typeMeta=names, raw=codec.encoded(obj)).SerializeToString()
+    envelope: bytes = codec_of(_UNKNOWN).make(typeMeta=names, raw=codec.encoded(obj)).SerializeToString()
     return _MAGIC + envelope
 
 
@@ -69,14 +69,8 @@ def frame(event: Object) -> bytes:
     obj = encode(event["object"])
     if obj is None:
         raise _not_encodable(f"{event['object'].get('kind')} has no protobuf form")
-    data: bytes = _codec("meta.v1.WatchEvent").make(type=event["type"], object={"raw": obj}).SerializeToString()
+    data: bytes = codec_of("meta.v1.WatchEvent").make(type=event["type"], object={"raw": obj}).SerializeToString()
     return len(data).to_bytes(4, "big") + data
-
-
-def unframed(data: bytes) -> Object:
-    """Return the watch event in a frame. Raises 400 for malformed bytes."""
-    codec = _codec("meta.v1.WatchEvent")
-    return codec.read(codec.make.FromString(data[4:]))
 
 
 def _not_encodable(why: str) -> ApiError:
@@ -102,7 +96,7 @@ class Codec:
             if field.name:
                 self._writes[field.name] = (field.attribute, write)
             else:
-                self._embedded.append((field.attribute, _codec(field.type)))
+                self._embedded.append((field.attribute, codec_of(field.type)))
 
     def read(self, message: Any) -> Object:
         """Return the JSON object of a message. Raises ValueError for texts and times that JSON cannot have."""
@@ -136,8 +130,12 @@ class Codec:
                 found[attribute] = part
         return found
 
+    def decoded(self, data: bytes) -> Object:
+        """Return the JSON object of an encoded message. Raises `DecodeError`, and the errors of `read`."""
+        return self.read(self.make.FromString(data))
+
     def encoded(self, obj: Object) -> bytes:
-        """Return the encoded message of an object."""
+        """Return the encoded message of an object. Raises 406 for deeply nested objects."""
         try:
             encoded: bytes = self.make(**self.write(obj)).SerializeToString(deterministic=True)
         except (EncodeError, RecursionError):
@@ -170,8 +168,8 @@ _SCALARS = {
 @cache
 def _table() -> Mapping[str, tuple[_Field, ...]]:
     """Return the fields of each message, such as `core.v1.PodSpec`."""
-    messages = source.data("protobuf.json")["messages"]
-    return {name: tuple(map(_parsed, line.split())) for name, line in messages.items()}
+    lines = {**source.data("protobuf.json")["messages"], **source.data("gnostic.json")["messages"]}
+    return {name: tuple(map(_parsed, line.split())) for name, line in lines.items()}
 
 
 def _parsed(text: str) -> _Field:
@@ -188,12 +186,13 @@ def _of_kind(api_version: str, kind: str) -> Codec | None:
     # DeleteOptions is accepted in the version of every group.
     for name in (f"{group.partition('.')[0] or 'core'}.{version}.{kind}", f"meta.v1.{kind}"):
         if name in _table():
-            return _codec(name)
+            return codec_of(name)
     return None
 
 
 @cache
-def _codec(name: str) -> Codec:
+def codec_of(name: str) -> Codec:
+    """Return the codec of a message, such as `core.v1.PodSpec`. Raises KeyError for an unknown name."""
     return Codec(name)
 
 
@@ -268,7 +267,7 @@ def _of_type(type_: str) -> tuple[_Convert | None, _Convert | None]:
         return None, None
     if type_ in _FORMS:
         return _FORMS[type_]
-    return _codec(type_).read, _codec(type_).write
+    return codec_of(type_).read, codec_of(type_).write
 
 
 # Messages whose JSON is not an object with their fields.
@@ -305,7 +304,7 @@ def _write_int_or_string(value: int | str) -> Object:
 
 
 def _schema() -> Codec:
-    return _codec(source.JSON_SCHEMA)
+    return codec_of(source.JSON_SCHEMA)
 
 
 def _read_schema_or(others: Callable[[Any], Any]) -> _Convert:

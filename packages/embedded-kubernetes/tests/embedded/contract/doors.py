@@ -133,7 +133,9 @@ def _line(frame: bytes) -> bytes:
     """Return the JSON of an event, or of the object that refuses the watch. It may be JSON already."""
     if frame[:1] == b"{":
         return frame
-    return json.dumps(protobuf.decode(frame) if frame[:1] == b"k" else protobuf.unframed(frame)).encode()
+    is_object = frame[:1] == b"k"
+    obj = protobuf.decode(frame) if is_object else protobuf.codec_of("meta.v1.WatchEvent").decoded(frame[4:])
+    return json.dumps(obj).encode()
 
 
 class OverHttp(Client):

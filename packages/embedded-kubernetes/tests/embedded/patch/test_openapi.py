@@ -6,10 +6,13 @@ import json
 from typing import Any
 
 from embedded.support import refuses
-from embedded_kubernetes import openapi
+from embedded_kubernetes import gnostic, openapi, protobuf
 from embedded_kubernetes.builtin import BUILTIN
 
 from .kinds import widgets
+
+#: What kubectl asks for.
+_OLD_V2 = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf"
 
 
 def _get(path: str, *extra: Any, accept: str = "application/json") -> dict[str, Any]:
@@ -17,14 +20,13 @@ def _get(path: str, *extra: Any, accept: str = "application/json") -> dict[str, 
     return json.loads(found[0])
 
 
-def _refs(node: Any) -> set[str]:
-    if isinstance(node, list):
-        return set().union(*map(_refs, node))
-    if not isinstance(node, dict):
+def _refs(node: Any, key: str = "$ref") -> set[str]:
+    if not isinstance(node, list | dict):
         return set()
+    inner = node.values() if isinstance(node, dict) else node
     # A schema of schemas has a property called $ref, too.
-    own = {node["$ref"]} if isinstance(node.get("$ref"), str) else set()
-    return own.union(*map(_refs, node.values()))
+    own = {node[key]} if isinstance(node, dict) and isinstance(node.get(key), str) else set()
+    return own.union(*(_refs(each, key) for each in inner))
 
 
 def test_the_index_leads_to_a_document_for_every_group_and_version() -> None:
@@ -79,8 +81,34 @@ def test_version_two_is_one_document_with_its_own_references() -> None:
     assert {ref.removeprefix("#/definitions/") for ref in _refs(document)} <= document["definitions"].keys()
 
 
-def test_protobuf_alone_is_not_acceptable_and_an_unknown_group_is_not_found() -> None:
+def test_version_two_in_protobuf_is_what_kubectl_validates_with() -> None:
+    schema = {"type": "object", "properties": {"sizes": {"type": "array", "items": {"type": "integer"}}, "any": {}}}
+    found = openapi.respond("/openapi/v2", f"{_OLD_V2},*/*;q=0.1", (*BUILTIN, widgets(schema)))
+    assert found is not None and found[1] == gnostic.MEDIA_TYPE
+    document = protobuf.codec_of("openapi.v2.Document").decoded(found[0])
+    paths, definitions = (
+        {entry["name"]: entry["value"] for entry in document[part][entries]}
+        for part, entries in (("paths", "path"), ("definitions", "additional_properties"))
+    )
+    patch = paths["/apis/apps/v1/namespaces/{namespace}/deployments/{name}"]["patch"]
+    assert {each["name"]: json.loads(each["value"]["yaml"]) for each in patch["vendor_extension"]} == {
+        "x-kubernetes-action": "patch",
+        "x-kubernetes-group-version-kind": {"group": "apps", "version": "v1", "kind": "Deployment"},
+    }
+    parameters = [
+        each["parameter"]["non_body_parameter"]["query_parameter_sub_schema"]["name"] for each in patch["parameters"]
+    ]
+    assert "fieldValidation" in parameters
+    referred = {ref.removeprefix("#/definitions/") for ref in _refs(document, "_ref")}
+    assert referred and referred <= definitions.keys()
+    types = {name: each.get("type") for name, each in definitions.items()}
+    assert types["io.k8s.apimachinery.pkg.util.intstr.IntOrString"] == {"value": ["string"]}
+    widget = definitions["com.example.v1.Widget"]["properties"]["additional_properties"]
+    assert [each["name"] for each in widget] == ["spec", "apiVersion", "kind", "metadata"]
+
+
+def test_protobuf_of_version_three_is_not_acceptable_and_an_unknown_group_is_not_found() -> None:
     with refuses(406):
-        _get("/openapi/v2", accept="application/com.github.proto-openapi.spec.v2@v1.0+protobuf")
+        _get("/openapi/v3", accept=_OLD_V2)
     assert openapi.respond("/openapi/v3/apis/nope/v1", "", BUILTIN) is None
     assert openapi.respond("/elsewhere", "", BUILTIN) is None
