@@ -28,8 +28,8 @@ _NAMES = {
     "admission": "admission",
     "cel": "cel",
     "builtin": "builtin",
-    "patch": "apply cells crd crd_schema crd_validation json_syntax jsonpath openapi patch patching printing protobuf "
-    "quantities schema schema_source strategic tables typed",
+    "patch": "apply cells crd crd_schema crd_validation gnostic json_syntax jsonpath openapi patch patching printing "
+    "protobuf quantities schema schema_source strategic tables typed",
     "controllers": "accounts autoscaler conditions controller_list controllers disruption generated_claims node_groups "
     "node_selection pod_claims podgc protection recorder resource_claims scale_up volume_binding workloads",
     "kubelet": "device_driver kubelet kubelet_admission kubelet_claims kubelet_play kubelet_resize kubelet_status",

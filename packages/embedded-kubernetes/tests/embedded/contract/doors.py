@@ -23,6 +23,8 @@ from embedded_kubernetes.inproc import Door, Headers
 from embedded_kubernetes.server import Server
 from embedded_kubernetes.store import Store
 
+from ..in_go import ACCEPT, PROTOBUF, events, sent
+
 Answer = tuple[int, dict[str, str], bytes]
 _JSON = "application/json"
 
@@ -85,20 +87,20 @@ class InProtobuf(InProcess):
         if (
             body is not None
             and headers.get("Content-Type", _JSON) == _JSON
-            and (sent := _in_protobuf(body)) is not None
+            and (found := _in_protobuf(body)) is not None
         ):
-            body, headers["Content-Type"] = sent, protobuf.MEDIA_TYPE
+            body, headers["Content-Type"] = found, PROTOBUF
         if headers.get("Accept", _JSON) == _JSON:
-            headers["Accept"] = f"{protobuf.MEDIA_TYPE},{_JSON}"
+            headers["Accept"] = ACCEPT
         status, answered, raw = await super().request(method, path, body=body, headers=headers)
-        if answered["content-type"] == protobuf.MEDIA_TYPE:
+        if answered["content-type"] == PROTOBUF:
             answered = {**answered, "content-type": _JSON}
             raw = json.dumps(_with_lists(protobuf.decode(raw))).encode() if raw else b""
         return status, answered, raw
 
     @asynccontextmanager
     async def watch(self, path: str, *, headers: Headers) -> AsyncIterator[tuple[int, AsyncIterator[bytes]]]:
-        headers = {"Accept": f"{protobuf.MEDIA_TYPE},{_JSON}", **headers}
+        headers = {"Accept": ACCEPT, **headers}
         async with super().watch(path, headers=headers) as (status, frames):
             yield status, (_line(frame) async for frame in frames)
 
@@ -124,8 +126,8 @@ def _in_protobuf(body: bytes) -> bytes | None:
     try:
         obj = json.loads(body)
         encoded = protobuf.encode(obj)
-        return encoded if encoded is not None and protobuf.decode(encoded) == obj else None
-    except (ApiError, AttributeError, TypeError, ValueError):
+        return sent(obj) if encoded is not None and protobuf.decode(encoded) == obj else None
+    except (ApiError, AttributeError, KeyError, TypeError, ValueError):
         return None
 
 
@@ -133,9 +135,10 @@ def _line(frame: bytes) -> bytes:
     """Return the JSON of an event, or of the object that refuses the watch. It may be JSON already."""
     if frame[:1] == b"{":
         return frame
-    is_object = frame[:1] == b"k"
-    obj = protobuf.decode(frame) if is_object else protobuf.codec_of("meta.v1.WatchEvent").decoded(frame[4:])
-    return json.dumps(obj).encode()
+    if frame[:1] == b"k":
+        return json.dumps(protobuf.decode(frame)).encode()
+    ((type_, obj),) = events([frame])
+    return json.dumps({"type": type_, "object": obj}).encode()
 
 
 class OverHttp(Client):
