@@ -17,7 +17,7 @@ from urllib.parse import unquote
 
 from apimachinery.plural import counted
 
-from . import errors, fault_plan, nesting
+from . import errors, fault_plan, nesting, protobuf
 from .auth.attributes import VERBS, NoRequest, by_path, of_path
 from .errors import ApiError
 from .fault_plan import Fault, FaultRule, Match, Plan
@@ -230,8 +230,10 @@ def _name_in(request: Request) -> str:
     if request.method != "POST":
         return ""
     try:
-        return str(nesting.loads(request.body)["metadata"]["name"])
-    except (ValueError, KeyError, TypeError):
+        is_json = request.content_type != protobuf.MEDIA_TYPE
+        body = nesting.loads(request.body) if is_json else protobuf.decode(request.body)
+        return str(body["metadata"]["name"])
+    except (ApiError, ValueError, KeyError, TypeError):
         return ""
 
 

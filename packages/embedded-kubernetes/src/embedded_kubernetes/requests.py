@@ -240,7 +240,13 @@ class Disturbance:
         return self.answer if self.error is None else refusal(self.error)
 
     def asked(self, request: Request, current: int) -> Request:
-        """Return the request for the verb. `current` is the store's version."""
+        """Return the request for the verb. `current` is the store's version.
+
+        The answer to a distorted watch is in JSON if the client accepts that, because distortions edit JSON.
+        """
+        if self.distortion is not None and request.accept:
+            request = copy(request)
+            request.accept = _without_protobuf(request.accept)
         given = request.parameters
         if not self.behind or "continue" in given:
             # The pages of an old list have the version of its first page.
@@ -255,6 +261,11 @@ class Disturbance:
             wanted["resourceVersion"] = str(max(1, current - self.behind))
             wanted["resourceVersionMatch"] = "Exact"
         return request.asking(urlencode(wanted))
+
+
+def _without_protobuf(accept: str) -> str:
+    others = [media for media in accept.split(",") if "protobuf" not in media]
+    return ",".join(others) or accept
 
 
 #: Results that need not be awaited. A constant, because building the tuple would cost every request.

@@ -13,8 +13,9 @@ from embedded_kubernetes.fault_streams import Distortion, End, Pause, Step
 from embedded_kubernetes.faults import Injector, Target, target_of
 from embedded_kubernetes.requests import Request
 
+from ..in_go import PROTOBUF, sent
 from ..sockets import injector
-from ..support import LEASES, NODES, PODS, cases, named
+from ..support import LEASES, NODES, PODS, cases, named, pod
 
 BIND = Request("POST", f"{PODS}/a/binding")
 WATCH = Request("GET", "/api/v1/pods", "watch=1&resourceVersion=50")
@@ -75,6 +76,8 @@ def test_a_query_is_matched_as_it_was_sent() -> None:
 def test_an_object_that_is_created_is_known_by_the_name_in_its_body() -> None:
     asked = injector({"match": {"name": "web-*"}, "fault": {"drop": {}}})
     assert asked(Request("POST", PODS, body=b'{"metadata":{"name":"web-1"}}')) is not None
+    assert asked(Request("POST", PODS, body=sent(pod("web-2")), content_type=PROTOBUF)) is not None
+    assert asked(Request("POST", PODS, body=b"no protobuf", content_type=PROTOBUF)) is None
     for body in (b'{"metadata":{"name":"db"}}', b'{"metadata":{}}', b"[]", b"no json"):
         assert asked(Request("POST", PODS, body=body)) is None
 

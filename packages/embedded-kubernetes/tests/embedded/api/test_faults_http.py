@@ -13,6 +13,7 @@ import uvloop
 
 from embedded_kubernetes.inproc import Door, Lost
 
+from ..in_go import ACCEPT, PROTOBUF
 from ..sockets import Client, Served, faulty, injector
 from ..support import PODS, World, pod, until
 
@@ -292,3 +293,13 @@ async def test_the_door_without_sockets_knows_faults_of_watches() -> None:
     assert await anext(watch) == await anext(watch)
     await watch.aclose()
     door.close()
+
+
+async def test_a_watch_with_a_fault_is_in_json_if_its_client_accepts_that() -> None:
+    for accept, begins in ((ACCEPT, b"{"), (PROTOBUF, b"\0")):
+        world, door = await opened({"fault": {"duplicate": {"every": 1}}})
+        watch = await door.watch(f"{WATCH}{world.store.rv}", headers={"Accept": accept})
+        world.pod("a")
+        assert (await anext(watch))[:1] == begins
+        await watch.aclose()
+        door.close()
