@@ -280,6 +280,13 @@ def test_events_are_listed_with_what_they_are_about(kubectl: Kubectl) -> None:
     assert row[1:4] == ["Normal", "Testing", "pod/web"]
     assert "hello there" in kubectl("events", "--for", "pod/web")
     assert "Testing" in kubectl("describe", "pod", "web").split("Events:")[1]
+    with kubectl.started("events", "--watch", "--for", "pod/web", "--no-headers") as watch:
+        assert watch.stdout is not None
+        assert "hello there" in watch.stdout.readline()
+        kubectl(
+            "create", "-f", "-", stdin={**event, "metadata": {**event["metadata"], "name": "f"}, "message": "again"}
+        )
+        assert "again" in watch.stdout.readline()
 
 
 _CREATED = [
@@ -311,19 +318,22 @@ def _kept(made: Any, wanted: Any) -> bool:
 @pytest.mark.wide
 @pytest.mark.parametrize("arguments", _CREATED, ids=lambda arguments: "-".join(arguments[:2]))
 def test_every_create_command_arrives_whole(kubectl: Kubectl, arguments: tuple[str, ...]) -> None:
-    """Objects that kubectl may send as protobuf are compared with its own dry run."""
+    """Objects that kubectl may send and receive as protobuf are compared with its own dry run."""
     at = arguments.index("--") if "--" in arguments else len(arguments)
-    dry = (*arguments[:at], "--dry-run=client", "-o", "json", *arguments[at:])
+    dry, real = ((*arguments[:at], *more, "-o", "json", *arguments[at:]) for more in (["--dry-run=client"], []))
     wanted = json.loads(kubectl("create", *dry))
-    kubectl("create", *arguments)
+    received = json.loads(kubectl("create", *real))
     made = kubectl.json("get", wanted["kind"].lower(), wanted["metadata"]["name"])
-    wanted.pop("status", None)
+    for obj in (wanted, received, made):
+        obj.pop("status", None)
     assert _kept(made, wanted), (made, wanted)
+    # A controller may have written annotations meanwhile.
+    assert {**received, "metadata": made["metadata"]} == made
 
 
 @pytest.mark.wide
 def test_every_release_of_kubectl_creates_what_only_it_knows(kubectl: Kubectl) -> None:
-    """From 1.32 on, these commands send protobuf with fields of their own release."""
+    # From 1.32 on, these commands send protobuf with fields of their own release.
     usual = kubectl.program
     try:
         for release, kubectl.program in enumerate(needed.kubectls()):
