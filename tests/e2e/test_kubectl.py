@@ -328,7 +328,7 @@ def test_every_create_command_arrives_whole(kubectl: Kubectl, arguments: tuple[s
         obj.pop("status", None)
     assert _kept(made, wanted), (made, wanted)
     # A controller may have written annotations meanwhile.
-    assert {**received, "metadata": made["metadata"]} == made
+    assert _kept(made, {**received, "metadata": {}}) and _kept(received, {**made, "metadata": {}}), (made, received)
 
 
 @pytest.mark.wide

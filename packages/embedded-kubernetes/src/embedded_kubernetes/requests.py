@@ -244,9 +244,9 @@ class Disturbance:
 
         The answer to a distorted watch is in JSON if the client accepts that, because distortions edit JSON.
         """
-        if self.distortion is not None and request.accept:
+        if self.distortion is not None and (accept := request.accept):
             request = copy(request)
-            request.accept = _without_protobuf(request.accept)
+            request.accept = _without_protobuf(accept)
         given = request.parameters
         if not self.behind or "continue" in given:
             # The pages of an old list have the version of its first page.
