@@ -180,14 +180,21 @@ def _parsed(text: str) -> _Field:
     return _Field(name, int(number), label, type_.removeprefix(label) or "string", attribute)
 
 
+@cache
+def _groups() -> frozenset[str]:
+    """Return the groups whose kinds have messages. Packages of messages are named after the first part of a group."""
+    kinds = (source.definition(name).get("x-kubernetes-group-version-kind", ()) for name in source.full_names())
+    return frozenset({"meta.k8s.io", "apidiscovery.k8s.io", *(kind["group"] for each in kinds for kind in each)})
+
+
 @lru_cache(maxsize=1024)
 def _of_kind(api_version: str, kind: str) -> Codec | None:
     group, _, version = api_version.rpartition("/")
-    # DeleteOptions is accepted in the version of every group.
-    for name in (f"{group.partition('.')[0] or 'core'}.{version}.{kind}", f"meta.v1.{kind}"):
-        if name in _table():
-            return codec_of(name)
-    return None
+    names = [f"{group.partition('.')[0] or 'core'}.{version}.{kind}"] if group in _groups() else []
+    if group in ("", "meta.k8s.io") or kind == "DeleteOptions":
+        # DeleteOptions is accepted in the version of every group.
+        names.append(f"meta.v1.{kind}")
+    return next((codec_of(name) for name in names if name in _table()), None)
 
 
 @cache

@@ -99,8 +99,11 @@ def test_a_field_of_a_later_release_is_dropped_and_a_kind_without_message_is_ref
     """So does kube-apiserver."""
     body = _envelope("v1", "ConfigMap", _field(1, _field(1, "c") + _field(99, "x")) + _field(98, 1))
     assert protobuf.decode(body) == named("c", apiVersion="v1", kind="ConfigMap")
-    with refuses(415):
-        protobuf.decode(_envelope("example.com/v1", "Widget", b""))
+    for group, kind in (("example.com", "Widget"), ("apps.example.com", "Deployment"), ("example.com", "Status")):
+        with refuses(415):
+            protobuf.decode(_envelope(f"{group}/v1", kind, b""))
+        assert protobuf.encode(named("x", apiVersion=f"{group}/v1", kind=kind)) is None
+    assert protobuf.decode(_envelope("example.com/v1", "DeleteOptions", b""))["kind"] == "DeleteOptions"
 
 
 @pytest.mark.parametrize("model", _KINDS)
