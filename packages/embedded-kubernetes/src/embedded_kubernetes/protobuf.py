@@ -48,13 +48,13 @@ def decode(body: bytes) -> Object:
         if codec is None:
             raise unknown_format("application/json, application/yaml")
         obj = codec.decoded(envelope.raw)
-    except (DecodeError, ValueError, OverflowError) as error:
+    except (DecodeError, OverflowError, RecursionError, ValueError) as error:
         raise bad_request(f"the body is not in Kubernetes' protobuf envelope: {error}") from None
     return {"kind": names.kind, "apiVersion": names.apiVersion, **obj}
 
 
 def encode(obj: Object) -> bytes | None:
-    """Return the envelope of an object; None if its kind has no message. Raises 406 for deeply nested objects."""
+    """Return the envelope of an object; None if its kind has no message. Raises 406 like `Codec.encoded`."""
     kind, api_version = obj.get("kind", ""), obj.get("apiVersion", "v1")
     codec = _of_kind(api_version, kind)
     if codec is None:
@@ -65,7 +65,7 @@ def encode(obj: Object) -> bytes | None:
 
 
 def frame(event: Object) -> bytes:
-    """Return a watch event with its length. Raises 406 for a kind without message."""
+    """Return a watch event with its length. Raises 406 for a kind without message, and like `Codec.encoded`."""
     obj = encode(event["object"])
     if obj is None:
         raise _not_encodable(f"{event['object'].get('kind')} has no protobuf form")
@@ -117,8 +117,6 @@ class Codec:
         """Return the arguments of the message's class for an object. Keys that the message lacks are left out."""
         if not self._writes:
             self._compile()
-        if type(obj) is not dict:
-            raise _not_encodable("it is too deeply nested")
         found: Object = {}
         writes = self._writes
         for key, value in obj.items():
@@ -135,11 +133,11 @@ class Codec:
         return self.read(self.make.FromString(data))
 
     def encoded(self, obj: Object) -> bytes:
-        """Return the encoded message of an object. Raises 406 for deeply nested objects."""
+        """Return the encoded message of an object. Raises 406 for values of types that the kind does not have."""
         try:
             encoded: bytes = self.make(**self.write(obj)).SerializeToString(deterministic=True)
-        except (EncodeError, RecursionError):
-            raise _not_encodable("it is too deeply nested") from None
+        except (AttributeError, EncodeError, RecursionError, TypeError, ValueError) as error:
+            raise _not_encodable(str(error)) from None
         return encoded
 
 
@@ -240,7 +238,10 @@ def _capitalized(text: str) -> str:
 
 
 def _type(described: FieldDescriptorProto, type_: str) -> None:
-    if (scalar := _SCALARS.get(type_)) is not None:
+    if type_ == source.JSON_SCHEMA:
+        # The library encodes 100 levels. Schemas, which alone are recursive, are encoded one by one.
+        described.type = FieldDescriptorProto.TYPE_BYTES
+    elif (scalar := _SCALARS.get(type_)) is not None:
         described.type = scalar
     else:
         described.type, described.type_name = FieldDescriptorProto.TYPE_MESSAGE, f".{_full_name(type_)}"
@@ -274,7 +275,8 @@ def _of_type(type_: str) -> tuple[_Convert | None, _Convert | None]:
         return None, None
     if type_ in _FORMS:
         return _FORMS[type_]
-    return codec_of(type_).read, codec_of(type_).write
+    codec = codec_of(type_)
+    return (codec.decoded, codec.encoded) if type_ == source.JSON_SCHEMA else (codec.read, codec.write)
 
 
 # Messages whose JSON is not an object with their fields.
@@ -296,7 +298,7 @@ def _write_time(text: str) -> Object:
 
 
 def _read_raw(message: Any) -> Any:
-    """Return the JSON in a message. Some clients put an envelope into a RawExtension."""
+    """Return the JSON in a message. In a watch event, there is an envelope instead."""
     raw = message.raw
     return decode(raw) if raw.startswith(_MAGIC) else nesting.loads(raw or b"null")
 
@@ -315,15 +317,15 @@ def _schema() -> Codec:
 
 
 def _read_schema_or(others: Callable[[Any], Any]) -> _Convert:
-    return lambda message: _schema().read(message.schema) if message.HasField("schema") else others(message)
+    return lambda message: _schema().decoded(message.schema) if message.HasField("schema") else others(message)
 
 
 def _write_schema_or(others: _Convert) -> _Convert:
-    return lambda value: {"schema": _schema().write(value)} if isinstance(value, dict) else others(value)
+    return lambda value: {"schema": _schema().encoded(value)} if isinstance(value, dict) else others(value)
 
 
 def _write_schema_or_bool(value: Any) -> Object:
-    return {"allows": value} if isinstance(value, bool) else {"allows": True, "schema": _schema().write(value)}
+    return {"allows": value} if isinstance(value, bool) else {"allows": True, "schema": _schema().encoded(value)}
 
 
 _TEXTS: tuple[_Convert, _Convert] = (lambda message: list(message.items), lambda value: {"items": value})
@@ -344,8 +346,8 @@ _FORMS: dict[str, tuple[_Convert, _Convert]] = {
     "apiextensions.v1.JSON": (_read_raw, lambda value: {"raw": nesting.dumps(value)}),
     "apiextensions.v1.JSONSchemaPropsOrBool": (_read_schema_or(lambda message: message.allows), _write_schema_or_bool),
     "apiextensions.v1.JSONSchemaPropsOrArray": (
-        _read_schema_or(lambda message: [_schema().read(one) for one in message.jSONSchemas]),
-        _write_schema_or(lambda value: {"jSONSchemas": [_schema().write(one) for one in value]}),
+        _read_schema_or(lambda message: list(map(_schema().decoded, message.jSONSchemas))),
+        _write_schema_or(lambda value: {"jSONSchemas": list(map(_schema().encoded, value))}),
     ),
     "apiextensions.v1.JSONSchemaPropsOrStringArray": (
         _read_schema_or(lambda message: list(message.property)),

@@ -295,7 +295,11 @@ class ProtobufView(View):
         self._plain = plain
 
     def line(self, type_: str, data: bytes) -> bytes:
-        return protobuf.frame(nesting.loads(self._plain.line(type_, data)))
+        """Return an event. That of an object which cannot be encoded is an error, because the commit must not fail."""
+        try:
+            return protobuf.frame(nesting.loads(self._plain.line(type_, data)))
+        except ApiError as refused:
+            return self.error(refused.status())
 
     def error(self, status: Object) -> bytes:
         return protobuf.frame(nesting.loads(self._plain.error(status)))

@@ -112,6 +112,12 @@ def test_a_version_that_is_too_old_is_an_event_in_protobuf() -> None:
     assert (type_, status["kind"], status["code"], status["reason"]) == ("ERROR", "Status", 410, "Expired")
 
 
+def test_an_event_that_cannot_be_encoded_is_an_error_and_does_not_prevent_the_commit(world: World) -> None:
+    view = world.api.registry.stored(("", "pods")).view.in_protobuf
+    ((type_, status),) = events([view.line("ADDED", b'{"metadata":{"name":"a"},"spec":{"containers":"none"}}')])
+    assert (type_, status["code"], status["reason"]) == ("ERROR", 406, "NotAcceptable")
+
+
 def test_watchers_of_a_kind_share_its_frames(world: World) -> None:
     first, second = (world.watch(f"{PODS}?watch=true", accept=ACCEPT).stream.watcher for _ in range(2))
     world.pod("a")

@@ -120,6 +120,17 @@ def test_an_object_with_every_field_comes_back_as_it_was(model: str) -> None:
     assert decoded == given
 
 
+def test_schemas_have_any_depth_and_their_forms() -> None:
+    schema: Any = {"type": "object", "additionalProperties": False, "minimum": 0.5, "x-kubernetes-map-type": "atomic"}
+    for _ in range(50):
+        inner = {"type": "array", "items": schema, "default": [{}], "enum": [1, "a", None]}
+        schema = {"type": "object", "properties": {"a": inner}, "additionalProperties": {"type": "string"}}
+    schema |= {"dependencies": {"a": ["b"], "c": {"type": "string"}}, "$ref": "r", "items": [{"type": "integer"}]}
+    version = {"name": "v1", "schema": {"openAPIV3Schema": schema}, "subresources": {"status": {}}}
+    kind = {"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition"}
+    assert _sent(named("x", **kind, spec={"versions": [version]})) == named("x", **kind, spec={"versions": [version]})
+
+
 def _sent(obj: Any) -> Any:
     encoded = protobuf.encode(obj)
     assert encoded is not None
