@@ -16,10 +16,14 @@ from .handlers import Api
 from .podgc import PodCollector
 from .protection import Protection
 from .resource_claims import ResourceClaims
+from .taint_eviction import TaintEviction
 from .volume_binding import VolumeBinding
+from .workloads.cron_jobs import CronJobs
+from .workloads.daemon_sets import DaemonSets
 from .workloads.deployments import Deployments
 from .workloads.jobs import Jobs
 from .workloads.replica_sets import ReplicaSets
+from .workloads.stateful_sets import StatefulSets
 
 #: The names with the constructors of their controllers.
 _KNOWN: tuple[tuple[tuple[str, ...], Callable[[Api], Controller]], ...] = (
@@ -36,6 +40,10 @@ _KNOWN: tuple[tuple[tuple[str, ...], Callable[[Api], Controller]], ...] = (
     (("deployment-controller",), Deployments),
     (("replicaset-controller",), ReplicaSets),
     (("job-controller",), Jobs),
+    (("statefulset-controller",), StatefulSets),
+    (("daemonset-controller",), DaemonSets),
+    (("cronjob-controller",), CronJobs),
+    (("taint-eviction-controller",), lambda api: TaintEviction(api.registry)),
 )
 #: Useless without kubelets: only a kubelet reports that a pod stopped, so no pod may be removed for a missing node.
 _WITH_KUBELETS = "pod-garbage-collector-controller"
