@@ -1,7 +1,7 @@
 """Flags and main function of the command `embedded-kubernetes`: an API server with simulated nodes in one process.
 
 It is for trying out a scheduler, kubectl or a controller without a cluster. It serves HTTP or HTTPS, with simulated
-kubelets and ready nodes of one shape. All state is in memory.
+kubelets and ready nodes of one shape. All state is in memory, unless a directory for it is given.
 """
 
 from __future__ import annotations
@@ -77,6 +77,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="create the objects in these YAML or JSON files at the start",
     )  # fmt: skip
     parser.add_argument(
+        "--data-dir", type=Path, metavar="DIR",
+        help="keep the objects in this directory, and restore them at the next start (default: only in memory)",
+    )  # fmt: skip
+    parser.add_argument(
         "--tls", action=argparse.BooleanOptionalAction,
         help="serve HTTPS with a generated certificate (default: on with RBAC; kubectl sends no tokens over HTTP)",
     )  # fmt: skip
@@ -133,6 +137,7 @@ def main(args: argparse.Namespace) -> int:
 
     from .errors import ClusterError
     from .fault_plan import read_plan
+    from .journal import UnwritableError
     from .settings import SettingError
 
     try:
@@ -148,7 +153,20 @@ def main(args: argparse.Namespace) -> int:
         text = error.as_flag() if isinstance(error, SettingError) else str(error)
         print(visible_lines(f"{args.program}: {text}"), file=sys.stderr)
         return 1
+    except BaseExceptionGroup as group:
+        # A controller could not write to the data directory.
+        full, others = group.split(UnwritableError)
+        if full is None or others is not None:
+            raise
+        print(visible_lines(f"{args.program}: {_first(full)}"), file=sys.stderr)
+        return 1
     return 0
+
+
+def _first(error: BaseException) -> BaseException:
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error
 
 
 def settings_of(args: argparse.Namespace) -> Settings:

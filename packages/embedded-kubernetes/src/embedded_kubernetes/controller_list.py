@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from .accounts import ServiceAccounts
+from .accounts import RootCertificates, ServiceAccounts
 from .auth.aggregation import Aggregation
 from .controllers import Controller
 from .disruption import Budgets
 from .handlers import Api
 from .podgc import PodCollector
 from .protection import Protection
+from .quotas import Quotas
 from .resource_claims import ResourceClaims
 from .taint_eviction import TaintEviction
 from .volume_binding import VolumeBinding
@@ -33,6 +34,7 @@ _KNOWN: tuple[tuple[tuple[str, ...], Callable[[Api], Controller]], ...] = (
         lambda api: Protection(api.registry),
     ),
     (("serviceaccount-controller",), ServiceAccounts),
+    (("root-ca-certificate-publisher-controller",), RootCertificates),
     (("persistentvolume-binder-controller",), VolumeBinding),
     (("resourceclaim-controller",), ResourceClaims),
     (("pod-garbage-collector-controller",), lambda api: PodCollector(api.registry)),
@@ -43,6 +45,7 @@ _KNOWN: tuple[tuple[tuple[str, ...], Callable[[Api], Controller]], ...] = (
     (("statefulset-controller",), StatefulSets),
     (("daemonset-controller",), DaemonSets),
     (("cronjob-controller",), CronJobs),
+    (("resourcequota-controller",), lambda api: Quotas(api.registry)),
     (("taint-eviction-controller",), lambda api: TaintEviction(api.registry)),
 )
 #: Useless without kubelets: only a kubelet reports that a pod stopped, so no pod may be removed for a missing node.

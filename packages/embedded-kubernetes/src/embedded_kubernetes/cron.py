@@ -40,7 +40,7 @@ _FIELDS: tuple[tuple[int, int, dict[str, int]], ...] = (
 )
 #: Years after which a schedule counts as never due, such as that of February 30.
 _YEARS = 5
-#: Days before now in which the last time is looked for, one after the other: a day has 1,440 times at most.
+#: `latest` searches these numbers of days before now, one after the other: a day has 1,440 times at most.
 _WINDOWS = (1, 40, 366 * _YEARS)
 _NUMBER = re.compile(r"\d+", re.ASCII)
 

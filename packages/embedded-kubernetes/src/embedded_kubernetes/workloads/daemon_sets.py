@@ -126,6 +126,7 @@ class DaemonSets(Workloads):
                 ),
             )
             for name, node in self._all_nodes().items()
+            if spec.get("nodeName", name) == name
         }
 
     def _roll(self, record: Record, obj: Object, by_node: dict[str, list[Pod]], update: Revision) -> None:

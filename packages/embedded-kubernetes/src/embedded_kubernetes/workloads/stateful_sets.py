@@ -159,7 +159,7 @@ class StatefulSets(Workloads):
         return True
 
     def _retain(self, record: Record, obj: Object, pod: Pod, ordinal: int) -> None:
-        """Let the claims of a pod that is scaled down go with it, if the retention policy says so."""
+        """Let the claims of a pod that is scaled down go with it, if the retention policy is `Delete`."""
         spec = obj["spec"]
         if (spec.get("persistentVolumeClaimRetentionPolicy") or {}).get("whenScaled") != "Delete":
             return
