@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -287,6 +290,34 @@ def test_a_simulated_container_has_a_log_and_runs_nothing(kubectl: Kubectl) -> N
     kubectl.apply(pod("q", node="node-00000"))
     kubectl("wait", "pod/q", "--for=condition=Ready", "--timeout=200s")
     assert "the containers of this cluster are simulated" in kubectl.refused("exec", "q", "--", "ls")
+
+
+def test_with_a_scheduler_beside_it_every_pod_runs(tmp_path: Path) -> None:
+    data = f"--data-dir={tmp_path / 'data'}"
+    with cluster(tmp_path, "--nodes=2", "--with-scheduler", "--scheduler-arg=--port=0", "--tls", data) as kubectl:
+        kubectl("run", "web", "--image=x")
+        kubectl("wait", "pod/web", "--for=condition=Ready", "--timeout=200s")
+        template = {"metadata": {"labels": {"app": "x"}}, "spec": {"containers": [container()]}}
+        kubectl.apply(
+            make("DaemonSet", "apps/v1", "d", {"selector": {"matchLabels": {"app": "x"}}, "template": template})
+        )
+        kubectl("rollout", "status", "daemonset/d", "--timeout=200s")
+        assert _rows(kubectl("get", "daemonset", "d"))[0][1:6] == ["2"] * 5
+        uid = kubectl.json("get", "pod", "web")["metadata"]["uid"]
+    again = tmp_path / "again"
+    again.mkdir()
+    with cluster(again, "--tls", data) as kubectl:
+        assert kubectl.json("get", "pod", "web")["metadata"]["uid"] == uid
+        assert len(_rows(kubectl("get", "nodes"))) == 2
+
+
+def test_a_scheduler_that_cannot_start_ends_the_cluster_with_one_error(tmp_path: Path) -> None:
+    flags = ("--port=0", "--nodes=1", "--with-scheduler", "--scheduler-arg=--nonsense")
+    command = [sys.executable, "-m", "agent_scheduler", "cluster", *flags]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=200, check=False)
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1].endswith(" cluster: the scheduler ended with exit code 2")
+    assert "Traceback" not in done.stderr
 
 
 def test_explain_reads_the_openapi_document(kubectl: Kubectl) -> None:

@@ -12,12 +12,12 @@ import secrets
 import time
 from base64 import b64encode
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import ExitStack, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, ExitStack, asynccontextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import IO, NamedTuple
 
-from . import autoscaler, controller_list, controllers, kubelet, loading
+from . import autoscaler, companion, controller_list, controllers, kubelet, loading
 from .auth.audit import AuditedRequest, AuditLog, Observer
 from .auth.authentication import read_tokens
 from .auth.identity import User
@@ -189,16 +189,24 @@ async def _running(
         try:
             if settings.kubeconfig_out is not None:
                 write_kubeconfig(settings.kubeconfig_out, found.kubeconfig())
-            async with asyncio.TaskGroup() as group:
+            async with asyncio.TaskGroup() as group, _scheduler(settings, found) as scheduler:
                 playing = [
                     group.create_task(controllers.run(controller, clock=api.store.clock))
                     for controller in (*_controllers(api, settings, scaler_token), *([journal] if journal else ()))
                 ]
+                if scheduler is not None:
+                    playing.append(group.create_task(companion.watch(scheduler)))
                 yield found
                 for task in playing:
                     task.cancel()
         finally:
             await server.stop(grace=grace)
+
+
+def _scheduler(settings: Settings, found: Running) -> AbstractAsyncContextManager[asyncio.Task[int] | None]:
+    if not settings.with_scheduler:
+        return nullcontext()
+    return companion.scheduler(found.kubeconfig(), settings.scheduler_arg)
 
 
 def _journal(settings: Settings) -> Journal | None:

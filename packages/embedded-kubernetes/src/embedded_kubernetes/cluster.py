@@ -77,6 +77,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="create the objects in these YAML or JSON files at the start",
     )  # fmt: skip
     parser.add_argument(
+        "--with-scheduler", action="store_true",
+        help="run agent-scheduler beside the cluster, for its own pods and those of default-scheduler",
+    )  # fmt: skip
+    parser.add_argument(
+        "--scheduler-arg", action="append", default=[], metavar="ARG",
+        help="a flag of `agent-scheduler run` for --with-scheduler, such as --scheduler-arg=--port=0; may be repeated",
+    )  # fmt: skip
+    parser.add_argument(
         "--data-dir", type=Path, metavar="DIR",
         help="keep the objects in this directory, and restore them at the next start (default: only in memory)",
     )  # fmt: skip
@@ -154,11 +162,11 @@ def main(args: argparse.Namespace) -> int:
         print(visible_lines(f"{args.program}: {text}"), file=sys.stderr)
         return 1
     except BaseExceptionGroup as group:
-        # A controller could not write to the data directory.
-        full, others = group.split(UnwritableError)
-        if full is None or others is not None:
+        # The scheduler has ended, or a controller could not write to the data directory.
+        known, others = group.split((ClusterError, UnwritableError))
+        if known is None or others is not None:
             raise
-        print(visible_lines(f"{args.program}: {_first(full)}"), file=sys.stderr)
+        print(visible_lines(f"{args.program}: {_first(known)}"), file=sys.stderr)
         return 1
     return 0
 
@@ -200,6 +208,8 @@ async def _serve(settings: Settings, plan: Plan | None, *, shows_token: bool) ->
 
 
 def _greeting(settings: Settings, cluster: Running, *, shows_token: bool) -> str:
+    # A directory of objects may have other nodes than the settings.
+    count = len(cluster.api.store.tables["", "nodes"].records)
     also = f" and loaded objects ({cluster.loaded})" if cluster.loaded else ""
     if settings.kubeconfig_out is not None:
         example = f"kubectl --kubeconfig {settings.kubeconfig_out} get nodes"
@@ -208,4 +218,4 @@ def _greeting(settings: Settings, cluster: Running, *, shows_token: bool) -> str
         # The user knows a token that was given, so do not print it.
         shown = f" --token {cluster.token if shows_token else 'TOKEN'}" if cluster.token else ""
         example = f"kubectl --server {cluster.url}{tls}{shown} get nodes"
-    return f"cluster ready at {cluster.url} with {settings.nodes} nodes{also}; try: {example}"
+    return f"cluster ready at {cluster.url} with {count} nodes{also}; try: {example}"

@@ -9,7 +9,7 @@ from os import PathLike
 
 from apimachinery.quantity import QuantityError, resource_value
 
-from . import controller_list
+from . import companion, controller_list
 from .auth.identity import User
 from .auth.options import MODES
 from .builtin import OFF_BY_DEFAULT
@@ -78,6 +78,9 @@ class Settings:
     api_audiences: str = ""
     service_account_signing_key_file: File | None = None
     audit_log_path: File | None = None
+    #: Run agent-scheduler beside the cluster, with these further flags of its command `run`.
+    with_scheduler: bool = False
+    scheduler_arg: Sequence[str] = ()
     #: A directory from which the objects are restored at the next start.
     data_dir: File | None = None
     faults: Faults | None = None
@@ -90,6 +93,9 @@ class Settings:
         for user in self.users.values():
             if not isinstance(user, User):
                 raise SettingError("users", f"must be embedded_kubernetes.User by token, not {user!r}")
+        if self.with_scheduler and not companion.is_installed():
+            why = "agent-scheduler is not installed; install it with: pip install agent-scheduler"
+            raise SettingError("with_scheduler", why)
         self.node_amounts()
         self.controller_names()
         self.node_groups()
