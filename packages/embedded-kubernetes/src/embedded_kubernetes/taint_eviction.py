@@ -1,7 +1,7 @@
 """Deletes pods that do not tolerate a NoExecute taint of their node (pkg/controller/tainteviction).
 
-A pod whose tolerations all have `tolerationSeconds` is deleted after the shortest of them. Cost: nothing for pods
-whose nodes have no such taint but one lookup per event.
+A pod whose tolerations all have `tolerationSeconds` is deleted after the shortest of them. Cost: nothing before the
+first such taint, and then one lookup per event of a pod.
 """
 
 from __future__ import annotations
@@ -43,9 +43,10 @@ class TaintEviction(Controller):
         self._since: dict[str, float] = {}
         self._timers: list[tuple[float, str]] = []
         nodes = registry.stored(NODES).table
+        #: Whether it is subscribed to pods, which it is from the first taint on.
+        self._follows = False
         for record in nodes.scan(""):
             self._see_node(Event(record.rv, "ADDED", record, None))
-        self._pods.table.subscribers.append(self._pod_changed)
         nodes.subscribers.append(self._see_node)
 
     def _see_node(self, event: Event) -> None:
@@ -55,6 +56,9 @@ class TaintEviction(Controller):
             given = (nesting.loads(event.record.data).get("spec") or {}).get("taints") or ()
             if taints := [each for each in given if each.get("effect") == "NoExecute"]:
                 self._taints[name] = taints
+                if not self._follows:
+                    self._follows = True
+                    self._pods.table.subscribers.append(self._pod_changed)
         if self._taints.get(name, []) != before:
             self._changed_nodes.add(name)
             self.wake()

@@ -61,10 +61,11 @@ class Workloads(Controller):
         self._asked: set[asyncio.Future[Any]] = set()
         #: Number of consecutive rejections, by key.
         self._refused: Counter[str] = Counter()
+        #: Whether it is subscribed to what it creates, which it is from its first object on.
+        self._follows = False
         for record in self.table.scan(""):
             self._note(record)
         self.table.subscribers.append(self._object_changed)
-        self.made.subscribers.append(self._made_changed)
 
     def _object_changed(self, event: Event) -> None:
         record = event.record
@@ -76,6 +77,9 @@ class Workloads(Controller):
             self.wake()
 
     def _note(self, record: Record) -> None:
+        if not self._follows:
+            self._follows = True
+            self.made.subscribers.append(self._made_changed)
         self._keys[record.uid] = record.key
         self._changed.add(record.key)
 
