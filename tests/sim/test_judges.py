@@ -406,7 +406,7 @@ _WIDE: dict[str, dict[str, Make]] = {
     },
     "L17 gates: no node comes => to come": {"embedded_kubernetes.autoscaler.Autoscaler._scale_up": gives(None)},
     "S33 gates-native with any from 48: a gang of the fast path is not asked as a whole => and of its gang queue": {
-        "engine.queues.usage.QueueUsage.gang_full": gives(None)
+        "engine.queues.usage.QueueUsage.gang_fitting": lambda _: lambda _self, pods, _minimum: pods
     },
     "L17 gates-native: gates are left on a gang of Kubernetes' own => of scheduling.k8s.io/": {
         "cluster.gang_choice.GangChoice._group": lambda was: (

@@ -30,6 +30,7 @@ from agent_scheduler.engine.framework.plugin import GANG_SCHEDULING
 from agent_scheduler.engine.framework.prebind import Writes
 from agent_scheduler.engine.gangs.native import PREEMPTING, UNSCHEDULABLE, NativeGroup, native_key
 from agent_scheduler.engine.queueing.places import Place
+from agent_scheduler.engine.queues.shortfall import Shortfall
 from agent_scheduler.engine.queues.wanting import WantingGang
 from agent_scheduler.engine.state.batchinfo import GroupKey
 from agent_scheduler.engine.state.podinfo import PodInfo
@@ -127,8 +128,7 @@ class GangCycle:
             return None
         self._waits.tried(pod for _, pod in members)
         have = self._scheduled(group)
-        if self._is_held_by_queue(members, group, group.minimum - have, started):
-            return None
+        members = self._with_room(members, group, group.minimum - have, started)
         members = [each for each in members if self._may_be_tried(each, started)]
         if not members:
             return None
@@ -225,28 +225,32 @@ class GangCycle:
             self._messenger.group_decided(group, "False", verdict.reason, verdict.message)
         return True
 
-    def _is_held_by_queue(
+    def _with_room(
         self, members: Sequence[TrialMember], group: NativeGroup, missing: int, started: float
-    ) -> bool:
-        """Return whether a queue has no room for the missing members: then all report that, and none is tried."""
+    ) -> Sequence[TrialMember]:
+        """Return the members in the order in which queues have room for the missing ones.
+
+        If there is no such order, all members report that, and none is returned.
+        """
         usage = self._cluster.ledger.usage
         if not usage.room.active:
-            return False
+            return members
         pods = {each.pod.uid: each.pod for each in members if not each.pod.cls.error}
         for uid, pod in self._cluster.groups.members(group.key).items():
             if usage.is_held(uid):
                 pods.setdefault(uid, pod)
-        short = usage.gang_full([*pods.values()], missing)
-        if short is None:
-            return False
+        fitting = usage.gang_fitting([*pods.values()], missing)
+        if not isinstance(fitting, Shortfall):
+            places = {pod.uid: place for place, pod in enumerate(fitting)}
+            return sorted(members, key=lambda each: places.get(each.pod.uid, len(places)))
         for entry, pod in members:
             if pod.cls.error:
                 self._failures.unreadable(entry, pod, started=started)
             else:
-                self._failures.queue_full(entry, pod, short, started=started)
-        verdict = by_queue(short)
+                self._failures.queue_full(entry, pod, fitting, started=started)
+        verdict = by_queue(fitting)
         self._messenger.group_decided(group, "False", verdict.reason, verdict.message)
-        return True
+        return ()
 
     def _may_be_tried(self, member: TrialMember, started: float) -> bool:
         (entry, pod), usage = member, self._cluster.ledger.usage
@@ -334,7 +338,7 @@ class GangCycle:
                 unreserve(each.reservations, each.member.pod, self._writes)
         if len(left) < len(placed):
             self._messenger.group_decided(group, "True", "Scheduled", "")
-        elif self._is_held_by_queue([each.member for each in left], group, missing, started):
+        elif not self._with_room([each.member for each in left], group, missing, started):
             return
         for each in left:
             entry, pod = each.member

@@ -5,7 +5,7 @@ While no Queue object exists, nothing is counted.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from agent_scheduler.objects.batch import DEFAULT_QUEUE, Queue
@@ -385,36 +385,46 @@ class QueueUsage:
         """Return whether the pod's queue has refused it and it was not woken since."""
         return uid in self.waiting or uid in self.room.over
 
-    def gang_full(self, pods: Sequence[PodInfo], minimum: int) -> Shortfall | None:
-        """Return why queues have no room for `minimum` of these pods together; None if they have.
+    def gang_fitting(self, pods: Sequence[PodInfo], minimum: int) -> Sequence[PodInfo] | Shortfall:
+        """Return these pods in an order in which queues have room for `minimum` of them together, or why there is none.
 
-        If there are fewer pods, because others have gates, all of them count. The shortfall is that of the first ones,
-        in their order. Without room, each of the pods waits until all of these queues have room for that many.
+        That is the given order if possible, else the smallest pods come first: otherwise, the order of members that
+        have the same priority, which a restart changes, would determine whether their group is placed. If there are
+        fewer pods, because others have gates, all of them count. The shortfall is that of the smallest ones. Without
+        room, each of the pods waits until all of these queues have room for that many.
         """
         if not self.room.active:
-            return None
+            return pods
         minimum = min(minimum, len(pods))
-        headroom, fitting = self.book.headroom(), 0
-        for pod in pods:
-            queue = self.members.queue_of(pod)
-            fitting += not queue or headroom.take(queue, self.members.vector(pod), (pod.uid,)) is None
-        if fitting >= minimum:
-            return None
+        vector, queue_of = self.members.vector, self.members.queue_of
+        smallest = smallest_first(pods, vector)
+        for order in (pods, smallest):
+            headroom = self.book.headroom()
+            queues = ((pod, queue_of(pod)) for pod in order)
+            fitting = sum(not queue or headroom.take(queue, vector(pod), (pod.uid,)) is None for pod, queue in queues)
+            if fitting >= minimum:
+                return order
         wanted: dict[str, Total] = {}
-        for pod in pods[:minimum]:
-            add_to(wanted.setdefault(self.members.queue_of(pod), {}), self.members.vector(pod))
+        for pod in smallest[:minimum]:
+            add_to(wanted.setdefault(queue_of(pod), {}), vector(pod))
         headroom = self.book.headroom()
-        first = [pod.uid for pod in pods[:minimum]]
+        first = [pod.uid for pod in smallest[:minimum]]
         wanted.pop("", None)
         shorts = [headroom.take(queue, total, first) for queue, total in wanted.items()]
+        woken: set[str] = set()
         for pod in pods:
-            queue = self.members.queue_of(pod)
-            self._called.pop(pod.uid, None)
+            queue = queue_of(pod)
+            woken.add(self._called.pop(pod.uid, ""))
             if pod.uid in self.room.keeping:
                 self.room.over[pod.uid] = None
             elif queue:
-                own = {queue: wanted.get(queue) or self.members.vector(pod)}
+                own = {queue: wanted.get(queue) or vector(pod)}
                 self.waiting.add(pod.uid, own | wanted, turn_of_pod(pod))
+        woken.discard("")
+        if woken:
+            # Others have taken some of the room for which these were woken. The rest may be enough for other pods.
+            self.book.fallen |= woken
+            self.call()
         return next(short for short in shorts if short is not None)
 
     def admit(self, pod: PodInfo) -> str:
@@ -488,6 +498,16 @@ class QueueUsage:
             self.promises.uncount(uid)
         self.waiting.remove(uid)
         self.unplaced(uid)
+
+
+def smallest_first(pods: Sequence[PodInfo], vector_of: Callable[[PodInfo], Vector]) -> Sequence[PodInfo]:
+    """Return the pods ordered by size: the largest of their shares of what all of them request of a resource."""
+    vectors = [vector_of(pod) for pod in pods]
+    total: Total = {}
+    for vector in vectors:
+        add_to(total, vector)
+    shares = [sorted((n / total[name] for name, n in vector.items() if n), reverse=True) for vector in vectors]
+    return [pods[index] for index in sorted(range(len(pods)), key=shares.__getitem__)]
 
 
 def _group_of(pod: PodInfo) -> str:

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent_scheduler.engine.ledger import Ledger
+from agent_scheduler.engine.queues.shortfall import Shortfall
 from agent_scheduler.engine.recount import contradictions
 from agent_scheduler.engine.state.batchinfo import GroupKey
 from agent_scheduler.engine.state.podclasses import PodClasses
@@ -254,7 +255,7 @@ def test_a_gang_that_its_queue_cannot_hold_waits_whole_and_a_member_that_leaves_
     for name in ("first", "second"):
         world.ledger.set_pod(pod(name, "a"), "n")
     members = [pod(f"m{number}", "a") for number in range(3)]
-    assert world.usage.gang_full(members, 3) is not None
+    assert isinstance(world.usage.gang_fitting(members, 3), Shortfall)
     assert all(world.usage.is_held(each.uid) for each in members)
     world.ledger.remove_pod("first")
     assert world.called == [], "two have room, and three are needed"
@@ -268,7 +269,7 @@ def test_a_member_in_a_queue_with_room_waits_for_the_full_queue_of_its_gang() ->
     world = World(queue("full", "2"), queue("wide"))
     world.ledger.set_pod(pod("first", "full", cpu="2"), "n")
     members = [pod("m0", "full"), pod("m1", "full"), pod("m2", "wide")]
-    assert world.usage.gang_full(members, 3) is not None
+    assert isinstance(world.usage.gang_fitting(members, 3), Shortfall)
     assert not world.usage.waiting.would_fit(world.usage.book.headroom())
     world.usage.seen(members[2])
     assert world.called == [], "it waits for its own queue, too"
@@ -276,6 +277,35 @@ def test_a_member_in_a_queue_with_room_waits_for_the_full_queue_of_its_gang() ->
     world.usage.left("m1")
     world.ledger.remove_pod("first")
     assert world.called == ["m2"]
+
+
+def test_the_smallest_members_come_first_where_their_order_would_keep_the_gang_out() -> None:
+    world = World(queue("a", "3"))
+    large, one, two = pod("large", "a", cpu="3"), pod("one", "a"), pod("two", "a")
+    assert world.usage.gang_fitting([one, large, two], 2) == [one, large, two]
+    assert world.usage.gang_fitting([large, one, two], 2) == [one, two, large]
+    world.ledger.set_pod(pod("other", "a", cpu="2"), "n")
+    assert str(world.usage.gang_fitting([large, one, two], 2)) == (
+        "queue a has too little capability left: 1 of cpu missing"
+    )
+    world.ledger.remove_pod("other")
+    assert world.called == ["large"], "the smallest two have room, and whoever is woken decides for all"
+
+
+def test_a_gang_that_was_woken_and_finds_no_room_leaves_it_to_other_pods() -> None:
+    world = World(queue("a", "3"))
+    for name in ("first", "second"):
+        world.ledger.set_pod(pod(name, "a", cpu="1500m"), "n")
+    gang, small = [pod("m0", "a", cpu="1"), pod("m1", "a", cpu="1")], pod("small", "a")
+    assert isinstance(world.usage.gang_fitting(gang, 2), Shortfall)
+    assert world.usage.full(small) is not None
+    world.ledger.remove_pod("first")
+    world.ledger.remove_pod("second")
+    called = list(world.called)
+    assert "m0" in called
+    world.ledger.set_pod(pod("third", "a", cpu="2"), "n")
+    assert isinstance(world.usage.gang_fitting(gang, 2), Shortfall)
+    assert "small" in world.called
 
 
 steps = st.lists(
@@ -318,16 +348,15 @@ def test_what_queues_hold_agrees_with_the_placements_after_any_changes(steps: li
 def test_pods_of_a_gang_wait_for_room_for_as_many_as_it_needs_in_each_of_their_queues() -> None:
     world = World(queue("root", "5"), queue("a", "3", "root"), queue("b", "3", "root"))
     pods = [pod(f"p{number}", "a" if number < 3 else "b") for number in range(6)]
-    assert world.usage.gang_full(pods, 5) is None
+    assert world.usage.gang_fitting(pods, 5) == pods
     # Of a gang that lacks more than there are, all are to fit.
     for lacking in (6, 7):
-        assert str(world.usage.gang_full(pods, lacking)) == (
+        assert str(world.usage.gang_fitting(pods, lacking)) == (
             "queue root has too little capability left: 1 of cpu missing"
         )
-    assert world.usage.gang_full([pod("p", "a"), pod("large", "a", cpu="3")], 1) is None
-    assert str(world.usage.gang_full([pod("p", "a"), pod("large", "a", cpu="3")], 2)) == (
-        "queue a has too little capability left: 1 of cpu missing"
-    )
+    p, large = pod("p", "a"), pod("large", "a", cpu="3")
+    assert world.usage.gang_fitting([p, large], 1) == [p, large]
+    assert str(world.usage.gang_fitting([large, p], 2)) == ("queue a has too little capability left: 1 of cpu missing")
 
 
 def listing(name: str, parent: str = "", **annotations: str) -> batch.Queue:
