@@ -12,6 +12,7 @@ from .accounts import RootCertificates, ServiceAccounts
 from .auth.aggregation import Aggregation
 from .controllers import Controller
 from .disruption import Budgets
+from .endpoint_slices import EndpointSlices
 from .handlers import Api
 from .podgc import PodCollector
 from .protection import Protection
@@ -42,6 +43,7 @@ _KNOWN: tuple[tuple[tuple[str, ...], Callable[[Api], Controller]], ...] = (
     (("deployment-controller",), Deployments),
     (("replicaset-controller",), ReplicaSets),
     (("job-controller",), Jobs),
+    (("endpointslice-controller",), EndpointSlices),
     (("statefulset-controller",), StatefulSets),
     (("daemonset-controller",), DaemonSets),
     (("cronjob-controller",), CronJobs),

@@ -30,9 +30,9 @@ _NAMES = {
     "builtin": "builtin",
     "patch": "apply cells crd crd_schema crd_validation json_syntax jsonpath openapi patch patching printing protobuf "
     "quantities schema schema_source strategic tables typed",
-    "controllers": "accounts autoscaler conditions controller_list controllers cron disruption generated_claims "
-    "node_groups node_selection pod_claims podgc protection quotas recorder resource_claims scale_up taint_eviction "
-    "volume_binding workloads",
+    "controllers": "accounts autoscaler conditions controller_list controllers cron disruption endpoint_slices "
+    "generated_claims node_groups node_selection pod_claims podgc protection quotas recorder resource_claims scale_up "
+    "taint_eviction volume_binding workloads",
     "kubelet": "device_driver kubelet kubelet_admission kubelet_claims kubelet_logs kubelet_play kubelet_resize "
     "kubelet_status",
     "assembly": "__main__ assembly certificates cluster command companion embedded journal loading pytest_plugin "
