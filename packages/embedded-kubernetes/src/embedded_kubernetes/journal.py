@@ -186,11 +186,10 @@ class Journal(Controller):
         """Write a new log with the current objects, and put it in the place of the old one."""
         path, new = self._folder / LOG, self._folder / f"{LOG}.new"
         with open(new, "wb", opener=_private) as file:
-            file.write(_HEAD)
+            file.write(_HEAD + _line([_READY]))
             for name, record in _records(store):
                 file.write(_line([_PUT, record.rv, *name, record.key], record.data))
             file.write(_line([_VERSION, store.rv]))
-            file.write(_line([_READY]))
             file.flush()
             os.fsync(file.fileno())
             size = file.tell()
