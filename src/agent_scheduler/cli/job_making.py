@@ -10,11 +10,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-import yaml
-
 from agent_scheduler.objects.batch import COMMAND_VERSION, DEFAULT_QUEUE, commands
 from agent_scheduler.objects.job import JOB_VERSION, Job, job_path
 from agent_scheduler.objects.job import jobs as jobs_of
+from apimachinery import yaml_text
 from apimachinery.quantity import QuantityError, parse
 from apimachinery.validation.names import label, subdomain
 from kube_client.create import create_once, delete_once
@@ -111,11 +110,11 @@ def put_into(body: dict[str, Any], given: str, usual: str) -> str:
 
 def _of_file(file: str) -> dict[str, Any]:
     try:
-        text = sys.stdin.read() if file == "-" else Path(file).read_text(encoding="utf-8")
-        documents = [each for each in yaml.safe_load_all(text) if each is not None]
+        text = yaml_text.read(sys.stdin.buffer if file == "-" else Path(file))
+        documents = [each for each in yaml_text.load_all(text) if each is not None]
     except OSError as error:
         raise NoJob(f"--filename {file}: {error.strerror}") from None
-    except (UnicodeDecodeError, yaml.YAMLError) as error:
+    except (UnicodeDecodeError, yaml_text.InvalidYaml) as error:
         raise NoJob(f"--filename {file}: not valid YAML: {error}") from None
     if len(documents) != 1:
         raise NoJob(f"--filename {file}: found {len(documents)} objects; allowed: one Job")

@@ -35,7 +35,15 @@ def add_output(parser: argparse.ArgumentParser, outputs: tuple[str, ...] = LISTS
 
 
 def dumped(shown: Mapping[str, Any], output: str) -> str:
-    """Format as JSON or YAML in the given order."""
+    """Format as JSON or YAML in the given order. Exits if an object is nested too deeply."""
+    try:
+        return _dumped(shown, output)
+    except RecursionError:
+        complain("output", "the object is nested too deeply to be printed")
+        sys.exit(2)
+
+
+def _dumped(shown: Mapping[str, Any], output: str) -> str:
     if output == "json":
         return visible_json(json.dumps(shown, indent=1, ensure_ascii=False)) + "\n"
     text: str = yaml.safe_dump(shown, sort_keys=False, allow_unicode=True)

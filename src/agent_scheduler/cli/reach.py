@@ -249,7 +249,7 @@ def _page(answer: Response, source: str, page: ServedPage) -> dict[str, Any]:
 def _json(answer: Response) -> dict[str, Any] | None:
     try:
         found = json.loads(answer.body)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     return found if isinstance(found, dict) else None
 

@@ -4,13 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from datetime import datetime
+from typing import Final
 
 from apimachinery.visible import visible
 
+#: The limit of a cell in characters, since a column is as wide as its longest cell.
+_WIDEST: Final = 256
+
+
+def _shown(cell: object) -> str:
+    text = "" if cell is None else str(cell)
+    return visible(text if len(text) <= _WIDEST else f"{text[:_WIDEST]}...") or "-"
+
 
 def table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    """Format a table whose lines end in a newline, without trailing spaces."""
-    lines = [tuple(head), *(tuple(visible("" if cell is None else str(cell)) or "-" for cell in row) for row in rows)]
+    """Format a table whose lines end in a newline, without trailing spaces. Long cells are cut."""
+    lines = [tuple(head), *(tuple(_shown(cell) for cell in row) for row in rows)]
     widths = [max(len(line[column]) for line in lines) for column in range(len(head))]
     return "".join(
         "   ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() + "\n"

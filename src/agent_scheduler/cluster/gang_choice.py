@@ -41,6 +41,7 @@ class GangChoice:
         if group is None:
             return GatedMembers((), sorted(gated, key=turn_of_pod))
         holding = [each for each in members if self._holds_room(each, with_room)]
+        held_roles = Counter(map(role_of, holding))
         held = {pod.uid for pod in gated}
         # Members without a gate and without a node need room, too.
         loose = [
@@ -56,7 +57,7 @@ class GangChoice:
             sorted((*gated, *loose), key=turn_in_gang),
             role_of=role_of,
             more=minimum - len(holding),
-            of_roles={role: least - sum(role_of(each) == role for each in holding) for role, least in roles.items()},
+            of_roles={role: least - held_roles[role] for role, least in roles.items()},
         )
         return GatedMembers(
             first if any(pod.uid in held for pod in first) else (),

@@ -34,6 +34,7 @@ from agent_scheduler.config.schema import (
     StatusWrites,
 )
 from agent_scheduler.config.volcano import translated
+from apimachinery import yaml_text
 from apimachinery.codec import Reading, Warn, decode, encode, fields, suggest, unknown_key
 from apimachinery.document import Document, text_of
 from apimachinery.errors import ConfigurationError, Invalid, Path, found, show
@@ -200,7 +201,9 @@ class _Origin:
 
 def _read(flag: str, name: str) -> str:
     try:
-        return FilePath(name).read_text(encoding="utf-8")
+        return yaml_text.read(FilePath(name))
+    except yaml_text.InvalidYaml as error:
+        raise ConfigurationError(f"{flag} {name}: {error}") from None
     except OSError as error:
         raise ConfigurationError(f"{flag} {name}: {error.strerror}") from None
     except UnicodeDecodeError as error:

@@ -7,13 +7,13 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 import msgspec
-import yaml
 
 from agent_scheduler.admission.pods import RESOURCE_GROUP, ResourceGroup
 from apimachinery.codec import decode
 from apimachinery.document import Document
 from apimachinery.errors import ConfigurationError, Invalid, Path, found
 from apimachinery.values import Name, Section
+from apimachinery.yaml_text import InvalidYaml, load
 
 
 class _GroupMembers(Section, frozen=True, kw_only=True):
@@ -73,8 +73,8 @@ def _group(entry: _Entry, at: Path) -> ResourceGroup:
 
 def _annotations(pair: str, at: Path) -> Mapping[str, str]:
     try:
-        read = yaml.safe_load(pair)
-    except yaml.YAMLError:
+        read = load(pair)
+    except InvalidYaml:
         read = None
     if not isinstance(read, dict) or not all(isinstance(each, str) for both in read.items() for each in both):
         raise Invalid(at, f"found {pair!r}; allowed: an annotation, such as 'key: value'")

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
+import msgspec
+
+from apimachinery.nesting import shallow
 from apimachinery.wire import Wire
 
 from .batch import STAGE_GATE
@@ -81,3 +84,14 @@ class JobPod(Wire, frozen=True):
     def _number(self, name: str) -> int:
         text = self.annotation(name)
         return int(text) if text.isascii() and text.isdecimal() and len(text) < _DIGITS else 0
+
+
+_decode = msgspec.json.Decoder(JobPod).decode
+
+
+def read_job_pod(raw: bytes | memoryview | msgspec.Raw) -> JobPod:
+    """Decode a pod, which may be nested too deeply: its Job must not create it again."""
+    try:
+        return _decode(raw)
+    except RecursionError:
+        return _decode(shallow(raw))

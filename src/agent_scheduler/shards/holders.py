@@ -74,7 +74,7 @@ class Holders:
             return Liveness.UNKNOWN
         try:
             lease = _decode(response.body)
-        except msgspec.MsgspecError:
+        except (msgspec.MsgspecError, RecursionError):
             return Liveness.ALIVE
         spec = lease.get("spec")
         return self._judge(shard, spec if isinstance(spec, dict) else {})

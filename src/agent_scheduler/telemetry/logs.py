@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Final, Literal, TextIO
 
 import orjson
 
-from agent_scheduler.telemetry.output import LogOutput, standard_error, to_stream
+from apimachinery.output import LogOutput, standard_error, to_stream
 from apimachinery.visible import visible, visible_json, visible_lines
 from kube_client.logs import FilteringBoundLogger, LimitedLog, OncePer, get_logger, structlog
 
@@ -60,6 +60,8 @@ REDACTED = "[redacted]"
 _SECRET_KEYS = ("authorization", "token", "password", "secret", "key-data", "key_data", "credential")
 #: A text after these words that is long or has digits is a credential rather than a word.
 _SCHEME = re.compile(r"\b(bearer|basic) +(?=\S*[0-9=]|\S{24})[A-Za-z0-9._~+/=-]{8,}", re.IGNORECASE)
+#: The limit of a value in characters. Users determine the length of messages and annotations.
+_LONGEST = 8_192
 _IN_URL = re.compile(r"//[^\s/?#@'\"]*@")
 
 
@@ -94,6 +96,8 @@ def _redact_event(logger: WrappedLogger, method: str, event: EventDict) -> Event
         if is_secret(key):
             event[key] = REDACTED
         elif not isinstance(value, int | float):
+            if isinstance(value, str) and len(value) > _LONGEST and key not in ("exception", "stack"):
+                value = f"{value[:_LONGEST]}... ({len(value)} characters)"
             event[key] = redact(value)
     return event
 

@@ -154,7 +154,7 @@ def test_a_job_is_made_of_a_file_or_input(shell: Shell, file: Path, monkeypatch:
     assert shell(f"run -f {file} --name again") == (0, "job default/again was created\n", "")
     del body["metadata"]["name"]
     body["metadata"]["generateName"] = "some-"
-    monkeypatch.setattr("sys.stdin", io.StringIO(json.dumps(body)))
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(json.dumps(body).encode())))
     code, out, _ = shell("run -f -")
     assert code == 0 and out.startswith("job default/some-")
     assert [each["replicas"] for each in shell.jobs()] == [3, 3, 3]
@@ -186,7 +186,9 @@ def test_a_job_that_cannot_be_made_is_one_line(shell: Shell, file: Path, line: s
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ("a: [", "not valid YAML"),
+        ("a: [", "not valid YAML: line 2"),
+        ("[" * 1_000_000, "not valid YAML: line 1: nested too deeply; allowed: 100 levels"),
+        ("{VOLCANOS, kind: Job, metadata: &a {x: *a}}", "the alias *a is within its own anchor"),
         ("", "found 0 objects; allowed: one Job"),
         ("- 1", "found None of None; allowed: kind Job"),
         ("{apiVersion: batch/v1, kind: Job}", "found Job of batch/v1; allowed: kind Job of apiVersion batch.volc"),

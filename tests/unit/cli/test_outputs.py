@@ -25,6 +25,17 @@ def test_keys_keep_their_order_and_letters_are_written_as_they_are() -> None:
     assert dumped(shown, "yaml") == "b: ä→\na:\n- 1\n- null\n"
 
 
+@pytest.mark.parametrize("output", ["json", "yaml"])
+def test_what_is_nested_too_deeply_is_one_line(output: str, capsys: pytest.CaptureFixture[str]) -> None:
+    shown: dict[str, Any] = {}
+    for _ in range(2_000):
+        shown = {"a": shown}
+    with pytest.raises(SystemExit) as ended:
+        dumped(shown, output)
+    assert ended.value.code == 2
+    assert capsys.readouterr().err == "agent-scheduler output: the object is nested too deeply to be printed\n"
+
+
 HOSTILE = "a\x1b[2J\x9b1m\x7f\u202eb\n\tc\u2028d"
 
 
@@ -51,6 +62,12 @@ def test_tables_lines_and_problems_have_no_such_character_and_no_forged_line(
         "x a\\x1b[2J\\x9b1m\\x7f\\u202eb\n\\tc\\u2028d\n"
     )
     assert err == "agent-scheduler job: a\\x1b[2J\\x9b1m\\x7f\\u202eb c d\n"
+
+
+def test_a_long_cell_does_not_widen_its_column_without_limit() -> None:
+    _, first, second = table(("A", "B"), [("x" * 1_000_000, 1), ("y", 2)]).splitlines()
+    assert first == f"{'x' * 256}...   1"
+    assert len(second) == len(first)
 
 
 def test_only_the_terminal_codes_that_are_meant_are_printed(capsys: pytest.CaptureFixture[str]) -> None:

@@ -291,7 +291,7 @@ def test_a_mistake_beside_others_or_of_the_whole_file_is_told(text: str, expecte
             "SchedulerConfiguration is read after three changes",
         ),
         ("- 1", "f:1: found a list; allowed: an object with"),
-        ("[" * 5000, "invalid YAML"),
+        ("[" * 1_000_000, "nested too deeply; allowed: 100 levels"),
     ],
 )
 def test_what_is_no_configuration_is_told(text: str, expected: str) -> None:

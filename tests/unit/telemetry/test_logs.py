@@ -126,6 +126,14 @@ def test_texts_of_strangers_neither_add_lines_nor_control_a_terminal(log_format:
     assert all(line.isprintable() for line in out.getvalue().decode().split("\n"))
 
 
+@pytest.mark.parametrize("log_format", ["json", "console"])
+def test_a_text_of_a_user_does_not_make_a_line_of_any_length(log_format: logs.LogFormat) -> None:
+    out = start(log_format=log_format)
+    logs.get_logger("x").warning("malformed", error="\x1b" * 1_000_000)
+    assert len(out.getvalue()) < 60_000
+    assert b"... (1000000 characters)" in out.getvalue()
+
+
 def test_repeating_lines_of_a_library_are_limited() -> None:
     out = start()
     for number in range(9):

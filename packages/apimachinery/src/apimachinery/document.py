@@ -7,30 +7,33 @@ from typing import Any
 import yaml
 
 from apimachinery.errors import ConfigurationError, Path
+from apimachinery.yaml_text import InvalidYaml, check, yaml_errors
 
 
 class Document:
     """The data of a YAML text with the lines of its parts."""
 
     def __init__(self, text: str, *, source: str) -> None:
-        """Parse the text. Raises ConfigurationError for invalid YAML, several documents, and duplicate keys."""
+        """Parse the text.
+
+        Raises ConfigurationError for invalid YAML, several documents, duplicate keys, and too many levels or aliases.
+        """
         self.source = source
         try:
-            loader = yaml.CSafeLoader(text)
-            try:
-                self._root = loader.get_single_node()
-                if self._root is not None:
-                    _refuse_duplicates(self._root, source)
-                self.data: Any = None if self._root is None else loader.construct_document(self._root)
-            finally:
-                loader.dispose()
-        except yaml.MarkedYAMLError as error:
-            mark = error.problem_mark or error.context_mark
-            line = f":{mark.line + 1}" if mark else ""
-            raise ConfigurationError(f"{source}{line}: invalid YAML: {error.problem}") from None
-        except (yaml.YAMLError, ValueError, RecursionError) as error:
-            # ValueError: a scalar that looks like a date but is invalid. RecursionError: nested too deeply.
-            raise ConfigurationError(f"{source}: invalid YAML: {error}") from None
+            check(text)
+            with yaml_errors():
+                loader = yaml.CSafeLoader(text)
+                try:
+                    self._root = loader.get_single_node()
+                    duplicate = None if self._root is None else _duplicate(self._root)
+                    self.data: Any = None if self._root is None else loader.construct_document(self._root)
+                finally:
+                    loader.dispose()
+        except InvalidYaml as error:
+            line = f":{error.line}" if error.line else ""
+            raise ConfigurationError(f"{source}{line}: invalid YAML: {error.message}") from None
+        if duplicate is not None:
+            raise ConfigurationError(f"{source}:{duplicate}")
 
     def where(self, path: Path) -> str:
         """Return `file:line` of the value at `path`, or of the closest existing parent."""
@@ -52,8 +55,8 @@ def _child(node: yaml.Node | None, step: str | int) -> yaml.Node | None:
     return None
 
 
-def _refuse_duplicates(root: yaml.Node, source: str) -> None:
-    """Reject duplicate keys: YAML forbids them, but PyYAML silently keeps the last one."""
+def _duplicate(root: yaml.Node) -> str | None:
+    """Return line and name of a duplicate key: YAML forbids them, but PyYAML silently keeps the last one."""
     seen: set[int] = set()
     waiting = [root]
     while waiting:
@@ -71,11 +74,10 @@ def _refuse_duplicates(root: yaml.Node, source: str) -> None:
                 if isinstance(key, yaml.ScalarNode):
                     if key.value in keys:
                         first = keys[key.value]
-                        raise ConfigurationError(
-                            f"{source}:{line}: the key {key.value!r} was given already on line {first}"
-                        )
+                        return f"{line}: the key {key.value!r} was given already on line {first}"
                     keys[key.value] = line
                 waiting.append(value)
+    return None
 
 
 def text_of(data: Any) -> str:

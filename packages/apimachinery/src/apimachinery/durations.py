@@ -7,15 +7,22 @@ import re
 _UNITS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
 _PART = re.compile(r"([0-9]+(?:\.[0-9]*)?|\.[0-9]+)(ns|us|µs|ms|s|m|h)")
 _WHOLE = re.compile(f"(?:{_PART.pattern})+")
+#: The limit of characters, since annotations of users are parsed repeatedly.
+_LONGEST = 128
+#: Go counts nanoseconds in int64.
+_MOST = 2**63 / 1e9
 
 
 def parse_duration(text: str) -> float:
     """Return seconds, as Go's `time.ParseDuration` without negative durations. Raises ValueError."""
     if text == "0":
         return 0.0
-    if not _WHOLE.fullmatch(text):
-        raise ValueError(f"{text!r} is not a duration")
-    return sum(float(number) * _UNITS[unit] for number, unit in _PART.findall(text))
+    if len(text) > _LONGEST or not _WHOLE.fullmatch(text):
+        raise ValueError(f"{text[:_LONGEST]!r} is not a duration")
+    seconds = sum(float(number) * _UNITS[unit] for number, unit in _PART.findall(text))
+    if seconds >= _MOST:
+        raise ValueError(f"{text!r} is longer than 292 years")
+    return seconds
 
 
 def format_duration(seconds: float) -> str:

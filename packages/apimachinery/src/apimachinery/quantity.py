@@ -25,7 +25,8 @@ _MAX_DIGITS = 1000
 #: Above this power of ten the amount is the maximum or minimum, whatever its `_MAX_DIGITS` digits.
 _MAX_POWER = _MAX_DIGITS + 100
 
-_FORM = re.compile(r"([+-]?)([0-9]*)(\.[0-9]*)?([eEinumkKMGTP]*[-+]?[0-9]*)")
+# Possessive, so that the cost is linear: users may write a million digits.
+_FORM = re.compile(r"([+-]?)([0-9]*+)(\.[0-9]*+)?([eEinumkKMGTP]*+[-+]?[0-9]*+)")
 #: The digits of an int64, which is Go's type for an exponent.
 _EXPONENT = re.compile(r"[eE]([+-]?[0-9]{1,19})")
 

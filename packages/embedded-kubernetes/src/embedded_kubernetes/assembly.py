@@ -15,7 +15,9 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, ExitStack, asynccontextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
-from typing import IO, NamedTuple
+from typing import NamedTuple
+
+from apimachinery.output import to_descriptor
 
 from . import autoscaler, companion, controller_list, controllers, kubelet, loading
 from .auth.audit import AuditedRequest, AuditLog, Observer
@@ -162,7 +164,7 @@ async def _running(
         options = replace(options, tokens={**options.tokens, scaler_token: autoscaler.USER})
     with ExitStack() as opened:
         if settings.audit_log_path is not None:
-            log = AuditLog(opened.enter_context(_audit_file(settings.audit_log_path)), random_uids())
+            log = AuditLog(to_descriptor(_audit_file(opened, settings.audit_log_path)), random_uids())
             observer = log if observer is None else _both(log, observer)
         asked_for = settings.versions()
         kinds = (*BUILTIN, *(each for each in ALPHA if f"{each.group}/{each.version}" in asked_for))
@@ -256,13 +258,14 @@ def _controllers(api: Api, settings: Settings, scaler_token: str) -> list[Contro
     return started
 
 
-def _audit_file(file: File) -> IO[bytes]:
-    """Open the file for appending, readable only by its owner."""
+def _audit_file(opened: ExitStack, file: File) -> int:
+    """Open the file for appending, readable only by its owner. `opened` closes it."""
     try:
         descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     except OSError as error:
         raise SettingError("audit_log_path", f"cannot be written: {error.strerror or error}", file) from None
-    return os.fdopen(descriptor, "ab")
+    opened.callback(os.close, descriptor)
+    return descriptor
 
 
 def _both(one: Observer, other: Observer) -> Callable[[AuditedRequest], None]:

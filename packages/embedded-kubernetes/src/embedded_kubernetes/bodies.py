@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-import yaml
+from apimachinery.yaml_text import InvalidYaml, load
 
 from . import nesting, protobuf, schema
 from .errors import ApiError, bad_request, unknown_format
@@ -24,12 +24,11 @@ def media_type(request: Request) -> str:
 
 
 def _yaml(body: bytes, kind: str) -> Any:
-    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     try:
-        document = yaml.load(body, Loader=loader)  # noqa: S506  a safe loader
+        document = load(body, levels=nesting.MOST_YAML_LEVELS)
         # YAML has dates and non-string keys; the round trip reduces the document to JSON.
         return nesting.loads(nesting.dumps(document))
-    except (yaml.YAMLError, TypeError, RecursionError) as error:
+    except (InvalidYaml, TypeError, RecursionError) as error:
         raise bad_request(f"error converting YAML to JSON for {kind}: {error}") from None
 
 

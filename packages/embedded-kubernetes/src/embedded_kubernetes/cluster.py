@@ -188,7 +188,10 @@ def settings_of(args: argparse.Namespace) -> Settings:
 async def _serve(settings: Settings, plan: Plan | None, *, shows_token: bool) -> None:
     """Serve until SIGINT or SIGTERM, then print the number of faults that fired. Raises `ClusterError`."""
     import asyncio
+    import logging
     import signal
+
+    from apimachinery.output import LogHandler, standard_error, standard_output
 
     from .assembly import running
     from .faults import Injector
@@ -199,12 +202,15 @@ async def _serve(settings: Settings, plan: Plan | None, *, shows_token: bool) ->
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stopping.set)
     injector = None if plan is None else Injector(plan)
+    # A full disk or a stalled reader must not stop the server.
+    output = standard_output()
+    logging.getLogger().addHandler(LogHandler(standard_error()))
     async with running(settings, disturb=injector) as cluster:
         calm_gc()
-        print(_greeting(settings, cluster, shows_token=shows_token), flush=True)
+        output.write(f"{_greeting(settings, cluster, shows_token=shows_token)}\n".encode())
         await stopping.wait()
     if injector is not None:
-        print("\n".join(injector.report()), flush=True)
+        output.write("".join(f"{line}\n" for line in injector.report()).encode())
 
 
 def _greeting(settings: Settings, cluster: Running, *, shows_token: bool) -> str:

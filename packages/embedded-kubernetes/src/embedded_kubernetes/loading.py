@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
-import yaml
+from apimachinery.yaml_text import InvalidYaml, load_all
 
 from . import nesting
 from .auth.identity import SELF
@@ -24,7 +24,6 @@ from .resource import Object
 
 _FIRST = {"Namespace": 0, "CustomResourceDefinition": 1, "PriorityClass": 2}
 _NOT_FOR_CREATE = ("uid", "resourceVersion", "creationTimestamp", "managedFields", "selfLink")
-_Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 #: The field manager of objects applied from inside the process.
@@ -67,11 +66,12 @@ def _read(given: object, where: str = "") -> Iterator[_Manifest]:
 
 def _documents(text: str, where: str) -> Iterator[_Manifest]:
     try:
-        for number, document in enumerate(yaml.load_all(text, _Loader), 1):
-            if document is not None:
-                yield from _flat(f"{where}, document {number}", document)
-    except yaml.YAMLError as error:
-        raise LoadError(f"{where}: not YAML: {' '.join(str(error).split())}") from None
+        documents = load_all(text, levels=nesting.MOST_YAML_LEVELS)
+    except InvalidYaml as error:
+        raise LoadError(f"{where}: not YAML: {error}") from None
+    for number, document in enumerate(documents, 1):
+        if document is not None:
+            yield from _flat(f"{where}, document {number}", document)
 
 
 def _flat(where: str, document: Any) -> Iterator[_Manifest]:

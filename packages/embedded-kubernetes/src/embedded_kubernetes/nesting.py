@@ -19,6 +19,8 @@ DEEP: Final = 120
 #: The limit of Go's decoder, and its error.
 MOST_LEVELS: Final = 10_000
 TOO_DEEP: Final = "exceeded max depth"
+#: The limit of a YAML body. Its parser has quadratic cost in levels.
+MOST_YAML_LEVELS: Final = 1_000
 
 _ESCAPE = re.compile(rb"\\.", re.DOTALL)
 _TOKEN = re.compile(rb'"(?:[^"\\]|\\.)*"|[\[{\]}]', re.DOTALL)

@@ -154,7 +154,7 @@ class ExecPlugin:
                 raise bad(f"{answer['kind']} {answer['apiVersion']}, not ExecCredential {self._version}")
             token, certificate, key = (status.get(name) for name in ("token", "clientCertificateData", "clientKeyData"))
             expiry = status.get("expirationTimestamp")
-        except (ValueError, KeyError, TypeError, AttributeError):
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
             raise bad("no ExecCredential with a status") from None
         if bool(certificate) != bool(key):
             raise bad("only one of clientCertificateData and clientKeyData")

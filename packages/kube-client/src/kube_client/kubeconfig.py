@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import yaml
-
+from apimachinery.yaml_text import InvalidYaml, load, read
 from kube_client.credentials import KubeConfigError
 
 
@@ -83,19 +82,15 @@ class Kubeconfig:
 #: The lists of a kubeconfig, with the key of an entry's content.
 _LISTS = {"clusters": "cluster", "contexts": "context", "users": "user"}
 
-#: PyYAML's C loader takes a tenth of the time; a build of PyYAML may lack it.
-_Loader: type[yaml.SafeLoader | yaml.CSafeLoader] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-
 
 def _read(file: Path) -> Mapping[str, Any]:
     """Return the file's content, after checking the shape of every list entry."""
     try:
-        # S506 recognizes safe loaders only by name.
-        content = yaml.load(file.read_text(), Loader=_Loader)  # noqa: S506
+        content = load(read(file))
     except (OSError, UnicodeDecodeError) as error:
         raise KubeConfigError(f"{file}: cannot be read: {error}") from error
-    except yaml.YAMLError as error:
-        raise KubeConfigError(f"{file}: not YAML: {' '.join(str(error).split())}") from error
+    except InvalidYaml as error:
+        raise KubeConfigError(f"{file}: not YAML: {error}") from error
     if not isinstance(content, dict):
         raise KubeConfigError(f"{file}: not a kubeconfig: the file must hold a mapping")
     for key, inner in _LISTS.items():

@@ -331,6 +331,8 @@ async def test_requests_go_on_with_the_token_of_a_legacy_provider_while_it_is_as
     ("content", "words"),
     [
         ("{]", "config: not YAML: .*line 1"),
+        ("[" * 1_000_000, "config: not YAML: line 1: nested too deeply"),
+        ("!!bool x", "config: not YAML"),
         ("- a", "config: not a kubeconfig: the file must hold a mapping"),
         ("", "config: not a kubeconfig"),
         ("clusters: {}", "config: clusters must be a list"),

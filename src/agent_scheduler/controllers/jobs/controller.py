@@ -18,7 +18,7 @@ from agent_scheduler.cluster.groups import pod_groups, queues
 from agent_scheduler.controllers.reconciling import PATIENCE, CreationReceiver, KeyQueue
 from agent_scheduler.objects.batch import COMMANDS, PRIORITY_CLASSES, TASK_SPEC, Command, PriorityClass, command_path
 from agent_scheduler.objects.job import JOBS, Job
-from agent_scheduler.objects.job_pod import JOB_NAME, JobPod
+from agent_scheduler.objects.job_pod import JOB_NAME, read_job_pod
 from apimachinery.durations import format_duration
 from kube_client.informers import Kind
 from kube_client.recorder import EventRecorder
@@ -98,7 +98,7 @@ class JobController:
             Kind(
                 PODS_OF_JOBS,
                 "/api/v1/pods",
-                msgspec.json.Decoder(JobPod).decode,
+                read_job_pod,
                 known.set_pod,
                 known.delete_pod,
                 query={"labelSelector": JOB_NAME},

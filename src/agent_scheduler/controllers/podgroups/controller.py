@@ -24,6 +24,7 @@ from agent_scheduler.objects.job_pod import JOB_NAME
 from agent_scheduler.objects.wire import Metadata, Namespace, OwnerReference
 from agent_scheduler.objects.workload import MemberPod, Replicated
 from agent_scheduler.telemetry.logs import LimitedLog, get_logger
+from apimachinery.nesting import shallow
 from apimachinery.quantity import QuantityError
 from apimachinery.wire import Wire
 from kube_client.answers import Verb, asked_at
@@ -75,7 +76,10 @@ def _read_pod(raw: bytes | memoryview | Raw) -> MemberPod:
     These pods name another client's group, are being deleted or have ended. A pod in a PodGroup of Kubernetes would
     leave it if it got one of Volcano.
     """
-    pod = _decode_pod(raw)
+    try:
+        pod = _decode_pod(raw)
+    except RecursionError:
+        pod = _decode_pod(shallow(raw))
     native = pod.spec.scheduling_group
     of_others = not may_be_made(pod) or (native is not None and native.pod_group_name)
     if of_others or pod.metadata.deletion_timestamp is not None or pod.status.phase in FINISHED:

@@ -189,7 +189,7 @@ class ShardWriter:
     def _learn(self, found: bytes | dict[str, Any]) -> None:
         try:
             shard = _decode(found) if isinstance(found, bytes) else msgspec.convert(found, NodeShard)
-        except msgspec.MsgspecError:
+        except (msgspec.MsgspecError, RecursionError):
             # The watch also reports an unreadable object.
             return
         if self._learn_first(shard):

@@ -21,7 +21,7 @@ from .catalogue import PORTION, Devices
 from .devices import DeviceId
 from .node_devices import DeviceSlot, NodeDevices, devices_of
 from .plans import ClaimPlan, DemandPlan, NodeRefused, RequestData
-from .search import EVALUATION, PASSED_A_STEP
+from .search import PASSED_A_STEP
 
 #: The bits of a number of slots: more than a slice has devices.
 _SHIFT: Final = 16
@@ -183,7 +183,7 @@ class GangDevices:
     def _selects(self, request: RequestData, slot: DeviceSlot) -> bool:
         self._steps.passed()
         if request.selectors and request.selectors not in slot.facts.answers:
-            self._steps.taken += EVALUATION * len(request.selectors)
+            self._steps.taken += request.evaluation
         return request.selects(slot.facts)
 
     def _candidates(self, request: RequestData, indices: Sequence[int]) -> list[int]:

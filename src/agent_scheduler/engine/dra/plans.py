@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
-from typing import Any
+from typing import Any, Final
 from weakref import WeakKeyDictionary
 
 from ..state.claimspec import ClaimSpec, Constraint, DeviceRequestInfo, DeviceTolerationInfo, Option
@@ -14,6 +14,10 @@ from .cel import CelError, selector
 from .devices import DeviceTaintInfo, Facts
 from .extended import CLAIM, met_by_devices, requests_for
 from .records import DeviceClassInfo
+
+#: The steps of a search that the evaluation of an expression takes at least, and the characters without extra cost.
+EVALUATION: Final = 5
+_SHORT_EXPRESSION: Final = 200
 
 
 class NodeRefused(Exception):
@@ -40,6 +44,8 @@ class RequestData:
         self.device_class = found
         #: The selectors of the class, then of the request. Also the key of cached answers.
         self.selectors = found.selectors + option.selectors
+        #: The steps of the search that an evaluation for one kind of device takes.
+        self.evaluation = sum(EVALUATION + max(0, len(each) - _SHORT_EXPRESSION) // 4 for each in self.selectors)
         self.capacity_key: Hashable = ("capacity", option.capacity)
         #: The claim's constraints that apply to it.
         self.applying = tuple(

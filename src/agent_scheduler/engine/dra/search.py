@@ -24,9 +24,8 @@ DEVICES_AT_MOST: Final = 32
 #: Before this number of steps it does not pay to check whether a search can succeed, or to record where it failed.
 _SHORT: Final = 50
 
-#: Skipping a device takes a fraction of the time of trying it, and evaluating an expression a multiple.
+#: Skipping a device takes a fraction of the time of trying it.
 PASSED_A_STEP: Final = 16
-EVALUATION: Final = 5
 
 #: Levels of the search; each yields the next one to try, or one of these. None: everything has been found.
 Level = Iterator[Any]
@@ -112,7 +111,7 @@ class Search:
 
     def _selects(self, request: RequestData, slot: DeviceSlot) -> bool:
         if request.selectors and request.selectors not in slot.facts.answers:
-            self.steps += EVALUATION * len(request.selectors)
+            self.steps += request.evaluation
         return request.selects(slot.facts)
 
     def _first(self) -> DeviceChoice | None:

@@ -7,6 +7,7 @@ There are three sources: Volcano's PodGroup, a pod without a group (a group of o
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Collection, Mapping
 from types import MappingProxyType
 from typing import Final
@@ -21,10 +22,15 @@ from ..quotas.vector import Vector, of_resources
 from ..state.batchinfo import GroupKey
 from ..state.labelselector import label_selector
 from ..state.podinfo import PodInfo
+from ..state.podspec import SpecError
 from ..state.quotause import QuotaUse, quota_parts
 
 #: A number of members, limited in digits like the number in an object.
 _NUMBER: Final = re.compile(r"[0-9]{1,9}", re.ASCII)
+
+#: The limits of a group's roles, and of its policies for sub-groups with the same label.
+MOST_ROLES: Final = 1_000
+MOST_POLICIES: Final = 64
 
 NO_MINIMUMS: Final[Mapping[str, int]] = MappingProxyType({})
 
@@ -39,6 +45,11 @@ class SubGroup(msgspec.Struct, frozen=True):
     minimum: int = 0
     selector: LabelSelector | None = None
     keys: tuple[str, ...] = ()
+
+    @property
+    def label(self) -> tuple[str, str] | None:
+        """A label that all its members have; None if no requirement determines one."""
+        return self.selector.pins if self.selector is not None else None
 
     def values_of(self, labels: Labels) -> tuple[str, ...]:
         """Return the values that identify a member's sub-group in this policy; empty for a pod in none."""
@@ -104,12 +115,21 @@ def effective_minimum(group: PodGroupInfo, present: Collection[str] = ()) -> tup
 def of_pod_group(group: batch.PodGroup, *, queue: str = batch.DEFAULT_QUEUE) -> PodGroupInfo:
     """Return the group of a Volcano PodGroup. `queue` is that of groups that name none.
 
-    Raises `QuantityError` for invalid resources, and `SpecError` for an invalid selector.
+    Raises `QuantityError` for invalid resources, and `SpecError` for an invalid selector and too many roles or
+    policies.
     """
     metadata, spec = group.metadata, group.spec
     annotations = metadata.annotations or {}
     attainable = _attainable(annotations.get(batch.ATTAINABLE, ""))
     roles = spec.min_task_member or NO_MINIMUMS
+    policies = spec.sub_group_policy or ()
+    for field, number in (("minTaskMember", len(roles)), ("subGroupPolicy", len(policies))):
+        if number > MOST_ROLES:
+            raise SpecError(f"spec.{field}: found {number} entries; allowed: at most {MOST_ROLES}")
+    sub_groups = tuple(_sub_group(*each, attainable) for each in enumerate(policies))
+    of_label = max(Counter(each.label for each in sub_groups).values(), default=0)
+    if of_label > MOST_POLICIES:
+        raise SpecError(f"spec.subGroupPolicy: found {of_label} for the same label; allowed: at most {MOST_POLICIES}")
     return PodGroupInfo(
         key=GroupKey(metadata.namespace, metadata.name),
         uid=metadata.uid,
@@ -119,7 +139,7 @@ def of_pod_group(group: batch.PodGroup, *, queue: str = batch.DEFAULT_QUEUE) -> 
         minimum=min(spec.min_member, attainable.get("", spec.min_member)),
         role_minimums={role: min(least, attainable.get(role, least)) for role, least in roles.items()},
         waiting_roles=group.waiting_roles,
-        sub_groups=tuple(_sub_group(*each, attainable) for each in enumerate(spec.sub_group_policy or ())),
+        sub_groups=sub_groups,
         min_resources=None if spec.min_resources is None else of_resources(spec.min_resources),
         listed_resources=spec.min_resources,
         quota_parts=quota_parts(annotations.get(batch.QUOTA_PARTS, "")),

@@ -5,7 +5,6 @@ The explanation is computed on request from an ended session and its result.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping
 from typing import Final
 
@@ -113,9 +112,8 @@ def minimums(job: JobInfo) -> tuple[Minimum, ...]:
         Minimum(of=f"role {role}", needs=least, has=job.in_role(role, READY, best_effort=True))
         for role, least in job.role_minimums.items()
     ]
-    ready = Counter(each.policy for each in job.sub_jobs.values() if each.is_ready)
     found += [
-        Minimum(of=f"sub-groups {policy}", needs=least, has=ready[policy])
+        Minimum(of=f"sub-groups {policy}", needs=least, has=job.ready_sub_jobs[policy])
         for policy, least in job.sub_minimums.items()
         if least
     ]

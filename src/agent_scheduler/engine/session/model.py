@@ -5,8 +5,11 @@ A job is a group with its pods, a task one of these pods. Each session creates i
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from enum import IntEnum
+from itertools import chain
+from operator import itemgetter
 from types import MappingProxyType
 from typing import Final
 
@@ -223,6 +226,8 @@ class JobInfo(_Counts):
 
     __slots__ = (
         "_failed_roles",
+        "_lacking_role",
+        "_policies",
         "_roles",
         "allocated",
         "begun_minimum",
@@ -235,9 +240,11 @@ class JobInfo(_Counts):
         "name",
         "namespace",
         "phase",
+        "pipelined_sub_jobs",
         "priority",
         "queue",
         "quota_refusal",
+        "ready_sub_jobs",
         "role_minimums",
         "sub_jobs",
         "sub_minimums",
@@ -274,8 +281,17 @@ class JobInfo(_Counts):
         self._roles: tuple[dict[str, int], ...] = ()
         if group.role_minimums:
             self._roles = tuple({} for _ in range(len(TaskStatus) + 1))
+        #: A role that had less than its minimum when it was last compared.
+        self._lacking_role = ""
         self.sub_jobs: dict[str, SubJobInfo] = {}
+        #: Policy -> the number of its sub-groups that are ready, and of those that are ready with claims.
+        self.ready_sub_jobs: Counter[str] = Counter()
+        self.pipelined_sub_jobs: Counter[str] = Counter()
         #: Policy -> required number of ready sub-groups.
+        #: Policies with their places, by a label that members must have.
+        self._policies: dict[tuple[str, str] | None, list[tuple[int, SubGroup]]] = {}
+        for place, policy in enumerate(group.sub_groups):
+            self._policies.setdefault(policy.label, []).append((place, policy))
         self.sub_minimums = {policy.name: policy.minimum for policy in group.sub_groups}
 
     # ---- tasks
@@ -283,8 +299,10 @@ class JobInfo(_Counts):
     def add(self, task: TaskInfo) -> None:
         self.tasks[task.uid] = task
         if self.group.sub_groups:
-            task.sub_job = self._sub_job_of(task)
-            task.sub_job.add(task)
+            sub_job = task.sub_job = self._sub_job_of(task)
+            self._count_sub_job(sub_job, -1)
+            sub_job.add(task)
+            self._count_sub_job(sub_job, 1)
         self._enter(task)
         self._count_role(task, 1)
         if _IS_HOLDING[task.status]:
@@ -300,17 +318,21 @@ class JobInfo(_Counts):
         self._leave(task)
         sub_job = task.sub_job
         if sub_job is not None:
+            self._count_sub_job(sub_job, -1)
             sub_job._leave(task)
         self._count_role(task, -1)
         task.status = status
         self._enter(task)
         if sub_job is not None:
             sub_job._enter(task)
+            self._count_sub_job(sub_job, 1)
         self._count_role(task, 1)
 
     def _sub_job_of(self, task: TaskInfo) -> SubJobInfo:
-        for policy in self.group.sub_groups:
-            values = policy.values_of(task.pod.labels)
+        labels, by_label = task.pod.labels, self._policies
+        candidates = [found for each in (None, *labels.items()) for found in by_label.get(each, ())]
+        for _, policy in sorted(candidates, key=itemgetter(0)):
+            values = policy.values_of(labels)
             if values:
                 return self._sub_job(f"{self.uid}/{policy.name}-{'-'.join(values)}", policy, values)
         return self._sub_job(self.uid, None, ())
@@ -319,7 +341,12 @@ class JobInfo(_Counts):
         found = self.sub_jobs.get(uid)
         if found is None:
             found = self.sub_jobs[uid] = SubJobInfo(uid, policy, values)
+            self._count_sub_job(found, 1)
         return found
+
+    def _count_sub_job(self, sub_job: SubJobInfo, sign: int) -> None:
+        self.ready_sub_jobs[sub_job.policy] += sign * sub_job.is_ready
+        self.pipelined_sub_jobs[sub_job.policy] += sign * sub_job.is_pipelined
 
     # ---- roles
 
@@ -336,9 +363,14 @@ class JobInfo(_Counts):
 
     def roles_have(self, statuses: tuple[int, ...]) -> bool:
         """Return whether each role has its minimum in these statuses, including pending best-effort tasks."""
-        return all(
-            self.in_role(role, statuses, best_effort=True) >= least for role, least in self.role_minimums.items()
-        )
+        minimums = self.role_minimums
+        # This is asked after each placement, and usually the same role still lacks tasks.
+        first = (self._lacking_role,) if self._lacking_role in minimums else ()
+        for role in chain(first, minimums):
+            if self.in_role(role, statuses, best_effort=True) < minimums[role]:
+                self._lacking_role = role
+                return False
+        return True
 
     # ---- what it waits for
 

@@ -6,7 +6,7 @@ So claims of one template are recognized as equal without parsing them again, an
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 from weakref import WeakValueDictionary
 
 import msgspec
@@ -86,6 +86,10 @@ class ClaimSpec:
         return frozenset(option.class_name for request in self.requests for option in request.options)
 
 
+#: The limit of all expressions of a request, which are compiled at once. It is Kubernetes' for one of them.
+MOST_CHARACTERS: Final = 10 * 1024
+
+
 class _Unsupported(ValueError):
     """A part of a claim has an unknown kind; the message names it."""
 
@@ -138,6 +142,11 @@ def _option(wire: dra.ExactRequest | dra.SubRequest, name: str, result_name: str
         if selector.cel is None:
             raise _Unsupported(f"request {name}, selector #{index}: CEL expression empty (unsupported selector type?)")
         selectors.append(selector.cel.expression)
+    characters = sum(map(len, selectors))
+    if len(selectors) > 1 and characters > MOST_CHARACTERS:
+        raise _Unsupported(
+            f"request {name}: {characters} characters of CEL expressions; allowed: {MOST_CHARACTERS} in all selectors"
+        )
     capacity = []
     for key, quantity in ((wire.capacity.requests if wire.capacity else None) or {}).items():
         try:

@@ -112,7 +112,7 @@ def quota_parts(text: str) -> tuple[QuotaUse, ...]:
     """Parse the annotation `QUOTA_PARTS`; empty if it is invalid."""
     try:
         parts = _parts.decode(text) if text else ()
-    except msgspec.MsgspecError:
+    except (msgspec.MsgspecError, RecursionError):
         return ()
     return tuple(
         QuotaUse(
@@ -181,7 +181,7 @@ def _use(
         )
         amounts = {name: amount.nano for name, amount in quota_usage(spec).items()}
         crosses = crosses_namespaces(_affinity.decode(affinity)) if affinity else False
-    except (QuantityError, msgspec.MsgspecError):
+    except (QuantityError, msgspec.MsgspecError, RecursionError):
         amounts, crosses = {}, False
     scoped = ScopeFacts(
         terminating=terminating,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any, TypeVar
 
 import msgspec
@@ -10,7 +11,7 @@ import pytest
 from agent_scheduler.controllers.jobs.cluster import COUNTING, NEWS, JobsCluster
 from agent_scheduler.objects.batch import PodGroup
 from agent_scheduler.objects.job import Job
-from agent_scheduler.objects.job_pod import JobPod
+from agent_scheduler.objects.job_pod import TASK_INDEX, JobPod, read_job_pod
 from tests.support.objects import Object, job, owner, pod, pod_group, stored, task
 
 T = TypeVar("T")
@@ -128,3 +129,11 @@ def watched() -> tuple[JobsCluster, list[float | None]]:
     cluster.begin()
     cluster.put = lambda _key, seconds=None: put.append(seconds)
     return cluster, put
+
+
+@pytest.mark.parametrize("levels", [10, 2_000, 9_900])
+def test_a_pod_that_is_nested_too_deeply_is_still_that_of_its_job(levels: int) -> None:
+    pod = {"metadata": {"name": "j-a-0", "uid": "u", "annotations": {TASK_INDEX: "0"}, "managedFields": "deep"}}
+    raw = json.dumps(pod).replace('"deep"', '{"a":' * levels + "1" + "}" * levels).encode()
+    found = read_job_pod(raw)
+    assert (found.metadata.uid, found.annotation(TASK_INDEX)) == ("u", "0")

@@ -57,6 +57,26 @@ def test_a_task_that_is_given_for_two_roles_is_one_of_the_cluster_and_another_it
     assert (config["task"]["type"], config["cluster"]) == expected
 
 
+@pytest.mark.parametrize(
+    ("plugins", "replicas", "problem"),
+    [
+        ({"tensorflow": []}, 5_000, ""),
+        ({"tensorflow": []}, 10_000, "variable TF_CONFIG: 170000 characters of hosts; allowed: 131072"),
+        ({"mpi": ["--master=worker", "--worker=worker"]}, 10_000, "variable MPI_HOST: 170000 characters"),
+        # Numbers that no field accepts are ignored.
+        *(({name: ["--port=" + "9" * 5_000]}, 1, "") for name in ("tensorflow", "mpi", "pytorch", "ray")),
+        ({"ssh": ["--ssh-port=" + "9" * 5_000]}, 1, ""),
+    ],
+)
+def test_values_that_no_pod_can_have_are_not_computed(plugins: Any, replicas: int, problem: str) -> None:
+    of = made({"svc": [], **plugins}, task("worker", replicas))
+    if not problem:
+        assert "9" * 5_000 not in json.dumps([pod(of), *objects_of(of)])
+        return
+    with pytest.raises(msgspec.ValidationError, match=problem):
+        pod(of)
+
+
 def test_a_pod_that_is_alone_is_no_cluster() -> None:
     assert "env" not in pod(made({"tensorflow": []}, task("worker")))["spec"]["containers"][0]
 

@@ -180,13 +180,15 @@ def test_a_claim_or_class_that_cannot_be_read_or_is_missing_refuses_every_node_w
         claim_of("unknown", {"name": "r"}),
         claim_of("mode", exactly(allocationMode="Some")),
         claim_of("shape", exactly(count="two")),
+        claim_of("long", exactly(selectors=[{"cel": {"expression": f"'{'x' * 6_000}' != ''"}}] * 2)),
         claim_of("missing", exactly(class_name="none")),
         claim_of("odd", exactly(class_name="odd")),
         class_of("odd", selectors=[{}]),
     )
-    unknown, mode, shape = (wanted(devices, name).problem for name in ("unknown", "mode", "shape"))
+    unknown, mode, shape, long = (wanted(devices, name).problem for name in ("unknown", "mode", "shape", "long"))
     assert unknown == "resource claim default/unknown, request r: unknown request type"
     assert mode.endswith("request r: unsupported count mode Some")
+    assert long.endswith("request r: 12016 characters of CEL expressions; allowed: 10240 in all selectors")
     assert "spec: Expected `int | null`, got `str` - at `$.devices.requests[0].exactly.count`" in shape
     assert refusal(devices, "missing") == "request r: device class none does not exist"
     assert refusal(devices, "odd").startswith("device class odd: spec.selectors[0]: ")

@@ -23,6 +23,40 @@ def pod_group(waiting: str = "", **spec: Any) -> PodGroupInfo:
     return of_pod_group(msgspec.convert(body, batch.PodGroup))
 
 
+@pytest.mark.parametrize("levels", [10, 2_000, 100_000])
+def test_parts_of_quotas_that_are_nested_too_deeply_are_none(levels: int) -> None:
+    text = f'[{{"resources":{{}},"x":{"[" * levels}{"]" * levels}}}]'
+    body = objects.pod_group("g", annotations={batch.QUOTA_PARTS: text})
+    assert len(of_pod_group(msgspec.convert(body, batch.PodGroup)).quota_parts) == (levels == 10)
+
+
+def policies(number: int) -> list[Any]:
+    return [
+        {"name": f"p{each}", "matchLabelKeys": ["part"], "labelSelector": {"matchLabels": {"role": f"r{each}"}}}
+        for each in range(number)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("spec", "problem"),
+    [
+        ({"minTaskMember": {f"r{each}": 1 for each in range(1_000)}}, ""),
+        ({"minTaskMember": {f"r{each}": 1 for each in range(1_001)}}, "spec.minTaskMember: found 1001 entries"),
+        ({"subGroupPolicy": policies(1_000)}, ""),
+        ({"subGroupPolicy": policies(1_001)}, "spec.subGroupPolicy: found 1001 entries"),
+        ({"subGroupPolicy": [{"name": "p", "matchLabelKeys": ["part"]}] * 64}, ""),
+        ({"subGroupPolicy": [{"name": "p", "matchLabelKeys": ["part"]}] * 65}, "found 65 for the same label"),
+        ({"subGroupPolicy": policies(1) * 65}, "found 65 for the same label"),
+    ],
+)
+def test_a_group_with_too_many_roles_or_policies_is_invalid(spec: dict[str, Any], problem: str) -> None:
+    if not problem:
+        pod_group(**spec)
+        return
+    with pytest.raises(SpecError, match=problem):
+        pod_group(**spec)
+
+
 ROLES, STAGES = {"master": 1, "worker": 2}, {"master": 1, "worker": 4}
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -13,6 +14,7 @@ from agent_scheduler.engine.plugins.default_preemption import DefaultPreemption
 from agent_scheduler.engine.preemption.evaluator import NEVER, TERMINATING, PostFilterResult
 from agent_scheduler.engine.preemption.pdbs import PDB
 from agent_scheduler.engine.state.podinfo import PodInfo
+from apimachinery.labels import Requirement
 from tests.support.engine import SPREAD, World, budget, covering, node, wakes
 from tests.support.objects import condition
 from tests.support.terms import beside, pod_term, spread
@@ -244,6 +246,37 @@ def test_pods_that_are_evicted_break_the_budgets_that_cover_them(
     for each in budgets:
         world.pdbs.delete("default", each.name)
     assert not world.pdbs
+
+
+@pytest.mark.parametrize(
+    ("selector", "violating"),
+    [
+        # 1,000 budgets for other pods cost nothing.
+        (lambda number: {"matchLabels": {"app": f"a{number}"}}, {"p7"}),
+        # Too many to be compared with each pod: all of them are protected.
+        (lambda number: {"matchExpressions": [{"key": "app", "operator": "NotIn", "values": [f"b{number}"]}]}, None),
+        (lambda number: {"matchExpressions": [{"key": f"k{number}", "operator": "DoesNotExist"}]}, None),
+        (lambda number: {"matchLabels": {"all": "x"}}, None),
+    ],
+)
+def test_a_thousand_budgets_are_not_compared_with_each_of_a_thousand_pods(
+    selector: Callable[[int], Any], violating: set[str] | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = cluster(node("a", cpu="2k", pods=2000))
+    pods = [world.run(f"p{number}", "a", cpu="1", labels={"app": f"a{number}", "all": "x"}) for number in range(1000)]
+    for number in range(1000):
+        world.pdbs.set(budget(f"b{number}", selector(number), allowed=0 if number == 7 else 1))
+    units = 0
+    compare = Requirement.matches
+
+    def counted(requirement: Requirement, labels: Any) -> bool:
+        nonlocal units
+        units += 1
+        return compare(requirement, labels)
+
+    monkeypatch.setattr(Requirement, "matches", counted)
+    assert world.pdbs.violating(pods) == (violating if violating is not None else {pod.uid for pod in pods})
+    assert units <= len(pods)
 
 
 @pytest.mark.parametrize(("deleting", "helps"), [(False, True), (True, False)])

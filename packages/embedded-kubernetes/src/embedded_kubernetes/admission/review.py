@@ -12,7 +12,8 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import orjson
-import yaml
+
+from apimachinery.yaml_text import InvalidYaml, load
 
 from .. import nesting
 from ..errors import ApiError, json_name
@@ -85,12 +86,11 @@ def _parsed(text: bytes) -> Any:
     try:
         if text.lstrip().startswith(b"{"):
             return nesting.loads(text)
-        loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-        document = yaml.load(text, Loader=loader)  # noqa: S506  a safe loader
+        document = load(text, levels=nesting.MOST_YAML_LEVELS)
         return {} if document is None else nesting.loads(nesting.dumps(document))
     except orjson.JSONDecodeError:
         raise BadAnswer(f"{_NO_KIND} {syntax_error(text)}") from None
-    except (yaml.YAMLError, TypeError, RecursionError) as error:
+    except (InvalidYaml, TypeError, RecursionError) as error:
         raise BadAnswer(f"yaml: {error}") from None
 
 

@@ -8,9 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import IO, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import orjson
+
+from apimachinery.output import LogOutput
 
 from ..errors import qualified
 from ..times import micro_clock_text
@@ -59,14 +61,13 @@ Observer = Callable[[AuditedRequest], None]
 
 @dataclass(frozen=True, slots=True)
 class AuditLog:
-    """Writes each request as a line of JSON to an open file and flushes it."""
+    """Writes each request as a line of JSON. Lines that the output does not accept are lost."""
 
-    file: IO[bytes]
+    output: LogOutput
     uid: Callable[[], str]
 
     def __call__(self, asked: AuditedRequest) -> None:
-        self.file.write(orjson.dumps(event(asked, self.uid())) + b"\n")
-        self.file.flush()
+        self.output.write(orjson.dumps(event(asked, self.uid())) + b"\n")
 
 
 def event(asked: AuditedRequest, uid: str) -> dict[str, Any]:

@@ -74,6 +74,20 @@ def test_bodies_may_be_yaml(world: World) -> None:
 
 
 @pytest.mark.parametrize(
+    "text",
+    [
+        b"[" * 1_000_000,
+        b"a0: &a0 [x, x]\n" + b"".join(b"a%d: &a%d [%b]\n" % (n, n, b"*a%d, " % (n - 1) * 9) for n in range(1, 40)),
+        b"&a [*a]",
+        b"!!bool x",
+    ],
+    ids=["deep", "aliases", "cycle", "type"],
+)
+def test_a_yaml_body_beyond_the_limits_is_refused(world: World, text: bytes) -> None:
+    assert world.refused("POST", MAPS, text, kind=YAML) == (400, "BadRequest")
+
+
+@pytest.mark.parametrize(
     ("body", "refusal"),
     [
         (named("b", target={"name": "n1"}), (400, "BadRequest")),

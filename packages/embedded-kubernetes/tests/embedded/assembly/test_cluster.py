@@ -6,7 +6,11 @@ import argparse
 import json
 import os
 import signal
+import subprocess
+import sys
 import time
+import urllib.request
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +18,7 @@ import kubernetes_asyncio as kubernetes
 import pytest
 from aiohttp import ClientConnectorCertificateError
 
+from apimachinery.output import LogOutput
 from embedded.support import World, cases, definition, named
 from embedded_kubernetes import EmbeddedCluster, cluster, companion, server
 from embedded_kubernetes.assembly import kubeconfig, write_kubeconfig
@@ -67,6 +72,7 @@ def test_a_dump_of_another_cluster_is_loaded(world: World, tmp_path: Path) -> No
     ("text", "said"),
     [
         ("a: [", "x.yaml: not YAML"),
+        ("[" * 1_000_000, "x.yaml: not YAML: line 1: nested too deeply; allowed: 1000 levels"),
         ("- 1\n", "x.yaml, document 1: expected an object with apiVersion and kind, found list"),
         (POD + "---\nkind: Pod\n", "x.yaml, document 2: expected an object with apiVersion and kind"),
         ("apiVersion: v1\nkind: Pod\n", "x.yaml, document 1: expected metadata of the Pod"),
@@ -177,11 +183,11 @@ def test_the_command_tells_what_it_serves_until_a_signal_and_then_exits_0(
 ) -> None:
     told: list[str] = []
 
-    def heard(text: str, *, flush: bool) -> None:
-        told.append(text)
+    def heard(_output: LogOutput, line: bytes) -> None:
+        told.append(line.decode().rstrip())
         os.kill(os.getpid(), number)
 
-    monkeypatch.setattr(cluster, "print", heard, raising=False)
+    monkeypatch.setattr(LogOutput, "write", heard)
     monkeypatch.setattr(server, "calm_gc", lambda: None)
     (tmp_path / "pod.yaml").write_text(POD)
     flags = f"--port 0 --nodes 3 --token t --load {tmp_path / 'pod.yaml'}"
@@ -191,3 +197,37 @@ def test_the_command_tells_what_it_serves_until_a_signal_and_then_exits_0(
     assert told[0].endswith(" --token TOKEN get nodes")
     said = f"cluster ready at {url} with 3 nodes and loaded objects (1); try: kubectl --kubeconfig {tmp_path}/config"
     assert told[1] == f"{said} get nodes"
+
+
+def full_disk() -> int:
+    return os.open("/dev/full", os.O_WRONLY)
+
+
+def stalled_pipe() -> int:
+    """Return the writing end of a pipe that is full and never read."""
+    _, writing = os.pipe()
+    own = os.open(f"/proc/self/fd/{writing}", os.O_WRONLY | os.O_NONBLOCK)
+    with pytest.raises(BlockingIOError):
+        while True:
+            os.write(own, bytes(4096))
+    os.close(own)
+    return writing
+
+
+@pytest.mark.parametrize("opened", [full_disk, stalled_pipe])
+def test_outputs_that_accept_nothing_do_not_stop_the_server(tmp_path: Path, opened: Callable[[], int]) -> None:
+    config, output = tmp_path / "kubeconfig", opened()
+    flags = ("--port", "0", "--kubeconfig-out", str(config), "--audit-log-path", f"/proc/self/fd/{output}")
+    program = (sys.executable, "-m", "embedded_kubernetes", *flags)
+    with subprocess.Popen(program, stdout=output, stderr=output, pass_fds=(output,)) as process:
+        try:
+            while not config.exists():
+                assert process.poll() is None
+                time.sleep(0.05)
+            url = json.loads(config.read_text())["clusters"][0]["cluster"]["server"]
+            for _ in range(3):
+                assert urllib.request.urlopen(f"{url}/api/v1/nodes", timeout=30).status == 200
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(30) == 0
+        finally:
+            process.kill()

@@ -7,6 +7,7 @@ import io
 import orjson
 import pytest
 
+from apimachinery.output import to_stream
 from embedded_kubernetes.auth.audit import AuditLog
 from embedded_kubernetes.requests import Request, Stream
 
@@ -52,7 +53,7 @@ def test_the_log_has_a_line_a_request(server):
     server.by("ann", "GET", "/api/v1/pods?limit=1")
     server.by("ann", "GET", "/metrics")
     file = io.BytesIO()
-    log = AuditLog(file, lambda: "the-id")
+    log = AuditLog(to_stream(file), lambda: "the-id")
     for asked in server.audited:
         log(asked)
     resource, path = (orjson.loads(line) for line in file.getvalue().splitlines())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Final
 
 import msgspec
@@ -9,7 +10,7 @@ import msgspec
 from agent_scheduler.objects.job import Job, TaskSpec
 
 from ..states import tasks_of
-from .parts import Body, add_env, add_port, all_containers, containers, host, hosts, is_true, number
+from .parts import Body, add_env, add_port, all_containers, containers, host, hosts, indices, is_true, number
 
 _PYTORCH_PORT: Final = 23456
 _TENSORFLOW_PORT: Final = 2222
@@ -19,6 +20,8 @@ _ROLES: Final = ("chief", "worker", "ps", "evaluator")
 _RANK: Final = "RANK"
 _RANK_INDEX: Final = "hccl/rankIndex"
 _WAIT_SECONDS: Final = 300
+#: Linux starts no program with a longer variable.
+_LONGEST_VARIABLE: Final = 128 * 1024
 _WAIT_IMAGE: Final = "busybox:1.36.1"
 
 #: Waits until the master responds; requires `sh`, and `nc` or a shell that opens sockets.
@@ -44,6 +47,15 @@ def no_objects(job: Job, given: dict[str, str]) -> list[Body]:
 
 def _task(job: Job, name: str) -> TaskSpec | None:
     return next((task for task in tasks_of(job) if task.name == name), None)
+
+
+def _check_size(variable: str, job: Job, hosts_of: Iterable[tuple[TaskSpec, int]]) -> None:
+    """Raise ValidationError if that many hosts of these tasks are too long for a variable, without listing them."""
+    size = sum(number * (len(host(job, task, number)) + 1) for task, number in hosts_of)
+    if size > _LONGEST_VARIABLE:
+        raise msgspec.ValidationError(
+            f"variable {variable}: {size} characters of hosts; allowed: {_LONGEST_VARIABLE}, as in Linux"
+        )
 
 
 # ---- pytorch
@@ -86,9 +98,11 @@ def change_tensorflow(job: Job, task: TaskSpec, index: int, pod: Body, given: di
         # A single pod is no cluster.
         return
     names = {role: given.get(role, role) for role in _ROLES}
+    tasks = {task.name: task for task in tasks_of(job) if task.name in names.values()}
+    _check_size("TF_CONFIG", job, ((task, task.replicas) for task in tasks.values()))
     cluster: dict[str, list[str]] = {}
     for role in ("ps", "worker", "chief", "evaluator"):
-        found = _task(job, names[role])
+        found = tasks.get(names[role])
         # A task with two roles gets the first.
         if found is not None and found.replicas and names[role] not in [names[each] for each in cluster]:
             cluster[role] = [f"{host(job, found, each)}:{port}" for each in range(found.replicas)]
@@ -110,6 +124,7 @@ def change_mpi(job: Job, task: TaskSpec, index: int, pod: Body, given: dict[str,
     for container in all_containers(pod):
         add_port(container, "mpijob-port", port)
         if task.name == master and workers is not None:
+            _check_size("MPI_HOST", job, ((workers, len(indices(workers))),))
             add_env(container, {"name": "MPI_HOST", "value": ",".join(hosts(job, workers))})
 
 

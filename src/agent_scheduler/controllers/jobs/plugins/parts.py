@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -14,6 +14,9 @@ from apimachinery.wire import Wire
 from ..pods import pod_name
 
 Body = dict[str, Any]
+
+#: The digits of a number that may exceed int32.
+_DIGITS: Final = 10
 
 
 class _Names(Wire, frozen=True):
@@ -47,7 +50,8 @@ def is_true(text: str) -> bool:
 
 
 def number(text: str, otherwise: int) -> int:
-    return int(text) if text.isascii() and text.isdecimal() else otherwise
+    """Parse a number of at most nine digits, which every field of a pod accepts as int32."""
+    return int(text) if text.isascii() and text.isdecimal() and len(text) < _DIGITS else otherwise
 
 
 @lru_cache(maxsize=1024)

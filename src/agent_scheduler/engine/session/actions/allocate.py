@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
 from functools import cmp_to_key, partial
+from heapq import heapify, heappop, heappush
 
 from agent_scheduler.objects.batch import INQUEUE
 
@@ -251,20 +252,22 @@ def _place_sub_jobs(statement: Statement, job: JobInfo, sheet: Sheet) -> Generat
     job.reset_fit_errors()
     left = {name: tasks.copy() for name, tasks in sheet.items()}
     needed = _needed(session, job)
-    waiting = [job.sub_jobs[name] for name in left]
+    #: A heap. The key of a sub-group changes only with its own tasks, and ends in its unique UID.
+    waiting = [(name not in needed, tiers.sub_job_key(job.sub_jobs[name]), job.sub_jobs[name]) for name in left]
+    heapify(waiting)
     tried: list[Statement] = []
     while waiting:
-        sub_job = min(waiting, key=lambda each: (each.uid not in needed, tiers.sub_job_key(each)))
-        waiting.remove(sub_job)
+        is_spare, _, sub_job = heappop(waiting)
         job.reset_fit_errors(sub_job)
         attempt, tasks = Statement(session), left[sub_job.uid].copy()
         placed = session.nodes.count > 0 and (yield from _place(attempt, job, sub_job, tasks))
+        yield
         if not placed or not attempt.operations:
             continue
         tried.append(attempt)
         left[sub_job.uid] = tasks
         if tasks:
-            waiting.append(sub_job)
+            heappush(waiting, (is_spare, tiers.sub_job_key(sub_job), sub_job))
         if tiers.job_ready(job):
             break
     if tried and (tiers.job_ready(job) or tiers.job_pipelined(job)):
@@ -272,7 +275,7 @@ def _place_sub_jobs(statement: Statement, job: JobInfo, sheet: Sheet) -> Generat
             statement.merge(attempt)
         # A sub-group that could not be placed is not tried again in this session.
         sheet.clear()
-        sheet.update({sub_job.uid: left[sub_job.uid] for sub_job in waiting})
+        sheet.update({sub_job.uid: left[sub_job.uid] for _, _, sub_job in waiting})
         return True
     for attempt in reversed(tried):
         attempt.discard()

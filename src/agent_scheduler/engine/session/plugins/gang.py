@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from operator import attrgetter
 from typing import Final
 
@@ -26,7 +26,7 @@ def _valid(job: JobInfo) -> Invalid | None:
     """Return why the job has too few members for its minimums, in total, by role or by sub-group; None if not."""
     if not job.roles_have(_VALID):
         return Invalid(NOT_ENOUGH_PODS_OF_TASK, "Not enough valid pods of each task for gang-scheduling")
-    if not _sub_groups_have(job, lambda _: True):
+    if job.sub_minimums and not _sub_groups_have(job, Counter(each.policy for each in job.sub_jobs.values())):
         return Invalid(NOT_ENOUGH_PODS_OF_TASK, "Not enough valid subGroups of each task for gang-scheduling")
     valid = job.in_statuses(_VALID)
     if valid < job.minimum:
@@ -36,11 +36,8 @@ def _valid(job: JobInfo) -> Invalid | None:
     return None
 
 
-def _sub_groups_have(job: JobInfo, which: Callable[[SubJobInfo], bool]) -> bool:
-    """Return whether each policy has its minimum of sub-groups for which `which` is true."""
-    if not job.sub_minimums:
-        return True
-    found = Counter(sub_job.policy for sub_job in job.sub_jobs.values() if which(sub_job))
+def _sub_groups_have(job: JobInfo, found: Counter[str]) -> bool:
+    """Return whether each policy has its minimum in `found`, the number of its sub-groups."""
     return all(found[policy] >= least for policy, least in job.sub_minimums.items())
 
 
@@ -61,11 +58,10 @@ def _protected(preemptor: TaskInfo, tasks: Sequence[TaskInfo]) -> Sequence[TaskI
 
 
 _is_ready = attrgetter("is_ready")
-_is_pipelined = attrgetter("is_pipelined")
 
 
 def _ready(job: JobInfo) -> bool:
-    has = job.is_ready and job.roles_have(READY) and _sub_groups_have(job, _is_ready)
+    has = job.is_ready and job.roles_have(READY) and _sub_groups_have(job, job.ready_sub_jobs)
     return has and _somebody_runs(job, READY)
 
 
@@ -87,7 +83,7 @@ def _somebody_runs(job: JobInfo, statuses: Iterable[TaskStatus]) -> bool:
 
 
 def _pipelined(job: JobInfo) -> int:
-    will = job.is_pipelined and job.roles_have(_PIPELINED) and _sub_groups_have(job, _is_pipelined)
+    will = job.is_pipelined and job.roles_have(_PIPELINED) and _sub_groups_have(job, job.pipelined_sub_jobs)
     return PERMIT if will and _somebody_runs(job, _PIPELINED) else REJECT
 
 

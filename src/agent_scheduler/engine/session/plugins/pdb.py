@@ -22,7 +22,8 @@ def pdb(session: Session, option: PluginOption) -> Hooks:
     def allowed(preemptor: TaskInfo, tasks: Sequence[TaskInfo]) -> Sequence[TaskInfo]:
         if pdbs is None:
             return tasks
-        before = [task.pod for uid, task in going.items() if all(uid != each.uid for each in tasks)]
+        those = {each.uid for each in tasks}
+        before = [task.pod for uid, task in going.items() if uid not in those]
         violating = pdbs.violating([*before, *(task.pod for task in tasks)])
         return [task for task in tasks if task.uid not in violating]
 

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from typing import Any
 
 import pytest
 
+from agent_scheduler.engine.gangs.group import SubGroup
 from agent_scheduler.engine.quotas.queues import QueueInfo
 from agent_scheduler.engine.session.actions.backfill import backfill
 from agent_scheduler.engine.session.model import TaskInfo, TaskStatus
+from agent_scheduler.engine.session.tiers import Tiers
 from agent_scheduler.objects.batch import QUEUE_ALLOCATION_GATE, TASK_SPEC
 from tests.support.engine import node, queue_of
 from tests.unit.engine.session.scene import (
@@ -297,3 +300,33 @@ def test_they_come_in_the_order_of_jobs_and_tasks() -> None:
     sent = [name for _, names, _ in scene.cluster.commits for name in names]
     assert sent == ["high-1", "high-0", "low-0"]
     assert session.jobs["default/low"].fit_errors.keys() == {scene.members[scene.groups[0].key][1].uid}
+
+
+def test_sub_groups_are_not_compared_with_each_other_for_each_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    number = 300
+    made = sized(number, pods=number)
+    policy = {"subGroupSize": 1, "minSubGroups": 1, "matchLabelKeys": ["part"]}
+    policies = [
+        {**policy, "name": f"p{each}", "labelSelector": {"matchLabels": {"role": f"r{each}"}}} for each in range(number)
+    ]
+    made.group("g", minMember=1, subGroupPolicy=policies)
+    for each in range(number):
+        made.member("g", labels={"role": f"r{each}", "part": "x"})
+    calls: Counter[str] = Counter()
+
+    def count(of: Any, name: str) -> None:
+        call = getattr(of, name)
+
+        def counted(*given: Any) -> Any:
+            calls[name] += 1
+            return call(*given)
+
+        monkeypatch.setattr(of, name, counted)
+
+    count(Tiers, "sub_job_key")
+    count(SubGroup, "values_of")
+    session = made.session(conf("gang"))
+    steps = sum(1 for _ in session.run())
+    assert steps > number
+    assert len(bound(session)) == number
+    assert calls == {"sub_job_key": 2 * number, "values_of": number}

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import errno
 import os
-import subprocess
-import sys
 from collections.abc import Callable
 from threading import Event
 
 import pytest
 
-from agent_scheduler.telemetry.output import LogOutput, to_descriptor
+from apimachinery.output import LogOutput, to_descriptor
 
-#: What one write does: accept so many bytes, or fail with an errno.
+#: What one write does: accept a number of bytes, or fail with an errno.
 Outcome = int | str
 
 
@@ -129,30 +127,3 @@ def test_no_kind_of_file_stops_the_writer(opened: Callable[[], int]) -> None:
         output.write(b"x" * 9999 + b"\n")
     assert output.lost >= 100
     assert output._size <= 1024 * 1024
-
-
-PROCESS = """
-import sys
-from agent_scheduler.telemetry import logs
-
-logs.setup(log_format=sys.argv[1])
-for number in range(40):
-    logs.get_logger("x").warning("line", number=number, text="y" * 50_000)
-import logging
-logging.getLogger("lib").error("foreign %s", 1)
-print(logs.lost_lines())
-"""
-
-
-@pytest.mark.parametrize("log_format", ["json", "console"])
-@pytest.mark.parametrize(
-    ("redirected", "least"),
-    [("2>/dev/full", 41), ("2> >(exec 0<&-; sleep 0.2)", 1), ("2> >(exec sleep 1 >/dev/null)", 10), ("2>&-", 41)],
-)
-def test_a_process_ends_as_it_would_and_counts_the_lost_lines(redirected: str, least: int, log_format: str) -> None:
-    command = f'exec "$0" -c "$1" {log_format} {redirected}'
-    run = subprocess.run(
-        ["/bin/bash", "-c", command, sys.executable, PROCESS], stdout=subprocess.PIPE, timeout=60, check=False
-    )
-    assert run.returncode == 0
-    assert int(run.stdout) >= least

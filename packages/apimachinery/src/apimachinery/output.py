@@ -8,6 +8,7 @@ buffer is full, or if the output fails: a full disk, a reader that has gone, a c
 from __future__ import annotations
 
 import atexit
+import logging
 import os
 import select
 import socket
@@ -18,7 +19,9 @@ from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from threading import RLock, Thread
-from typing import BinaryIO, Final
+from typing import BinaryIO, Final, TextIO
+
+from apimachinery.visible import visible_lines
 
 #: The limit of waiting lines in bytes.
 BUFFER: Final = 1024 * 1024
@@ -120,6 +123,17 @@ class LogOutput:
         self._begun = False
 
 
+class LogHandler(logging.Handler):
+    """Writes warnings and errors of the standard library's loggers to an output."""
+
+    def __init__(self, output: LogOutput) -> None:
+        super().__init__(logging.WARNING)
+        self._output = output
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._output.write(f"{visible_lines(self.format(record))}\n".encode())
+
+
 def to_stream(stream: BinaryIO) -> LogOutput:
     """Return an output that writes to a stream of this process, which must not wait."""
 
@@ -175,18 +189,26 @@ def _write_if_ready(descriptor: int, data: bytes) -> int:
 
 def standard_error() -> LogOutput:
     """Return the output to standard error, which gets its waiting lines written before the process ends."""
-    if sys.stderr is None:
+    return _standard(sys.stderr)
+
+
+def standard_output() -> LogOutput:
+    return _standard(sys.stdout)
+
+
+def _standard(stream: TextIO | None) -> LogOutput:
+    if stream is None:
         # The process was started without one; another file may have its descriptor now.
         def closed(data: bytes) -> int:
-            raise OSError("standard error is closed")
+            raise OSError("it is closed")
 
         return LogOutput(closed)
     try:
-        descriptor = sys.stderr.fileno()
+        descriptor = stream.fileno()
     except (OSError, ValueError):
         # Replaced by a stream in memory, by a test.
-        return to_stream(sys.stderr.buffer)
-    sys.stderr.flush()
+        return to_stream(stream.buffer)
+    stream.flush()
     output = to_descriptor(descriptor)
     atexit.register(output.finish)
     return output
