@@ -168,6 +168,8 @@ class Installation(Client):
         """Return the content of a volume by name."""
         files: dict[str, str] = {}
         for source in (volume.get("projected") or {"sources": [volume]})["sources"]:
+            if "emptyDir" in source:
+                continue
             if "serviceAccountToken" in source:
                 wanted = source["serviceAccountToken"]
                 account, lives = pod["serviceAccountName"], wanted["expirationSeconds"]

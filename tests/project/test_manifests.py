@@ -152,7 +152,8 @@ def test_the_pod_meets_the_restricted_standard_of_its_namespace() -> None:
     assert container["capabilities"] == {"drop": ["ALL"]}
     assert container["readOnlyRootFilesystem"] is True
     assert not {"hostNetwork", "hostPID", "hostIPC"} & POD.keys()
-    assert all(volume.keys() <= {"name", "configMap", "projected"} for volume in POD["volumes"])
+    assert all(volume.keys() <= {"name", "configMap", "projected", "emptyDir"} for volume in POD["volumes"])
+    assert [volume["emptyDir"] for volume in POD["volumes"] if "emptyDir" in volume] == [{"sizeLimit": "1Mi"}]
 
 
 def test_the_scheduler_does_not_schedule_itself() -> None:

@@ -18,15 +18,24 @@ PODS, NODES, EVENTS = ("", "pods"), ("", "nodes"), ("", "events")
 LEASES = ("coordination.k8s.io", "leases")
 PODS_PATH = "/api/v1/namespaces/default/pods"
 CRDS_PATH = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+#: The namespace of hostile tenants, and the beginning of the names of all of their objects.
+HOSTILE = "hostile"
 MERGE = "application/merge-patch+json"
 #: Phases of ended pods.
 FINAL = ("Succeeded", "Failed")
 
 
 def objects(store: Store, kind: tuple[str, str], namespace: str = "") -> list[Json]:
-    """Return all current objects of a kind; none if the kind is unknown."""
+    """Return all current objects of a kind; none if the kind is unknown. Of hostile ones, only pods are included."""
     table = store.tables.get(kind)
-    return [] if table is None else [content(record) for record in table.scan(namespace)]
+    if table is None:
+        return []
+    return [content(record) for record in table.scan(namespace) if kind == PODS or not is_hostile(record)]
+
+
+def is_hostile(record: Record) -> bool:
+    """Return whether the object is one of hostile tenants, or was created for one."""
+    return record.name.startswith(HOSTILE) or record.namespace == HOSTILE
 
 
 def content(record: Record) -> Any:

@@ -14,7 +14,7 @@ from embedded_kubernetes.requests import Request
 from tests.support.places import CONFIG
 
 from . import gang_reading as read
-from .api import CRDS_PATH, PODS, PODS_PATH, Json, name_of, objects, some_of
+from .api import CRDS_PATH, HOSTILE, PODS, PODS_PATH, Json, name_of, objects, some_of
 from .faults import FaultMaker
 from .gang_load import API, GROUPS_OF_DEFAULT, JOB_VERSION, JOBS_PATH, NATIVE, NATIVE_OF_DEFAULT, PRIORITIES, Gangs
 from .gang_load import group as made_group
@@ -78,7 +78,7 @@ class GangCluster:
         return {f"{NATIVE}{name_of(each)}": each for each in self._objects(NATIVE_GROUPS)}
 
     def pods(self) -> list[Json]:
-        return self._objects(PODS)
+        return [pod for pod in self._objects(PODS) if pod["metadata"]["namespace"] != HOSTILE]
 
     def jobs(self) -> list[Json]:
         """Return the Jobs, if the world has any."""

@@ -34,7 +34,7 @@ from embedded_kubernetes.times import parse
 
 from . import gang_reading
 from . import job_reading as read
-from .api import PODS, Json, content, name_of, node_of, uid_of
+from .api import PODS, Json, content, is_hostile, name_of, node_of, objects, uid_of
 from .gangs import JOBS
 from .judge import History, Judge
 from .kinds import World
@@ -134,8 +134,8 @@ class JobSafety(Judge):
         for job in self._jobs.values():
             job.pods.clear()
         for table, note in ((JOBS, self._note_job), (PODS, self._note_pod)):
-            for record in self.world.store.tables[table].scan(""):
-                note(content(record))
+            for job_or_pod in objects(self.world.store, table):
+                note(job_or_pod)
 
     def begun(self, uid: str) -> set[str]:
         """Return tasks of the Job that might have begun since it was last restarted as a whole, or resumed."""
@@ -161,6 +161,9 @@ class JobSafety(Judge):
 
     def _note_known(self, process: Process, job: Json, pods: Iterable[Json]) -> None:
         version, uid = read.version(job), uid_of(job)
+        if uid not in self._jobs:
+            # It is hostile.
+            return
         of_now = self._jobs[uid].counting(pods, version)
         turns = self._by_what_it_knew.setdefault((process.identity, uid), {})
         turns |= {task["name"]: version for task in job["spec"]["tasks"] if read.may_begin(job, task, of_now)}
@@ -168,7 +171,7 @@ class JobSafety(Judge):
     # -- commits
 
     def _job_changed(self, event: Event) -> None:
-        if self.world.backups.restoring:
+        if self.world.backups.restoring or is_hostile(event.record):
             return
         job = content(event.record)
         if event.type == "DELETED":

@@ -130,6 +130,7 @@ _KEPT = {
     "jobs": 10,
     "gpus": 9,
     "gpus-batch": 5,
+    "hostile": 8,
 }
 _NEW = dict.fromkeys(_KEPT, 1)
 #: Scenarios, seeds of their worlds, and the only faults of these, which lead to rare states.

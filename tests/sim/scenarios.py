@@ -31,6 +31,7 @@ from .gang_load import (
     gather,
     hold,
 )
+from .hostile import Hostility
 from .loads import Gpus, constrain, share, store
 from .loads import share_in_gangs as fill_gangs
 from .shard_load import WARM, Plans, Shards, divide, follow, keep_nodes, plan, share_out, told
@@ -61,6 +62,8 @@ class Shape(Load):
     jobs: Jobs | None = None
     #: Set if nodes have GPUs that pods share.
     gpus: Gpus | None = None
+    #: Set if there are hostile tenants.
+    hostility: Hostility | None = None
 
     @property
     def schedulers(self) -> tuple[str, ...]:
@@ -404,6 +407,15 @@ def gpus_batch(rng: random.Random) -> Shape:
     return shape
 
 
+def hostile(rng: random.Random) -> Shape:
+    """Draw another load among hostile tenants."""
+    loads = jobs, jobs, gates, gates_native, batch_claims, mixed_batch, gpus_batch
+    shape = rng.choice((*loads, constrained, claims, devices, preempting, planned))(rng)
+    del shape.pods[rng.choice((10, 30)) :]
+    shape.hostility = Hostility(rng.choice((3, 6, 10)))
+    return shape
+
+
 _OF_BATCH = ("crash", "lost_after", "held_back", "pod_deleted", "node_changed", "node_again", "denied")
 
 
@@ -434,4 +446,5 @@ SCENARIOS: dict[str, Callable[[random.Random], Shape]] = {
     "jobs": jobs,
     "gpus": gpus,
     "gpus-batch": gpus_batch,
+    "hostile": hostile,
 }

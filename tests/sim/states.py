@@ -102,7 +102,7 @@ WANTED = (
     *("annotation of GPUs edited", "pod waits for a GPU of which parts are free"),
 )
 #: Scenario -> states that its own runs must have reached.
-WANTED_THERE = {"jobs": ("gang evicted for another", "eviction failed")}
+WANTED_THERE = {"jobs": ("gang evicted for another", "eviction failed"), "hostile": ("hostile object",)}
 #: States that the few worlds of a commit need not all reach; those of a soak must.
 SELDOM = (
     *("urgent retry of a deleted pod", "preemptor gone while victims leave", "bind unavailable"),

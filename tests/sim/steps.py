@@ -37,6 +37,10 @@ class StepMeter:
         self._calls = 0
         self._ours: dict[CodeType, bool] = {}
 
+    def reset(self) -> None:
+        """Forget the longest step, and begin another one."""
+        self.longest, self.last, self._calls = 0, "", 0
+
     @contextmanager
     def measuring(self) -> Iterator[None]:
         before = sys.getprofile()
@@ -63,6 +67,6 @@ class StepMeter:
                 self.longest, self.last = self._calls, code.co_name
 
 
-def is_measured(seed: int) -> bool:
-    """Return whether the steps of this world are measured."""
-    return seed % _ONE_IN == 0
+def is_measured(seed: int, *, hostile: bool) -> bool:
+    """Return whether the steps of this world are measured. `hostile`: whether it has hostile objects."""
+    return hostile or seed % _ONE_IN == 0

@@ -16,7 +16,7 @@ from contextvars import copy_context
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 import structlog
 
@@ -42,6 +42,7 @@ from .gangs import GangCluster, GangNemesis, JobNemesis
 from .gate_cluster import GateCluster
 from .gate_safety import GateSafety
 from .gpus import GpuNemesis, GpuSafety
+from .hostile import HostileTenants, drawn_hostility
 from .job_judges import JobSafety
 from .judge import Judge
 from .legality import Legality
@@ -126,6 +127,10 @@ class Verdict:
     seconds: float = 0.0
 
 
+#: Events of the log about errors that concern one object.
+_CAUGHT: Final = ("call failed", "cycle failed", "object not handled", "session failed", "work failed")
+
+
 class World:
     """Owner of everything in one run. Created and run once."""
 
@@ -203,6 +208,8 @@ class World:
         self.gate_safety: GateSafety | None = None
         if self.gang_safety and self.gates:
             self.gate_safety = GateSafety(self, self.gang_safety, self.gates)
+        hostility = shape.hostility or drawn_hostility(options.seed)
+        self.hostile = HostileTenants(self, hostility) if hostility else None
         self._collecting: CollectorTurns | None = None
         self.job_safety = JobSafety(self) if shape.jobs and self.gangs else None
         self.job_nemesis = JobNemesis(self, self.gangs) if shape.jobs and self.gangs else None
@@ -307,19 +314,26 @@ class World:
 
     # -- the run
 
+    def _hear_caught(self, _logger: Any, _name: str, event: Any) -> Any:
+        """Judge errors that the program catches because they concern one object: here each of them is a fault."""
+        if event.get("event") in _CAUGHT:
+            self.safety.violated("L4", f"an error is caught: {event['event']}: {event.get('problem') or event}")
+        raise structlog.DropEvent
+
     def run(self) -> Verdict:
         """Run from the first node to the last task. Never raises for what the scheduler does."""
         before = structlog.get_config()
         # Failures are intended here and are in the trace; the logs of hundreds of worlds are not needed.
-        quiet = structlog.make_filtering_bound_logger(logging.CRITICAL)
-        structlog.configure(wrapper_class=quiet, processors=[_unheard])
+        quiet = structlog.make_filtering_bound_logger(logging.ERROR)
+        structlog.configure(wrapper_class=quiet, processors=[self._hear_caught])
         logging.disable(logging.CRITICAL)
         thresholds = gc.get_threshold()
         # A world creates few cycles and many objects: Python's default thresholds cost a tenth of the time.
         gc.set_threshold(50_000, 20, 20)
         meter = StepMeter()
         try:
-            with meter.measuring() if is_measured(self.seed) else nullcontext():
+            hostile = self.hostile is not None
+            with meter.measuring() if is_measured(self.seed, hostile=hostile) else nullcontext():
                 self.loop.run_until_complete(self._live())
             if meter.longest:
                 self.safety.look("S40")
@@ -379,8 +393,9 @@ class World:
         for task in background:
             task.add_done_callback(self._played)
         load, nemesis = background[-2:]
+        hostile = [] if self.hostile is None else [self.loop.create_task(self.hostile.run(), name="hostile tenants")]
         ending = self.loop.create_task(self._until_violated(), name="watching for violations")
-        rest = self.loop.create_task(self._rest(load, nemesis), name="coming to rest")
+        rest = self.loop.create_task(self._rest(load, nemesis, *hostile), name="coming to rest")
         await asyncio.wait({ending, rest}, return_when=asyncio.FIRST_COMPLETED)
         if rest.done():
             rest.result()
@@ -404,10 +419,11 @@ class World:
         while not self.safety.violations and self.loop.time() < START + _LIFE:  # noqa: ASYNC110 - nor by whom
             await asyncio.sleep(0.05 if self.loop.time() < self.plan.ends else 1.0)
 
-    async def _rest(self, load: asyncio.Task[None], nemesis: asyncio.Task[None]) -> None:
-        await asyncio.wait({load, nemesis})
-        load.result()
-        nemesis.result()
+    async def _rest(self, *acting: asyncio.Task[None]) -> None:
+        """Wait for those who act, and observe the rest."""
+        await asyncio.wait(set(acting))
+        for task in acting:
+            task.result()
         # The end may have been delayed meanwhile.
         while (left := self.plan.calm_at - self.loop.time()) >= 0:  # noqa: ASYNC110 - time itself is awaited
             await asyncio.sleep(left + 0.001)
@@ -463,10 +479,6 @@ class World:
             nodes=len(self.shape.nodes[: self.options.nodes]),
             seconds=self.loop.time() - START,
         )
-
-
-def _unheard(_logger: Any, _name: str, _event: Any) -> Any:
-    raise structlog.DropEvent
 
 
 def run(options: Options) -> Verdict:

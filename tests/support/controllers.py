@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, TypeVar
 
 import yaml
@@ -21,6 +22,8 @@ from agent_scheduler.controllers.sharding.controller import ControllerSettings
 from agent_scheduler.objects.batch import QUEUES, pod_groups, queue_path
 from agent_scheduler.process.controller_flags import PODGROUP, QUEUE, ControllersSettings
 from agent_scheduler.process.controllers import ControllersProcess
+from embedded_kubernetes.builtin import BUILTIN
+from embedded_kubernetes.resource import Resource
 from kube_client.testing.virtual import is_virtual
 from kube_client.transport import Response, Transport
 from tests.support.batched import COMMANDS, DEFINITIONS, command, definition, install
@@ -42,6 +45,7 @@ def settings(
     trigger: bool = True,
     retry: float = 0.1,
     fence: float = 0.1,
+    directory: Path | str = "",
 ) -> ControllersSettings:
     """Return settings; `configs`, `period` and `trigger` are the sharding controller's flags."""
     election = LeaderElection(
@@ -67,6 +71,7 @@ def settings(
         ),
         queue=QueueCommandSettings(command_namespace="default"),
         podgroup=PodGroupSettings(schedulers=schedulers),
+        state_directory=str(directory),
     )
 
 
@@ -159,14 +164,17 @@ async def batch_world(
     made: Callable[[EmbeddedCluster], B] = BatchWorld,  # type: ignore[assignment]
     *,
     kinds: bool = True,
+    builtin: Iterable[Resource] = BUILTIN,
     **cluster: Any,
 ) -> AsyncIterator[B]:
     """Start a cluster with the roles of components and, if `kinds`, with the kinds of batch scheduling.
 
+    `builtin` are the kinds of the API server itself.
+
     At the end, every process is stopped.
     """
     components = ("controllers", "default") if is_virtual() else ()
-    async with embedded_cluster(**{"components": components, **cluster}) as found:
+    async with embedded_cluster(**{"components": components, "kinds": builtin, **cluster}) as found:
         world = made(found)
         if kinds:
             await install_all(world)

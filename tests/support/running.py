@@ -20,6 +20,9 @@ from agent_scheduler.engine.recount import contradictions
 from agent_scheduler.fastpath.scheduler import FastPath, Receivers
 from agent_scheduler.fastpath.settings import FastPathSettings, settings_of
 from agent_scheduler.plugin import Registration
+from agent_scheduler.telemetry.families import Families
+from agent_scheduler.telemetry.handling import ObjectHandling
+from agent_scheduler.telemetry.steps import LoopSteps
 from kube_client.retry import Timing
 from kube_client.testing.virtual import timing
 from kube_client.transport import Transport
@@ -88,6 +91,8 @@ class Reports:
         self.failures: list[Exception] = []
         self.problems: list[str] = []
         self.urgent: Counter[bool] = Counter()
+        families = Families()
+        self.handling = ObjectHandling(families, LoopSteps(families))
 
     def decided(self, worker: int, profile: str, seconds: float) -> None:
         self.counts[f"worker {worker}"] += 1
@@ -129,8 +134,14 @@ class Reports:
     def malformed(self, kind: str, key: str, problem: str) -> None:
         self.problems.append(f"{kind} {key}: {problem}")
 
-    def change_failed(self, kind: str, key: str, error: Exception) -> None:
+    def applies(self, kind: Any, item: Any) -> bool:
+        return True
+
+    def change_failed(self, kind: Any, item: Any, error: Exception) -> None:
         self.failures.append(error)
+
+    def unreadable(self, kind: Any, who: Any, problem: str) -> None:
+        self.problems.append(problem)
 
     def watched(self, kind: str, what: str) -> None:
         self.counts[f"{kind} {what}"] += 1

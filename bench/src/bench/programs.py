@@ -123,6 +123,13 @@ BENCHMARKS = (
         quick=("--nodes", "500", "--seconds", "3"),
     ),
     Benchmark(
+        name="hostile",
+        module="bench.hostile",
+        measures="binds of ordinary pods at 100 pods/s beside each input of a hostile tenant; memory, longest steps",
+        limits="p99 < 100 ms; memory below the limits of the manifests; all bound, no exit, leases kept",
+        quick=("--seconds", "1", "--nodes", "20", "--only", "nothing"),
+    ),
+    Benchmark(
         name="shard-planning",
         module="bench.sharding",
         measures="CPU of planning shards, from scratch and after a change, with 5,000 and 1,000,000 nodes",

@@ -66,7 +66,15 @@ def _changed(before: dict[str, Any], after: dict[str, Any]) -> list[str]:
 
 def _differing(before: dict[str, Any], after: dict[str, Any]) -> list[str]:
     keys = sorted({**before, **after})
-    return [key for key in keys if _value(before, key) != _value(after, key)]
+    return [key for key in keys if before.get(key) != after.get(key) and not _is_same(before, after, key)]
+
+
+def _is_same(before: dict[str, Any], after: dict[str, Any], key: str) -> bool:
+    """Return whether fields that are written differently mean the same. Tasks are compared one by one."""
+    old, new = before.get(key), after.get(key)
+    if key == "tasks" and isinstance(old, list) and isinstance(new, list) and len(old) == len(new):
+        return all(one == other or _plain(one) == _plain(other) for one, other in zip(old, new, strict=True))
+    return bool(_value(before, key) == _value(after, key))
 
 
 def _value(fields: dict[str, Any], key: str) -> Any:

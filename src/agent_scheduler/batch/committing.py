@@ -55,6 +55,9 @@ class Outcomes:
         self._messenger.refused(pod, verdict.reason, verdict.message)
         self._try_again()
 
+    def broken(self, entry: Entry, pod: PodInfo, message: str, *, started: float) -> None:
+        self.error(entry, pod, message, started=started)
+
     def error(self, entry: Entry, pod: PodInfo, message: str, *, started: float, tell: bool = True) -> None:
         """Report the failure and make a session due.
 

@@ -31,6 +31,7 @@ from .waiting import EquivalentPods, kind_of
 Malformed = Callable[[str, str, str], None]
 StatusOf = Callable[[PodGroup], PodGroupStatus]
 ConditionOf = Callable[[PodInfo], Condition | None]
+WhyNot = Callable[[GroupKey, PodGroup | NativePodGroup | None, Iterable[PodInfo]], str]
 
 
 #: Seconds for which a pod of a workload without a group waits for the podgroup controller.
@@ -117,6 +118,8 @@ class PictureSources(NamedTuple):
     is_leaving: Callable[[str], bool]
     #: Receives problems of objects.
     malformed: Malformed
+    #: As `GroupHandling.why_not`.
+    why_not: WhyNot = lambda _key, _found, _pods: ""
 
 
 class Pictures:
@@ -141,6 +144,7 @@ class Pictures:
         self._said = sources.said
         self._is_leaving = sources.is_leaving
         self._malformed = sources.malformed
+        self._why_not = sources.why_not
         self._pdbs = pdbs
         self._read_groups: dict[GroupKey, tuple[object, PodGroupInfo | str, str]] = {}
         self._read_queues: dict[str, tuple[Queue, QueueInfo]] = {}
@@ -162,6 +166,9 @@ class Pictures:
                 made.lose(key, without_group(key.text).message, self._waiting(known.members.values()))
                 continue
             objects += 1
+            if why := self._why_not(key, known.object, known.members.values()):
+                made.lose(key, why, self._waiting(known.members.values()))
+                continue
             closed = self._closed(key, known.object)
             stands = made.stands(key, known.members.values(), known.object, closed)
             group = None if stands else self._group(key, known.object, closed)
@@ -185,8 +192,12 @@ class Pictures:
         for pod in list(self._groups.bare.values()):
             if self._is_to_be_named(pod, now):
                 continue
+            own = GroupKey(pod.namespace, pod.uid)
+            if why := self._why_not(own, None, (pod,)):
+                made.lose(own, why, self._waiting((pod,)))
+                continue
             queue = self._cluster.ledger.usage.queue_of(pod)
-            stands = made.stands(GroupKey(pod.namespace, pod.uid), (pod,), None, queue)
+            stands = made.stands(own, (pod,), None, queue)
             if not stands:
                 shown = _WatchedGroup(None, queue, (pod,))
                 made.take(of_pod(pod, queue=queue), (self._as_it_will_be(pod),), shown, as_shown=True)

@@ -51,6 +51,7 @@ from kube_client.transport import Transport
 from .committing import Evictions, GroupCommitter, Outcomes
 from .conclusions import claimed_room, is_followed, kept_out_by_cluster, kept_out_by_quotas, left_alone, refusals_of
 from .explaining import BatchExplainer
+from .handling import GroupHandling
 from .measuring import EndedSession, hold
 from .messages import BatchMessages
 from .picture import Pictures, PictureSources, waiting_kinds
@@ -162,6 +163,7 @@ class BatchScheduler:
         groups.signals.queue_changed.connect(lambda _name: queues_due())
         cluster.group_seen.connect(messenger.group_seen)
         cluster.ledger.usage.events.usage_changed.connect(queues_due)
+        self._handling = GroupHandling(groups, observer.handling)
         self._wanting = WantingGroups(cluster.ledger.usage, waiting.pods, waiting.activate)
         self._evictions = Evictions(cluster, parts.evict, observer, try_again=try_again)
         self._committer = self._committing(binder)
@@ -177,6 +179,7 @@ class BatchScheduler:
                 said=self._messages.queues.said,
                 is_leaving=self._evictions.is_leaving,
                 malformed=observer.malformed,
+                why_not=self._handling.why_not,
             ),
             pdbs=parts.pdbs,
         )
@@ -288,6 +291,7 @@ class BatchScheduler:
                 await self._session()
             except Exception as error:
                 # An error in a session must not end the fast path's process. The session's state was replaced.
+                self._handling.failed(error)
                 _log.error("session failed", problem=f"{type(error).__name__}: {error}", exc_info=error)
             # The period begins at the end of a session, as in Volcano. So however long sessions take, the fast path has
             # the loop to itself between them.
@@ -327,7 +331,7 @@ class BatchScheduler:
                     scheduler_name=self._profile.scheduler_name,
                 ),
                 registry=REGISTRY,
-                ports=SessionPorts(self._committer.on(self._snapshot, trial), self._evictions),
+                ports=SessionPorts(self._committer.on(self._snapshot, trial), self._evictions, self._handling.begins),
                 account=QueueAccount(usage.book, usage.promises if self._lets_in else None),
                 stamp=Stamp(_uid(timing.rng), trial.at),
             )
@@ -350,6 +354,7 @@ class BatchScheduler:
             self._deallocate(session)
             self._cluster.standing_by.left_alone(await self._worked_off(left_alone(session)))
             self.sessions += 1
+            self._handling.succeeded()
             earlier, self.last = self.last, EndedSession(session, result, timing.now())
             await self._worked_off(self._messages.tell(result, self._cluster, claims=claims))
             if is_followed(session, result.groups):
@@ -412,6 +417,7 @@ class BatchScheduler:
         clock, cluster, trial = self._timing.clock, self._cluster, self._trial
         while True:
             began = clock()
+            self._handling.go_on()
             try:
                 # Reservations of the trial are visible to all tasks, so no other task runs until they are settled.
                 while clock() < began + _SLICE or trial.holds_reservations:
@@ -421,6 +427,7 @@ class BatchScheduler:
                 return found
             finally:
                 self._observer.sliced(clock() - began)
+                self._handling.pause()
             for turn in range(_TURNS_AT_MOST):
                 await asyncio.sleep(0)
                 if turn + 1 >= _TURNS and not (cluster.queue.has_ready and self._binder.has_room()):

@@ -6,6 +6,11 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import NamedTuple
 
+from agent_scheduler.telemetry.logs import get_logger
+from kube_client.errors import StoreWentBack
+
+_log = get_logger(__name__)
+
 
 class _Work(NamedTuple):
     """Work for a task, and the function to call if it cannot run."""
@@ -36,4 +41,10 @@ class Background:
 
 
 async def _run(work: _Work) -> None:
-    await work.run()
+    try:
+        await work.run()
+    except StoreWentBack:
+        raise
+    except Exception as error:
+        # It concerns only the pod of that work.
+        _log.error("work failed", problem=f"{type(error).__name__}: {error}", exc_info=error)

@@ -17,6 +17,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 
@@ -24,13 +25,15 @@ from agent_scheduler.cluster.state import SharedState
 from agent_scheduler.engine.decide.compiled import CompiledFilter
 from agent_scheduler.engine.decide.decide import CandidateNode, ConflictPolicy, judge
 from agent_scheduler.engine.decide.refusals import Refusal
+from agent_scheduler.telemetry.handling import subject_of
 from kube_client.adaptive import AdaptiveConcurrency
 from kube_client.bind import BindOutcome, BindResult, Binds
 from kube_client.driver import AlreadySent
+from kube_client.errors import StoreWentBack
 from kube_client.pace import Pace
 
 from .groups import Admission, GroupBinds, GroupJudge, Member
-from .open_binds import OpenBinds, UnseenBinds, raising
+from .open_binds import OpenBinds, UnseenBinds
 from .outcomes import OtherOutcomes
 from .prebind import PreBindCalls, PreBinder, Reserved, Unavailable
 from .result import ScheduleResult
@@ -75,6 +78,7 @@ class Binder:
         self._limit = _limit(settings.concurrency, adapts=settings.adapts)
         self._clock = timing.clock
         self._observer = runtime.observer
+        self._handling = runtime.observer.handling
         self._open = OpenBinds(cluster, binds.bind, runtime.observer, timing, answered=self._answered)
         self._unseen = UnseenBinds(cluster, self._open, timing)
         self._others = OtherOutcomes(cluster, prebind, scheduled=self._scheduled, tried_again=self._pre_bound)
@@ -199,12 +203,17 @@ class Binder:
         if self._tasks is None:
             self._have_waited = True
             return
-        try:
-            while self._results:
-                self._settle(self._results.popleft())
-        except Exception as error:
-            self._tasks.create_task(raising(error))
-            return
+        is_alone = len(self._results) == 1
+        while self._results:
+            result = self._results.popleft()
+            if not is_alone:
+                # Otherwise the mark of its decision still stands.
+                self._handling.mark_subject(subject_of("decision", "Pod", result.pod))
+            try:
+                self._settle(result)
+            except Exception as error:
+                self._broken(result, "", error)
+        self._handling.clear()
         self._have_waited = False
         self._check_idle()
 
@@ -243,6 +252,19 @@ class Binder:
             self._prebind.start(result, candidate.node_name, reserved, self._pre_bind_calls)
         else:
             self._accepted.append((result, candidate.node_name))
+
+    def _broken(self, result: ScheduleResult, node_name: str, error: Exception) -> None:
+        """Requeue the pod after an error in the handling of its result, which concerns no other pod.
+
+        A pod whose bind was sent stays assumed until the watch has settled that.
+        """
+        pod, problem = result.pod, f"{type(error).__name__}: {error}"
+        self._handling.failed(subject_of("decision", "Pod", pod), error)
+        self._observer.bind_failed(pod, node_name, problem)
+        if not node_name:
+            with suppress(Exception):
+                self._cluster.forget(pod)
+        result.owner.failures.broken(result.entry, pod, problem, started=result.started)
 
     def _choose(self, result: ScheduleResult) -> tuple[CandidateNode, Reserved | None] | None:
         """Return the first candidate that is still valid, and its reservations that need a write before the bind.
@@ -342,8 +364,7 @@ class Binder:
                 try:
                     self._finish(result, node_name, answer)
                 except Exception as error:
-                    # This call is not awaited, so the error is raised in a task, which ends `run`.
-                    self._tasks.create_task(raising(error))
+                    self._broken(result, node_name, error)
         self._over(len(answers), sum([result.in_group for result, _, _ in answers]))
 
     async def _carry_out(self, result: ScheduleResult, node_name: str, already_sent: AlreadySent | None) -> None:
@@ -354,6 +375,10 @@ class Binder:
                 self._tasks.create_task(self._wait_for_outcome(result, node_name, answer))
             else:
                 self._finish(result, node_name, answer)
+        except StoreWentBack:
+            raise
+        except Exception as error:
+            self._broken(result, node_name, error)
         except asyncio.CancelledError:
             # `run` is cancelled too: binds that end from now on must not start others.
             self._tasks = None
@@ -382,6 +407,10 @@ class Binder:
     async def _wait_for_outcome(self, result: ScheduleResult, node_name: str, answer: BindResult) -> None:
         try:
             self._finish(result, node_name, await self._open.settled(result.pod, node_name, answer))
+        except StoreWentBack:
+            raise
+        except Exception as error:
+            self._broken(result, node_name, error)
         finally:
             self._in_doubt -= 1
 

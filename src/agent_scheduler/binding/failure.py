@@ -14,6 +14,7 @@ from agent_scheduler.cluster.cluster import Entry
 from agent_scheduler.engine.decide.refusals import Refusal
 from agent_scheduler.engine.framework.plugin import GANG_SCHEDULING, NO_NODES, POD_SPEC
 from agent_scheduler.engine.plugins.node_shard import NAME as NODE_SHARD
+from agent_scheduler.engine.queueing.places import Place
 from agent_scheduler.engine.queueing.queue import SchedulingQueue
 from agent_scheduler.engine.queues.shortfall import Shortfall
 from agent_scheduler.engine.queues.usage import QueueUsage
@@ -129,6 +130,21 @@ class FailureHandler:
     def unreadable(self, entry: Entry, pod: PodInfo, *, started: float) -> None:
         """Requeue a pod with an invalid spec; it is retried only when the spec changes."""
         self._failed(entry, pod, SCHEDULER_ERROR, pod.cls.error, plugins={POD_SPEC}, started=started)
+
+    def set_aside(self, entry: Entry, pod: PodInfo, why: str, *, started: float) -> None:
+        """Requeue a pod that must not be decided on; it is retried when its spec changes, or much later."""
+        self._failed(entry, pod, SCHEDULER_ERROR, why, plugins={POD_SPEC}, started=started)
+
+    def broken(self, entry: Entry, pod: PodInfo, message: str, *, started: float) -> None:
+        """Requeue a pod after an error at any point of its attempt, also if the error came after it was requeued."""
+        if self._queue.where(entry.uid) is not Place.IN_FLIGHT:
+            return
+        try:
+            self.error(entry, pod, message, started=started)
+        except Exception:
+            # It cannot even be reported.
+            if self._queue.where(entry.uid) is Place.IN_FLIGHT:
+                self._queue.add_unschedulable(entry)
 
     def error(self, entry: Entry, pod: PodInfo, message: str, *, started: float, tell: bool = True) -> None:
         """Requeue a pod whose attempt failed for a reason outside the pod; it is retried after a backoff."""

@@ -149,8 +149,3 @@ class UnseenBinds:
         cluster.ledger.remove_pod(uid)
         cluster.events.move_all(ASSIGNED_POD_DELETE, pod)
         cluster.set_pod(pod)
-
-
-async def raising(error: Exception) -> None:
-    """Raise an error of a call that is not awaited; as a task, it ends its task group."""
-    raise error

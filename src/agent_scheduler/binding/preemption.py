@@ -206,7 +206,7 @@ class Preemption:
         if nominates:
             self._clear_lower_nominations(pod, candidate.node_name)
         job = _EvictionJob(pod, candidate, nominates)
-        self._background.start(partial(self._carry_out, job), lambda: None)
+        self._background.start(partial(self._guarded, job), lambda: None)
 
     def _unseen(self) -> Set[str]:
         pods, leaving = self._cluster.pods, self._leaving
@@ -251,6 +251,20 @@ class Preemption:
             self._gate.gated.clear()
             for kept in (self._leaving, self._under_way, self._backing_off, self._failed):
                 kept.clear()
+
+    async def _guarded(self, job: _EvictionJob) -> None:
+        """Carry out a preemption; an error in it concerns only its pod, which is retried."""
+        try:
+            await self._carry_out(job)
+        except Exception as error:
+            uid = job.pod.uid
+            self._observer.eviction_failed(job.pod.key, f"{type(error).__name__}: {error}")
+            self._under_way.pop(uid, None)
+            self._gate.gated.discard(uid)
+            for victim in job.candidate.victims:
+                self._not_leaving(victim.uid, job.pod)
+            if self._cluster.queue.where(uid) is Place.GATED:
+                self._cluster.queue.activate((uid,))
 
     async def _carry_out(self, job: _EvictionJob) -> None:
         victims = [victim for victim in job.candidate.victims if not victim.deleting]

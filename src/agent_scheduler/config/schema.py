@@ -266,6 +266,16 @@ class Configuration(Section, frozen=True, kw_only=True):
     #: None: no sessions.
     batch: Batch | None = None
     serving: Serving = Serving()
+    #: Where the process remembers the objects whose handling ended it; it survives restarts. Empty: nowhere.
+    state_directory: Annotated[
+        str,
+        flag(
+            "--state-directory",
+            "directory that outlives restarts, in which the process notes which object it handles; an object that "
+            "ended it twice is set aside (default: none)",
+            "DIRECTORY",
+        ),
+    ] = ""
     #: How long binds in progress may take at shutdown.
     shutdown_grace_period: Annotated[Duration, LIVE] = 20.0
     feature_gates: dict[str, bool] = field(default_factory=dict)

@@ -11,12 +11,18 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine, Iterable, Sequence, Set
 from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from functools import partial
+from typing import Any, Final, NamedTuple, Protocol
 
+from agent_scheduler.objects.wire import Metadata
 from agent_scheduler.telemetry.controllers import ControllersMetrics
+from agent_scheduler.telemetry.handling import subject_of
+from agent_scheduler.telemetry.set_aside import SECONDS, StepSubject
 from agent_scheduler.telemetry.steps import Stepwise
 from kube_client.dispatch import Dispatcher
+from kube_client.errors import StoreWentBack
 from kube_client.informers import Informers, Kind, merged
+from kube_client.recorder import ObjectReference
 from kube_client.reflector import WatchTimes
 from kube_client.retry import REAL, Timing
 from kube_client.transport import Transport
@@ -36,6 +42,13 @@ class CreationReceiver(Protocol):
     """Receives the API server's response to a creation, with the name of the kind; see `CollectionView.learn`."""
 
     def __call__(self, kind: str, made: Object, /) -> bool: ...
+
+
+class Reconciled(NamedTuple):
+    """The object of a key."""
+
+    reference: ObjectReference
+    metadata: Metadata
 
 
 class Reconciler(Protocol):
@@ -60,6 +73,9 @@ class Reconciler(Protocol):
 
     def all_keys(self) -> Iterable[str]:
         """Return the keys of all objects that the watches have delivered; called when this process begins to lead."""
+
+    def about(self, key: str) -> Reconciled | None:
+        """Return the object of a key as observed; None if there is none, or if the key is not of a single object."""
 
     def reconcile(self, key: str, wanted: Callable[[], bool]) -> Coroutine[Any, Any, bool]:
         """Reconcile the object. Returns whether it is in its desired state, as far as is known; if not, it is retried.
@@ -89,6 +105,10 @@ class Reconciling:
         timing: Timing = REAL,
     ) -> None:
         self._metrics = metrics
+        self._handling = metrics.handling
+        self.unreadable = metrics.handling.unreadable
+        #: Kind and UID of the objects whose last change could not be applied.
+        self._unapplied: set[tuple[str, str]] = set()
         self._timing = timing
         self._leading = self._stopping = False
         #: The kinds that the server does not serve.
@@ -111,13 +131,39 @@ class Reconciling:
         counts, took = self._metrics.reconciles_total, self._metrics.steps.of("reconcile")
 
         async def work(key: str, _: None) -> bool:
+            found = reconciler.about(key)
+            if found is not None and not self._may_handle(found):
+                counts.labels(reconciler.name, "set_aside").inc()
+                # It is reconciled again when it changes, at the latest then.
+                self._putting(running)(key, SECONDS)
+                return True
             ends = self._timing.clock() + reconciler.patience
-            work = reconciler.reconcile(key, lambda: not self._stopping and self._timing.clock() < ends)
-            done = await Stepwise(work, took, clock=self._timing.clock)
+            begins = self._handling.clear if found is None else partial(self._handling.mark_subject, _subject(found))
+            try:
+                work = reconciler.reconcile(key, lambda: not self._stopping and self._timing.clock() < ends)
+                done = await Stepwise(work, took, clock=self._timing.clock, begins=begins, ended=self._handling.clear)
+            except StoreWentBack:
+                raise
+            except Exception as error:
+                about = None if found is None else found.reference
+                subject = StepSubject("reconcile", reconciler.name, "", key, key, "")
+                self._handling.failed(subject if found is None else _subject(found), error, about=about)
+                done = False
             counts.labels(reconciler.name, "done" if done else "again").inc()
             return done
 
-        return _Running(reconciler, Dispatcher(work, concurrency=reconciler.workers, timing=self._timing))
+        running = _Running(reconciler, Dispatcher(work, concurrency=reconciler.workers, timing=self._timing))
+        return running
+
+    def _may_handle(self, found: Reconciled) -> bool:
+        if self._unapplied and (found.reference.kind, found.reference.uid) in self._unapplied:
+            # Its state lacks that change.
+            return False
+        if not self._handling.aside.any:
+            return True
+        metadata = found.metadata
+        looks = metadata.generation or metadata.resource_version, metadata.annotations, metadata.labels
+        return not self._handling.why_not(_subject(found), looks, about=found.reference)
 
     def _putting(self, running: _Running) -> KeyQueue:
         def put(key: str, seconds: float | None = None, /) -> None:
@@ -169,10 +215,17 @@ class Reconciling:
     def received(self, kind: str, changes: Sequence[Change[Any]], began: float) -> None:
         for change in changes:
             self._metrics.watch_events_total.labels(kind, change.type.value).inc()
+        self._handling.clear()
 
-    def change_failed(self, kind: str, key: str, error: Exception) -> None:
-        # Writes must not be decided on a state that lacks that change.
-        raise error
+    def applies(self, kind: Kind, item: Object) -> bool:
+        if self._unapplied:
+            self._unapplied.discard(_place(kind, item))
+        return self._handling.applies(kind, item)
+
+    def change_failed(self, kind: Kind, item: Object, error: Exception) -> None:
+        # Other objects see an older state of this one, as if its watch were late.
+        self._unapplied.add(_place(kind, item))
+        self._handling.change_failed(kind, item, error)
 
     # ---- what is done
 
@@ -196,3 +249,11 @@ class Reconciling:
                     tasks.create_task(each.queue.run())
         finally:
             self._leading = False
+
+
+def _subject(found: Reconciled) -> StepSubject:
+    return subject_of("reconcile", found.reference.kind, found.metadata)
+
+
+def _place(kind: Kind, item: Object) -> tuple[str, str]:
+    return kind.name.partition(".")[0], item.metadata.uid

@@ -35,6 +35,9 @@ from agent_scheduler.engine.queues.wanting import WantingGang
 from agent_scheduler.engine.state.batchinfo import GroupKey
 from agent_scheduler.engine.state.podinfo import PodInfo
 from agent_scheduler.engine.verdicts import Verdict, WaitReason, by_queue
+from agent_scheduler.objects.batch import NATIVE_API
+from agent_scheduler.telemetry.handling import subject_of
+from kube_client.recorder import ObjectReference
 
 from .gang_trial import (
     DeviceSearch,
@@ -123,7 +126,28 @@ class GangCycle:
         if backed_off and self._seen.get(key) == self._state(group):
             self._failures.unchanged(entry, _TOGETHER if self._others_back_off(entry, group) else ())
             return None
+        handling = self._observer.handling
+        subject = subject_of("decision", "PodGroup", group.metadata)
+        handling.mark_subject(subject)
+        if handling.aside.any and (why := handling.why_not(subject, about=_reference(group))):
+            self._failures.set_aside(entry, pod, why, started=started)
+            return None
         members = self._members(popped, group)
+        try:
+            return self._decided(worker, decide, group, members, started)
+        except Exception as error:
+            self._broken(worker, members, error, started)
+            return None
+
+    def _broken(self, worker: int, members: Sequence[TrialMember], error: Exception, started: float) -> None:
+        """Requeue the members that are still in flight after an error in the handling of their group."""
+        self._observer.cycle_failed(worker, members[0].pod, error)
+        for entry, pod in members:
+            self._failures.broken(entry, pod, f"{type(error).__name__}: {error}", started=started)
+
+    def _decided(
+        self, worker: int, decide: Decide, group: NativeGroup, members: Sequence[TrialMember], started: float
+    ) -> Continuation | None:
         if self._lacks_others(members, group, started):
             return None
         self._waits.tried(pod for _, pod in members)
@@ -138,7 +162,7 @@ class GangCycle:
             message = f'{one}, got: "{names[0]}" and "{names[1]}"'
             self._error(group, members, MemberFailed(members[0].pod, message), message, started)
             return None
-        self._seen.pop(key, None)
+        self._seen.pop(group.key, None)
         trial = self._trial
         return self._tried(
             worker, group, members, started, lambda: trial.run(decide, members, have=have, minimum=group.minimum)
@@ -146,6 +170,14 @@ class GangCycle:
 
     def go_on(self, unfinished: _Unfinished) -> Continuation | None:
         """Continue after another portion of the search. A group that has changed is tried again."""
+        self._observer.handling.mark_subject(subject_of("decision", "PodGroup", unfinished.group.metadata))
+        try:
+            return self._continued(unfinished)
+        except Exception as error:
+            self._broken(unfinished.worker, unfinished.searching.members, error, unfinished.started)
+            return None
+
+    def _continued(self, unfinished: _Unfinished) -> Continuation | None:
         _, trial, worker, group, searching, started = unfinished
         cluster = self._cluster
         stands = trial is self._trial and cluster.groups.get(group.key) is group
@@ -414,6 +446,11 @@ class GangCycle:
             message = str(error) if pod is error.pod else others
             self._failures.error(entry, pod, message, started=started)
         self._messenger.group_decided(group, "False", "SchedulerError", others)
+
+
+def _reference(group: NativeGroup) -> ObjectReference:
+    key = group.key
+    return ObjectReference("PodGroup", key.namespace, key.name, group.uid, NATIVE_API.removeprefix("/apis/"))
 
 
 def _coming_back(tried: Sequence[MemberResult]) -> Collection[str]:

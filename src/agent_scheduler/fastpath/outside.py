@@ -26,7 +26,10 @@ from agent_scheduler.engine.state.columns import Bools
 from agent_scheduler.engine.state.nodeinfo import is_ready
 from agent_scheduler.engine.state.podclass import PodClass
 from agent_scheduler.engine.state.podinfo import PodInfo
+from agent_scheduler.telemetry.logs import get_logger
 from kube_client.retry import Timing
+
+_log = get_logger(__name__)
 
 #: Seconds between two checks of the conditions.
 _LOOK: Final = 5.0
@@ -118,7 +121,13 @@ class OutsideShard:
                 if self._said.get(key) is said:
                     del self._said[key]
                 continue
-            others_do = self._others_do(pods)
+            try:
+                others_do = self._others_do(pods)
+            except Exception as error:
+                # It concerns these pods only, whose next attempt asks again.
+                _log.error("work failed", pod=pods[0].key, problem=f"{type(error).__name__}: {error}")
+                self._said.pop(key, None)
+                continue
             if others_do is not said.others_do:
                 for pod in pods:
                     self._cluster.activate(pod)

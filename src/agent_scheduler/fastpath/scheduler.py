@@ -102,6 +102,7 @@ class FastPath:
         # Ways in and out: conditions and events have writers and limits of their own.
         self._messages = Messages(settings.messages, transport=transport, observer=receivers.observer, timing=timing)
         messenger = self._messages.messenger
+        receivers.observer.handling.tell_by(self._messages.recorder)
         runtime = Runtime(transport=transport, timing=timing, observer=receivers.observer, messenger=messenger)
 
         # Books: what the cluster has, what pods take, and which pods wait.

@@ -38,6 +38,7 @@ from agent_scheduler.engine.queueing.queue import SchedulingQueue
 from agent_scheduler.engine.state.podclass import PodClass
 from agent_scheduler.engine.state.podinfo import PodInfo
 from agent_scheduler.engine.verdicts import Verdict
+from agent_scheduler.telemetry.handling import subject_of
 
 from .handlers import DecisionHandlers
 from .shard import SchedulerShard
@@ -124,6 +125,7 @@ class Worker:
         self._clock = runtime.timing.clock
         self._now = runtime.timing.now
         self._observer = runtime.observer
+        self._handling = runtime.observer.handling
         self._shard = shard
         self._gangs = gangs
         self._snapshot = state.snapshot
@@ -153,6 +155,19 @@ class Worker:
         if pod.cls.error:
             self._failures.unreadable(entry, pod, started=started)
             return None
+        try:
+            return self._attempt(entry, pod, cycle_began, started)
+        except Exception as error:
+            self._observer.cycle_failed(self._index, pod, error)
+            self._failures.broken(entry, pod, f"{type(error).__name__}: {error}", started=started)
+            return None
+
+    def _attempt(self, entry: Entry, pod: PodInfo, cycle_began: float, started: float) -> Continuation | None:
+        handling = self._handling
+        handling.mark(*("decision", "Pod", pod.namespace, pod.name, pod.uid, pod.resource_version), pod.generation)
+        if handling.aside.any and (why := handling.why_not(subject_of("decision", "Pod", pod), _looks(pod))):
+            self._failures.set_aside(entry, pod, why, started=started)
+            return None
         if self._shard is not None and (why := self._shard.unready):
             self._failures.without_shard(entry, pod, why, nodes=len(self._cluster.ledger.rows), started=started)
             return None
@@ -170,10 +185,6 @@ class Worker:
             decided = self._decide(pod, cycle_began - started)
         except PodUnrankable as why:
             self._failures.error(entry, pod, str(why), started=started)
-            return None
-        except Exception as error:
-            self._observer.cycle_failed(self._index, pod, error)
-            self._failures.error(entry, pod, f"{type(error).__name__}: {error}", started=started)
             return None
         self._observer.decided(self._index, pod.scheduler_name, self._clock() - cycle_began)
         if decided is None:
@@ -262,6 +273,11 @@ class Worker:
             if attempt.candidate is not None:
                 return attempt._replace(refusal=last.refusal(self._snapshot.columns))
         return self._preemption.attempt(pod, last, against, claims=claims)
+
+
+def _looks(pod: PodInfo) -> object:
+    """Return what a decision on the pod depends on, besides the cluster."""
+    return pod.cls, pod.labels, pod.gates, pod.batch, pod.claims, pod.priority
 
 
 #: The limit of pods decided in one turn of the event loop, unless one round has more; and the seconds after which no

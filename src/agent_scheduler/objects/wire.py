@@ -8,7 +8,7 @@ Parts that many pods have in common (resources, affinity, tolerations, node sele
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Final, Literal
 
 import msgspec
 from msgspec import Raw
@@ -25,6 +25,10 @@ class OwnerReference(Wire, frozen=True):
     block_owner_deletion: bool | None = None
 
 
+#: A request has room for 100,000 labels or claims, which would need 25 times its size in memory.
+_FEW: Final = msgspec.Meta(max_length=1_000)
+
+
 class ObjectMetadata(Wire, frozen=True):
     """All metadata except annotations, which may be long: `PodMetadata` and `Metadata` declare the used ones."""
 
@@ -35,8 +39,8 @@ class ObjectMetadata(Wire, frozen=True):
     creation_timestamp: str | None = None
     deletion_timestamp: str | None = None
     generation: int | None = None
-    labels: dict[str, str] | None = None
-    owner_references: list[OwnerReference] | None = None
+    labels: Annotated[dict[str, str], _FEW] | None = None
+    owner_references: Annotated[list[OwnerReference], _FEW] | None = None
 
 
 class Metadata(ObjectMetadata, frozen=True):
@@ -134,7 +138,7 @@ class PodSpec(Wire, frozen=True):
     tolerations: Raw = Raw()
     topology_spread_constraints: Raw = Raw()
     volumes: Raw = Raw()
-    resource_claims: list[PodResourceClaim] | None = None
+    resource_claims: Annotated[list[PodResourceClaim], _FEW] | None = None
     preemption_policy: str | None = None
     priority_class_name: str = ""
     active_deadline_seconds: int | None = None
@@ -173,7 +177,7 @@ class PodStatus(Wire, frozen=True):
     start_time: str | None = None
     nominated_node_name: str | None = None
     conditions: list[Condition] | None = None
-    resource_claim_statuses: list[PodResourceClaimStatus] | None = None
+    resource_claim_statuses: Annotated[list[PodResourceClaimStatus], _FEW] | None = None
     extended_resource_claim_status: ExtendedResourceClaimStatus | None = None
     container_statuses: list[ContainerStatus] | None = None
     init_container_statuses: list[ContainerStatus] | None = None

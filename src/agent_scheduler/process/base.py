@@ -9,6 +9,7 @@ import socket
 import uuid
 from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import AsyncExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from agent_scheduler.serving.sources import ServingError
 from agent_scheduler.telemetry.logs import FilteringBoundLogger, get_logger
 from agent_scheduler.telemetry.pauses import GcPolicy, LoopLag
 from agent_scheduler.telemetry.process import ProcessMetrics
+from agent_scheduler.telemetry.step_file import StepFile
 from kube_client.auth import load_endpoint
 from kube_client.budget import Budget
 from kube_client.errors import StoreWentBack
@@ -96,6 +98,29 @@ class Process:
             )
         stack.push_async_callback(transport.close)
         return transport, gc_policy
+
+    def _remember_steps(self, stack: AsyncExitStack, directory: str, component: str, *, renew_deadline: float) -> None:
+        """Mark the steps of this process in a file of the directory, if given, until `stack` ends."""
+        handling, file = self.metrics.handling, None
+
+        def now() -> float:
+            return self._timing.now().timestamp()
+
+        if directory:
+            path = Path(directory) / f"{component}.steps"
+            forgets = partial(self._log.warning, "steps forgotten", file=str(path))
+            try:
+                file = StepFile(path, now=now, fresh=lambda problem: forgets(problem=problem))
+            except OSError as error:
+                # Schedulers work without it, as without the setting.
+                problem = "another process uses it" if isinstance(error, BlockingIOError) else error.strerror
+                self._log.error("steps not remembered", setting="stateDirectory", file=str(path), problem=problem)
+        handling.begin(file, now=now, renew_deadline=renew_deadline)
+
+        def end(kind: type[BaseException] | None, *_: object) -> None:
+            handling.end(regularly=kind is None)
+
+        stack.push(end)
 
     def _recorder(
         self, transport: Transport, *, controller: str, count: Callable[[str], None], qps: float = 1.0, burst: int = 10

@@ -38,7 +38,7 @@ _BY_NAME = {flag.names[0]: flag for flag in FLAGS}
 _SHARED: Mapping[Flag, str] = {
     **{
         _BY_NAME[name]: _BY_NAME[name].help
-        for name in ("--kubeconfig", "--bind-address", "--log-level", "--log-format")
+        for name in ("--kubeconfig", "--bind-address", "--log-level", "--log-format", "--state-directory")
     },
     _BY_NAME["--port"]: f"port of the HTTP server; 0: none (default: {PORT})",
     LEADER_ELECT: "work only while holding a lease, so that one replica works at a time (default: yes)",
@@ -63,6 +63,8 @@ class ControllersSettings:
     queue: QueueCommandSettings = field(default_factory=QueueCommandSettings)
     podgroup: PodGroupSettings = field(default_factory=PodGroupSettings)
     job: JobSettings = field(default_factory=JobSettings)
+    #: As in the configuration of a scheduler.
+    state_directory: str = ""
     #: Deprecated or ineffective settings, for the log.
     warnings: tuple[str, ...] = ()
 
@@ -137,6 +139,7 @@ def settings_of(
         queue=QueueCommandSettings(command_namespace=_command_namespace(args.queue_command_namespace, own)),
         podgroup=PodGroupSettings(schedulers=scheduler_names(args.scheduler_name, ("volcano",))),
         job=JobSettings(ssh=args.enable_ssh_plugin),
+        state_directory=str(values.get(_BY_NAME["--state-directory"], "")),
         warnings=warnings,
     )
 

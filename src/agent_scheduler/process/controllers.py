@@ -106,12 +106,15 @@ class ControllersProcess(Process):
     async def _run(self) -> None:
         settings = self._settings
         async with AsyncExitStack() as stack:
+            deadline = settings.election.renew_deadline
+            self._remember_steps(stack, settings.state_directory, "controllers", renew_deadline=deadline)
             transport, gc_policy = self._connect(stack, connections=_CONNECTIONS)
             leases = self.leases = self._make_leases(transport)
             writes: Transport = FencedTransport(transport, lambda: leases.held) if leases.names else transport
             events = self._recorder(
                 writes, controller=NAME, count=self._count_event, qps=_EVENTS_QPS, burst=_EVENTS_BURST
             )
+            self.metrics.handling.tell_by(events)
             controllers = self._running = self._controllers(writes, events)
             if settings.serving.port:
                 server = server_of(settings.serving, self.sources(), transport)

@@ -196,6 +196,10 @@ class SchedulerProcess(Process):
     def _assemble(self, stack: AsyncExitStack) -> SchedulerParts:
         """Make the parts of the process, each after those it needs. `stack` ends them."""
         configuration, batch_settings = self._configuration, self._batch_settings
+        self._remember_steps(
+            *(stack, configuration.state_directory, "scheduler"),
+            renew_deadline=configuration.leader_election.renew_deadline,
+        )
 
         # The connection to the API server.
         requests = self._settings.requests_at_a_time + _OTHER_CONNECTIONS

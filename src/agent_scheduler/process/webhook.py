@@ -17,18 +17,31 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Final
+from zlib import crc32
 
 import msgspec
 
 from agent_scheduler import __version__
 from agent_scheduler.admission import jobs, podgroups, pods, queues
-from agent_scheduler.admission.review import Reviewer, UnreadableReview, read_review, review, write_review
+from agent_scheduler.admission.review import (
+    ALLOWED,
+    DELETE,
+    AdmissionRequest,
+    AdmissionResponse,
+    Reviewer,
+    UnreadableReview,
+    read_review,
+    refused,
+    review,
+    write_review,
+)
 from agent_scheduler.process.base import Process, run_to_end
 from agent_scheduler.serving.certificate import ServingCertificate
 from agent_scheduler.serving.given_certificates import GivenCertificates
 from agent_scheduler.serving.health import Check
 from agent_scheduler.serving.http import server_of
 from agent_scheduler.serving.sources import NotReady, Sources, UnreadableData
+from agent_scheduler.telemetry.set_aside import StepSubject
 from agent_scheduler.telemetry.webhook import RESULTS, WebhookMetrics
 from agent_scheduler.webhook.configurations import Configurations, configuration_paths
 from agent_scheduler.webhook.own_objects import OwnObjects
@@ -45,6 +58,8 @@ if TYPE_CHECKING:
 
 #: Watches have their own connections; the others read and write a Secret and two configurations.
 _CONNECTIONS = 4
+#: Seconds for a review: the largest `timeoutSeconds` of a webhook's configuration.
+_LONGEST_REVIEW: Final = 30.0
 #: Seconds between two checks of the file of resource groups.
 _LOOK_EVERY: Final = 5.0
 
@@ -100,6 +115,7 @@ class WebhookProcess(Process):
 
     async def _run(self) -> None:
         async with AsyncExitStack() as stack:
+            self._remember_steps(stack, self._settings.state_directory, "webhook", renew_deadline=_LONGEST_REVIEW)
             transport, _ = self._connect(stack, connections=_CONNECTIONS)
             self._picture = Picture(transport, metrics=self.metrics, timing=self._timing)
             keep = self._certificates(transport, self._picture)
@@ -230,7 +246,7 @@ class WebhookProcess(Process):
         duration = observe.labels(path)
         took = self.metrics.steps.of("review")
         results = {result: count.labels(path, result) for result in RESULTS}
-        reviewer = what.reviewer
+        reviewer, handling = what.reviewer, self.metrics.handling
 
         def reviewed(body: bytes) -> bytes:
             began, result = perf_counter(), "failed"
@@ -243,7 +259,10 @@ class WebhookProcess(Process):
                 except UnreadableReview as error:
                     result = "unreadable"
                     raise UnreadableData(str(error)) from None
-                answer = review(reviewer, request)
+                subject = _subject(path, request)
+                handling.mark_subject(subject)
+                why = handling.why_not(subject)
+                answer = _unreviewed(request, why) if why else review(reviewer, request)
                 written = write_review(request, answer)
                 result = "patched" if answer.patch else "allowed" if answer.allowed else "denied"
                 return written
@@ -252,6 +271,7 @@ class WebhookProcess(Process):
                 seconds = perf_counter() - began
                 duration.observe(seconds)
                 took(seconds)
+                handling.clear()
 
         return reviewed
 
@@ -283,3 +303,15 @@ class WebhookProcess(Process):
             "jobs": msgspec.to_builtins(settings.jobs),
             "certificate": msgspec.to_builtins(settings.certificate or settings.serving.tls_cert_file),
         }
+
+
+def _subject(path: str, request: AdmissionRequest) -> StepSubject:
+    """Return the object of a review. Before its creation it has no UID, so its content identifies it."""
+    content = format(crc32(request.object or request.old_object), "x")
+    where = request.namespace, request.name, f"{request.operation} {request.namespace}/{request.name} {content}"
+    return StepSubject("review", path, *where, content)
+
+
+def _unreviewed(request: AdmissionRequest, why: str) -> AdmissionResponse:
+    """Return the response for an object whose reviews end the process. It may be deleted."""
+    return ALLOWED if request.operation == DELETE else refused(why)

@@ -37,7 +37,7 @@ _BY_NAME = {flag.names[0]: flag for flag in FLAGS}
 _SHARED: Mapping[Flag, str] = {
     **{
         _BY_NAME[name]: _BY_NAME[name].help
-        for name in ("--kubeconfig", "--bind-address", "--log-level", "--log-format")
+        for name in ("--kubeconfig", "--bind-address", "--log-level", "--log-format", "--state-directory")
     },
     _BY_NAME["--port"]: f"port of the HTTPS server (default: {PORT})",
     _BY_NAME["--tls-cert-file"]: "PEM file with the certificate to present (default: the webhook creates its own)",
@@ -74,6 +74,8 @@ class WebhookSettings:
     certificate: OwnCertificateSettings | None
     #: Seconds for which the process still answers after a stop request.
     shutdown_delay: float = 5.0
+    #: As in the configuration of a scheduler.
+    state_directory: str = ""
     #: Deprecated or ineffective settings, for the log.
     warnings: tuple[str, ...] = ()
 
@@ -196,6 +198,7 @@ def settings_of(args: argparse.Namespace, *, namespace: Callable[[], OwnNamespac
         ),
         certificate=own,
         shutdown_delay=duration("--shutdown-delay", args.shutdown_delay),
+        state_directory=str(values.get(_BY_NAME["--state-directory"], "")),
         warnings=() if own is not None else _idle(args),
     )
 

@@ -175,10 +175,15 @@ class Coordinator:
                 pause = await self._settle()
                 failures = 0
                 self._report("")
-            except RequestFailed as error:
+            except StoreWentBack:
+                raise
+            except Exception as error:
+                # A shard that cannot be handled is like one that cannot be read: nothing is claimed meanwhile.
                 failures += 1
-                self._report(str(error))
-                pause = self._backoff.delay(failures, self._timing.rng, at_least=error.failure.retry_after)
+                is_expected = isinstance(error, RequestFailed)
+                self._report(str(error) if is_expected else f"{type(error).__name__}: {error}")
+                at_least = error.failure.retry_after if isinstance(error, RequestFailed) else None
+                pause = self._backoff.delay(failures, self._timing.rng, at_least=at_least)
                 # Wait regardless of changes, because the server has to recover.
                 await self._timing.sleep(pause)
                 continue

@@ -303,6 +303,7 @@ class BatchReports:
         self._now = now
         self._attempted = observer.attempted
         self._step = observer.session_step
+        self.handling = observer.handling
         self.malformed = observer.malformed
         self.bind_failed = observer.bind_failed
         self.eviction_failed = observer.eviction_failed

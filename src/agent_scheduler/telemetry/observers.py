@@ -17,6 +17,8 @@ from agent_scheduler.telemetry.logs import FilteringBoundLogger, LimitedLog, get
 from agent_scheduler.telemetry.metrics import Metrics
 from agent_scheduler.telemetry.process import ProcessMetrics
 from agent_scheduler.telemetry.series import Counter, Histogram, Tally
+from kube_client.informers import Kind
+from kube_client.watch_events import Object
 
 
 class MetricsQueueRecorder:
@@ -82,6 +84,8 @@ class MetricsObserver:
         self._log = get_logger("scheduler") if log is None else log
         self._decision, self._watch = metrics.steps.of("decision"), metrics.steps.of("watch")
         self.session_step = metrics.steps.of("session")
+        handling = self.handling = metrics.handling
+        self.applies, self.unreadable = handling.applies, handling.unreadable
         self._limited_log = LimitedLog(self._log, clock=clock)
         self._algorithm = metrics.scheduling_algorithm_duration_seconds.labels()
         self._ranks = metrics.families.tally(histograms=[metrics.candidate_rank.labels()])
@@ -228,12 +232,10 @@ class MetricsObserver:
         self._metrics.malformed_objects_total.labels(kind).inc()
         self._limited_log.warning("malformed object", kind, kind=kind, key=key, problem=problem)
 
-    def change_failed(self, kind: str, key: str, error: Exception) -> None:
+    def change_failed(self, kind: Kind, item: Object, error: Exception) -> None:
         """Record a failure to handle an object, which is a bug triggered by that object."""
-        self._metrics.malformed_objects_total.labels(kind).inc()
-        self._limited_log.error(
-            "change not applied", f"{kind} {type(error).__name__}", kind=kind, key=key, exc_info=error
-        )
+        self._metrics.malformed_objects_total.labels(kind.name).inc()
+        self.handling.change_failed(kind, item, error)
 
     def watched(self, kind: str, what: str) -> None:
         """Record that a reflector did `what`."""
@@ -244,7 +246,11 @@ class MetricsObserver:
         if not changes:
             return
         left, seconds = len(changes), self._clock() - began
+        if left > 1:
+            # It is unknown which of the objects took the time.
+            self.handling.clear()
         self._watch(seconds)
+        self.handling.clear()
         mean = seconds / left
         types = [change.type for change in changes]
         for change_type, received, handling in self._changes.get(kind, ()):

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from functools import partial
 
 from agent_scheduler.telemetry.families import Families
+from agent_scheduler.telemetry.handling import ObjectHandling
 from agent_scheduler.telemetry.logs import lost_lines
 from agent_scheduler.telemetry.steps import LoopSteps
 
@@ -82,6 +83,7 @@ class ProcessMetrics:
             bounds=_PAUSE_SECONDS,
         )
         self.steps = LoopSteps(make)
+        self.handling = ObjectHandling(make, self.steps)
         self.config_reloads_total = make.counter(
             "agent_scheduler_config_reloads_total",
             "Changes of the configuration file that were applied or refused.",

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Coroutine, Generator
 from functools import partial
+from math import inf
 from typing import Any, Final, Generic, Literal, TypeVar, get_args
 
+from agent_scheduler.engine.events.signals import Signal
 from agent_scheduler.telemetry.families import Families
 
 T = TypeVar("T")
@@ -34,6 +36,9 @@ class LoopSteps:
         )
         self._longest = {kind: longest.labels(kind) for kind in get_args(StepKind)}
         self._long = {kind: long.labels(kind) for kind in get_args(StepKind)}
+        #: A step has lasted more than `too_long` seconds, and at least `LONG`.
+        self.was_too_long: Signal[[]] = Signal()
+        self.too_long = inf
 
     def of(self, kind: StepKind) -> Callable[[float], None]:
         """Return the function that receives the durations of steps of a kind, in seconds."""
@@ -44,25 +49,38 @@ class LoopSteps:
                 longest.set(seconds)
             if seconds > LONG:
                 long.inc()
+                if seconds > self.too_long:
+                    self.was_too_long()
 
         return took
 
 
 class Stepwise(Generic[T], Awaitable[T]):
-    """Awaits a coroutine, and reports how long each of its steps takes: from one wait to the next."""
+    """Awaits a coroutine, and reports how long each of its steps takes: from one wait to the next.
+
+    `begins` and `ended` are called before and after each step.
+    """
 
     def __init__(
-        self, work: Coroutine[Any, Any, T], took: Callable[[float], None], *, clock: Callable[[], float]
+        self,
+        work: Coroutine[Any, Any, T],
+        took: Callable[[float], None],
+        *,
+        clock: Callable[[], float],
+        begins: Callable[[], None],
+        ended: Callable[[], None],
     ) -> None:
         self._work = work
         self._took = took
         self._clock = clock
+        self._begins, self._ended = begins, ended
 
     def __await__(self) -> Generator[Any, Any, T]:
         work, took, clock = self._work, self._took, self._clock
         go_on: Callable[[], Any] = partial(work.send, None)
         while True:
             began = clock()
+            self._begins()
             try:
                 waits_for = go_on()
             except StopIteration as end:
@@ -70,6 +88,7 @@ class Stepwise(Generic[T], Awaitable[T]):
                 return found
             finally:
                 took(clock() - began)
+                self._ended()
             try:
                 go_on = partial(work.send, (yield waits_for))
             except BaseException as error:

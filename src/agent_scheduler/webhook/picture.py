@@ -21,6 +21,12 @@ class Picture:
 
     def __init__(self, transport: Transport, *, metrics: ProcessMetrics, timing: Timing) -> None:
         self._metrics = metrics
+        handling = metrics.handling
+        self.applies, self.change_failed, self.unreadable = (
+            handling.applies,
+            handling.change_failed,
+            handling.unreadable,
+        )
         self._queues: dict[str, Queue] = {}
         #: The queue annotations, for namespaces that have them.
         self._namespaces: dict[str, Mapping[str, str]] = {}
@@ -82,7 +88,4 @@ class Picture:
     def received(self, kind: str, changes: Sequence[Change[Any]], began: float) -> None:
         for change in changes:
             self._metrics.watch_events_total.labels(kind, change.type.value).inc()
-
-    def change_failed(self, kind: str, key: str, error: Exception) -> None:
-        # Reviews must not decide without this change.
-        raise error
+        self._metrics.handling.clear()

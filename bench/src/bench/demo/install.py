@@ -63,7 +63,8 @@ def _collection(manifest: dict[str, Any]) -> str:
     root = f"/apis/{group}/{version}" if group else f"/api/{version}"
     namespace = manifest["metadata"].get("namespace")
     scope = f"/namespaces/{namespace}" if namespace else ""
-    return f"{root}{scope}/{manifest['kind'].lower()}s"
+    kind = manifest["kind"].lower()
+    return f"{root}{scope}/{kind[:-1] + 'ies' if kind.endswith('y') else kind + 's'}"
 
 
 async def kubeconfig_of(transport: Transport, admin: Path, component: Component = SCHEDULER) -> Path:

@@ -182,9 +182,13 @@ async def _install(transport: Transport) -> None:
     await retry(transport, "POST", QUEUES, orjson.dumps(queue))
 
 
+def _common(kubeconfig: Path, folder: Path) -> tuple[str, ...]:
+    return "--kubeconfig", str(kubeconfig), "--log-level", "warning", "--state-directory", str(folder)
+
+
 def controllers(enabled: str, kubeconfig: Path, folder: Path) -> AbstractAsyncContextManager[object]:
     """Run these controllers in a process."""
-    flags = ("--enable", enabled, "--kubeconfig", str(kubeconfig), "--log-level", "warning")
+    flags = ("--enable", enabled, *_common(kubeconfig, folder))
     # The role allows leases only there.
     where = ("--leader-elect-resource-namespace", NAMESPACE)
     return component("controllers", (*flags, *where), folder=folder, name="controllers")
@@ -207,7 +211,7 @@ async def play(say: Callable[[str], object]) -> None:
             kubeconfig = await kubeconfig_of(transport, admin)
             file = folder / "scheduler.json"
             file.write_bytes(orjson.dumps(CONFIGURATION))
-            flags = ("--config", str(file), "--kubeconfig", str(kubeconfig), "--log-level", "warning")
+            flags = ("--config", str(file), *_common(kubeconfig, folder))
 
             async def start() -> None:
                 await stack.enter_async_context(scheduler(flags, folder=folder))

@@ -163,8 +163,8 @@ class Meter:
 
     def peak(self) -> float | None:
         """Return the scheduler's peak memory, in bytes."""
-        peaks = [_peak(pid) for pid in self.scheduler]
-        found = [peak for peak in peaks if peak is not None]
+        peaks = [peak(pid) for pid in self.scheduler]
+        found = [each for each in peaks if each is not None]
         return sum(found) if found else None
 
 
@@ -175,14 +175,15 @@ def _usage_of(pids: Sequence[int]) -> Usage | None:
     return Usage(sum(each.cpu_seconds for each in found), sum(each.rss for each in found))
 
 
-def _peak(pid: int) -> float | None:
+def peak(pid: int) -> int | None:
+    """Return the peak resident bytes of a process; None if it has ended."""
     try:
         text = Path(f"/proc/{pid}/status").read_text()
     except OSError:
         return None
     for line in text.splitlines():
         if line.startswith("VmHWM:"):
-            return float(line.split()[1]) * 1024
+            return int(line.split()[1]) * 1024
     return None
 
 

@@ -7,11 +7,12 @@ output is written to files; the last output of a failed child becomes part of th
 from __future__ import annotations
 
 import asyncio
+import os
 import random
 import signal
 import socket
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
@@ -77,11 +78,17 @@ class Child:
 
 @asynccontextmanager
 async def child(
-    name: str, arguments: Sequence[str], *, log: Path, grace: float = 5.0, python: str = ""
+    name: str,
+    arguments: Sequence[str],
+    *,
+    log: Path,
+    grace: float = 5.0,
+    python: str = "",
+    environment: Mapping[str, str] | None = None,
 ) -> AsyncIterator[Child]:
     """Run `python -m agent_scheduler ARGUMENTS` for as long as the block lasts, also if it raises.
 
-    `python` is another interpreter than this one.
+    `python` is another interpreter than this one. `environment` has variables besides those of this process.
     """
     with log.open("wb") as output:
         process = await asyncio.create_subprocess_exec(
@@ -90,6 +97,7 @@ async def child(
             stdin=asyncio.subprocess.DEVNULL,
             stdout=output,
             stderr=output,
+            env={**os.environ, **(environment or {})},
             start_new_session=True,
         )
     running = Child(name, process, log)

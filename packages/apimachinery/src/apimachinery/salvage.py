@@ -60,13 +60,19 @@ def _struct(data: dict[str, Any], cls: type[S]) -> S:
 def _value(value: Any, kind: Any) -> Any:
     if kind is Raw:
         return Raw(msgspec.json.encode(value))
-    if isinstance(kind, types.UnionType) and value is not None:
+    if typing.get_origin(kind) in (types.UnionType, typing.Union) and value is not None:
         some = [part for part in typing.get_args(kind) if part is not types.NoneType]
         if len(some) == 1:
             return _value(value, some[0])
     if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
         return _struct(value if isinstance(value, dict) else {}, kind)
     parts = typing.get_args(kind)
+    if typing.get_origin(kind) is typing.Annotated:
+        # Its length is checked first, since to convert each item takes long. Other constraints apply to what is valid.
+        limit = parts[1].max_length
+        if limit is not None and isinstance(value, list | dict) and len(value) > limit:
+            raise msgspec.ValidationError(f"Expected at most {limit} items")
+        return msgspec.convert(_value(value, parts[0]), kind)
     if typing.get_origin(kind) is list and isinstance(value, list):
         return [item for _, item in _readable(enumerate(value), parts[0])]
     if typing.get_origin(kind) is dict and isinstance(value, dict):

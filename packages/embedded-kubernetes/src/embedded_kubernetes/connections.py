@@ -5,6 +5,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import resource
+import time
+from collections import deque
+from collections.abc import Callable
 from typing import Protocol
 
 from apimachinery.hosts import host_problem, origin_problem
@@ -53,6 +56,34 @@ class OpenConnection(Protocol):
     def abort(self) -> None: ...
 
 
+class Turns:
+    """Carries out large requests one after another. After each, it leaves the loop to others for as long as it took."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, clock: Callable[[], float] = time.monotonic) -> None:
+        """`clock` advances within a step of the loop, unlike some loops' own."""
+        self._loop = loop
+        self._clock = clock
+        self._waiting: deque[Callable[[], None]] = deque()
+        self._is_set = False
+
+    def add(self, action: Callable[[], None]) -> None:
+        self._waiting.append(action)
+        if not self._is_set:
+            self._is_set = True
+            self._loop.call_soon(self._next)
+
+    def _next(self) -> None:
+        if not self._waiting:
+            self._is_set = False
+            return
+        began = self._clock()
+        action = self._waiting.popleft()
+        try:
+            action()
+        finally:
+            self._loop.call_later(self._clock() - began, self._next)
+
+
 class Shared:
     """The shared state of all connections of one server."""
 
@@ -62,6 +93,7 @@ class Shared:
         self.disturb = disturb
         self.heads = ResponseHeads(loop)
         self.known = KnownRequests()
+        self.turns = Turns(loop)
         #: In the order of their beginning.
         self.connections: dict[OpenConnection, None] = {}
         self._limit = _most_connections()

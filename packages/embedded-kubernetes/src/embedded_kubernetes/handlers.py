@@ -231,6 +231,19 @@ class Api:
                 return self._resolve(request)
         return self._dispatch(request, *route, below, in_namespace=True)
 
+    def size(self, request: Request) -> int:
+        """Return the bytes that a write reads: those of its body, and of the object that it patches or binds."""
+        size = len(request.body)
+        if request.method == "PATCH" or request.path.endswith("/binding"):
+            above, _, name = request.path.rpartition("/")
+            route = self.registry.routes.get(above)
+            if route is None:
+                above, _, name = above.rpartition("/")
+                route = self.registry.routes.get(above)
+            record = route[0].table.get(route[1], name) if route is not None else None
+            size += len(record.data) if record is not None else 0
+        return size
+
     def _resolve(self, request: Request) -> Answer | Stream:
         """Answer a request with a path that is not cached."""
         path = request.path

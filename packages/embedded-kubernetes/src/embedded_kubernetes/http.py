@@ -31,6 +31,8 @@ from .stream_sender import StreamSender
 _log = logging.getLogger(__name__)
 
 _PIPELINE_LIMIT = 64
+#: Bytes that a write reads, above which it waits for its turn, because it takes long.
+_LARGE = 64 * 1024
 _WRITE_HIGH = 1024 * 1024
 #: Seconds in which a request must be complete once it has begun.
 _REQUEST_SECONDS = 30.0
@@ -221,6 +223,9 @@ class Connection(asyncio.Protocol):
         block, self._block = self._block, b""
         if block and keep and chunked and not head.framed:
             self._shared.known.remember(block, head, self._body_size)
+        if not self._busy and self._api.size(request) > _LARGE:
+            self._busy = True
+            self._shared.turns.add(self._serve_large)
         if self._busy:
             # Its body is held until it is served.
             self._waiting.append((request, keep, chunked))
@@ -231,6 +236,10 @@ class Connection(asyncio.Protocol):
         self._serve(request, keep=keep, chunked=chunked)
 
     # -- responses
+
+    def _serve_large(self) -> None:
+        self._busy = False
+        self._serve_waiting()
 
     def _serve(self, request: Request, *, keep: bool, chunked: bool) -> None:
         disturb = self._shared.disturb

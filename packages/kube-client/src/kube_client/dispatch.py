@@ -13,8 +13,12 @@ from collections.abc import Awaitable, Callable, Hashable
 from functools import partial
 from typing import Final, Generic, TypeVar
 
+from kube_client.errors import StoreWentBack
+from kube_client.logs import LimitedLog, get_logger
 from kube_client.pace import Pace
 from kube_client.retry import REAL, Backoff, Timing
+
+_log = get_logger(__name__)
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
@@ -31,7 +35,8 @@ class Dispatcher(Generic[K, V]):
     """Calls `send(key, call)` for each `put`, with limited concurrency, in order of arrival.
 
     `capacity` limits the number of waiting keys. If `send` returns False, the call is put again after `backoff`, unless
-    another is put for the key meanwhile. An exception from it ends `run`.
+    another is put for the key meanwhile. So it is after an exception, which is logged: it concerns only that key.
+    Only `StoreWentBack` ends `run`.
 
     `start(key, call, ended)` is called first and returns whether it sent the call's first request immediately,
     without the task that `send` needs. `ended` is called later, never before `start` has returned. If `start` raises,
@@ -60,6 +65,7 @@ class Dispatcher(Generic[K, V]):
         self._pace = pace
         self._backoff = backoff
         self._rng = timing.rng
+        self._limited_log = LimitedLog(_log, clock=timing.clock)
         # Owned by this class. Invariant: a key of `_waiting` is in `_ready` or in `_busy`; removing it from `_busy`
         # adds it to `_ready`. `_ready` may have duplicates and obsolete keys, which `_waiting` decides. `_busy` has
         # at most `concurrency` keys, and fewer only if no key is ready or `pace` does not admit one.
@@ -228,6 +234,13 @@ class Dispatcher(Generic[K, V]):
                 self._put_again(key, call)
             elif self._failures:
                 self._failures.pop(key, None)
+        except StoreWentBack:
+            self._tasks = None
+            raise
+        except Exception as error:
+            kind = type(error).__name__
+            self._limited_log.error("call failed", kind, key=str(key), problem=f"{kind}: {error}", exc_info=error)
+            self._put_again(key, call)
         except BaseException:
             # Stop together with `run`: no further call begins.
             self._tasks = None

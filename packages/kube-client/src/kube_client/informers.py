@@ -14,11 +14,12 @@ from typing import Any, Final, Protocol
 
 from kube_client.errors import FailureClass
 from kube_client.logs import get_logger
+from kube_client.recorder import ObjectReference
 from kube_client.reflector import Collection, Reflector, Refused, WatchTimes
 from kube_client.retry import Timing
 from kube_client.transport import Transport, collection_at
 from kube_client.waiting import RENEWAL_PATIENCE, InputsRefused, NotListed
-from kube_client.watch_events import DELETED, Change, Decode, Object, ReadEvent
+from kube_client.watch_events import DELETED, Change, Decode, Identity, Object, ReadEvent
 
 #: The time limit in seconds of a list of a kind that is not vital at a takeover, and the delay between later
 #: attempts.
@@ -66,6 +67,11 @@ class Kind:
         group = version.split("/")[2] if version.startswith("/apis/") else ""
         return f"{resource}.{group}" if group else resource
 
+    def reference(self, namespace: str, name: str, uid: str) -> ObjectReference:
+        """Return a reference to one of its objects, for events."""
+        api_version = collection_at(self.path)[0].removeprefix("/apis/").removeprefix("/api/")
+        return ObjectReference(self.name.partition(".")[0], namespace, name, uid, api_version)
+
 
 class InformerObserver(Protocol):
     """Receives the state of the watches."""
@@ -73,11 +79,17 @@ class InformerObserver(Protocol):
     def watched(self, kind: str, what: str) -> None:
         """Report a count of a reflector; see `Reflector`."""
 
+    def applies(self, kind: Kind, item: Object) -> bool:
+        """Return whether a new or changed object may be applied. Called before each change, also before a deletion."""
+
     def received(self, kind: str, changes: Sequence[Change[Any]], began: float) -> None:
         """Report that a batch of changes was handled, from clock `began` until now."""
 
-    def change_failed(self, kind: str, key: str, error: Exception) -> None:
+    def change_failed(self, kind: Kind, item: Object, error: Exception) -> None:
         """Report that a change could not be applied. The cache lacks it; later changes continue."""
+
+    def unreadable(self, kind: Kind, who: Identity, problem: str) -> None:
+        """Report a version of an object that cannot be read. The cache lacks it."""
 
 
 class Informers:
@@ -126,6 +138,7 @@ class Informers:
                     query=kind.query or {},
                     optional=kind.optional,
                     read_event=kind.read_event,
+                    unreadable=partial(self._observer.unreadable, kind),
                 ),
                 partial(self._take_in, kind),
                 transport=self._transport,
@@ -285,19 +298,21 @@ class Informers:
     def _take_in_each(self, kind: Kind, changes: list[Change[Any]]) -> None:
         for change in changes:
             try:
+                applies = self._observer.applies(kind, change.object)
                 if change.type is DELETED:
                     kind.delete(change.object)
-                else:
+                elif applies:
                     kind.set(change.object)
                     if kind.problem is not None and (problem := kind.problem(change.object)):
                         self._observer.watched(kind.name, "malformed")
-                        key = _key(change.object)
+                        key = key_of(change.object)
                         _log.warning("malformed object", kind=kind.name, key=key, error=problem)
             except Exception as error:
-                self._observer.change_failed(kind.name, _key(change.object), error)
+                self._observer.change_failed(kind, change.object, error)
 
 
-def _key(item: Object) -> str:
+def key_of(item: Object) -> str:
+    """Return `namespace/name` of an object; for a cluster-scoped one its name."""
     metadata = item.metadata
     return f"{metadata.namespace}/{metadata.name}" if metadata.namespace else metadata.name
 
@@ -326,11 +341,16 @@ def _both(first: Kind, second: Kind) -> Kind:
         raise ValueError(f"{first.name} is watched in two ways: {first.path} and {second.path}")
 
     def put(each: Any) -> None:
-        first.set(each)
-        second.set(each)
+        # An error of one receiver does not concern the other.
+        try:
+            first.set(each)
+        finally:
+            second.set(each)
 
     def delete(each: Any) -> None:
-        first.delete(each)
-        second.delete(each)
+        try:
+            first.delete(each)
+        finally:
+            second.delete(each)
 
     return replace(first, set=put, delete=delete, vital=first.vital or second.vital)

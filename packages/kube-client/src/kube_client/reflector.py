@@ -39,6 +39,7 @@ from kube_client.watch_events import (
     Handler,
     Object,
     ReadEvent,
+    Unreadable,
     is_older,
     version,
 )
@@ -126,6 +127,7 @@ class Collection(Generic[T]):
     #: Whether it counts as empty if the server's discovery says that it does not serve it.
     optional: bool = False
     read_event: ReadEvent[T] | None = None
+    unreadable: Unreadable = lambda _who, _problem: None
 
 
 class Reflector(Generic[T]):
@@ -152,7 +154,9 @@ class Reflector(Generic[T]):
         self._path = collection.path
         self._decode = collection.decode
         #: Owned by the `run` task, except for `learn`.
-        self.view = CollectionView(collection.path, collection.decode, collection.read_event, count=count)
+        self.view = CollectionView(
+            *(collection.path, collection.decode, collection.read_event), count=count, unreadable=collection.unreadable
+        )
         self._handler = handler
         self._query = dict(collection.query)
         self._optional = collection.optional

@@ -71,6 +71,10 @@ class Identity(NamedTuple):
     name: str = ""
 
 
+#: Receives the identity of an object that cannot be read and the reason, once for each version.
+Unreadable = Callable[[Identity, str], None]
+
+
 class _Envelope(msgspec.Struct):
     type: str
     object: Raw
@@ -233,12 +237,19 @@ class CollectionView(Generic[T]):
     """
 
     def __init__(
-        self, path: str, decode: Decode[T], read_event: ReadEvent[T] | None, *, count: Callable[[str], None]
+        self,
+        path: str,
+        decode: Decode[T],
+        read_event: ReadEvent[T] | None,
+        *,
+        count: Callable[[str], None],
+        unreadable: Unreadable = lambda _who, _problem: None,
     ) -> None:
         self._path = path
         self._decode = decode
         self._read_event = read_event or event_reader(decode)
         self._count = count
+        self._tell_unreadable = unreadable
         self.known: dict[str, T] = {}
         #: Objects created by this process that no list or watch has shown yet, by UID. None of them is in `known`.
         self.learned: dict[str, T] = {}
@@ -423,12 +434,15 @@ class CollectionView(Generic[T]):
             while len(self._reported) >= _REPORTED:
                 del self._reported[next(iter(self._reported))]
             self._reported[who] = None
+        problem = problem_of(error)
         _log.warning(
             "malformed object",
             path=self._path,
             key=f"{who.namespace}/{who.name}" if who.namespace else who.name,
             uid=who.uid,
             resource_version=who.resource_version,
-            error=problem_of(error),
+            error=problem,
         )
+        if who.uid:
+            self._tell_unreadable(who, problem)
         return who

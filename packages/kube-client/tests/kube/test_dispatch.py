@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from kube_client.dispatch import Dispatcher, Ended
+from kube_client.errors import StoreWentBack
 from kube_client.pace import TICK, Pace
 from kube_client.testing.scripted import eventually, running
 
@@ -116,15 +117,15 @@ async def test_what_a_cancelled_run_had_not_begun_is_sent_by_the_next() -> None:
     assert sender.most == 2
 
 
-async def test_what_a_call_raises_ends_the_run() -> None:
+async def test_only_a_store_that_went_back_ends_the_run() -> None:
     async def broken(_key: str, _call: int) -> None:
-        raise RuntimeError("a bug")
+        raise StoreWentBack("the list", listed="1", known="2")
 
     dispatcher: Dispatcher[str, int] = Dispatcher(broken, concurrency=2)
     dispatcher.put("a", 1)
     with pytest.raises(ExceptionGroup) as raised:
         await dispatcher.run()
-    assert raised.group_contains(RuntimeError, match="a bug")
+    assert raised.group_contains(StoreWentBack)
 
 
 class Starter:

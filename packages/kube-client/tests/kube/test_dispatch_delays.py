@@ -126,14 +126,22 @@ async def test_stop_lets_what_is_worked_on_end_and_begins_nothing() -> None:
 
 
 @virtual_time
-async def test_an_error_of_the_work_ends_the_queue() -> None:
-    async def work(_key: str, _: None) -> bool:
-        raise ZeroDivisionError
+async def test_an_error_of_the_work_concerns_its_key_only_which_is_tried_again() -> None:
+    done: list[str] = []
+    broken = ["a", "a"]
 
-    it = Queue(work, workers=2)
-    it.put_key("a")
-    with pytest.raises(ExceptionGroup):
-        await it.run()
+    async def work(key: str, _: None) -> bool:
+        if key in broken:
+            broken.remove(key)
+            raise ZeroDivisionError
+        done.append(key)
+        return True
+
+    it = Queue(work, workers=1)
+    for key in "ab":
+        it.put_key(key)
+    await running(it, 60)
+    assert done == ["b", "a"]
 
 
 PUTS = st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from([0.0, 0.5, 1.0, 3.0])), max_size=20)

@@ -15,13 +15,13 @@ from typing import Any, Final
 import msgspec
 
 from agent_scheduler.cluster.groups import pod_groups, queues
-from agent_scheduler.controllers.reconciling import PATIENCE, CreationReceiver, KeyQueue
+from agent_scheduler.controllers.reconciling import PATIENCE, CreationReceiver, KeyQueue, Reconciled
 from agent_scheduler.objects.batch import COMMANDS, PRIORITY_CLASSES, TASK_SPEC, Command, PriorityClass, command_path
-from agent_scheduler.objects.job import JOBS, Job
+from agent_scheduler.objects.job import JOB_VERSION, JOBS, Job
 from agent_scheduler.objects.job_pod import JOB_NAME, read_job_pod
 from apimachinery.durations import format_duration
 from kube_client.informers import Kind
-from kube_client.recorder import EventRecorder
+from kube_client.recorder import EventRecorder, ObjectReference
 from kube_client.retry import Timing
 from kube_client.transport import Transport, segment
 
@@ -30,8 +30,8 @@ from .carrying import Carrying, has_partitions
 from .cluster import PODS_OF_JOBS, JobsCluster
 from .identity import job_key
 from .plugins.registry import PLUGINS, SSH
-from .policies import POD_PENDING, JobEvent, PolicyAction, answer, pending_limit
-from .states import ACTIVE, FINISHED, RESTART_PARTITION, SYNC_JOB, kill_for, tasks_of
+from .policies import POD_PENDING, JobEvent, PolicyAction, answer, pending_limits
+from .states import ACTIVE, FINISHED, RESTART_PARTITION, SYNC_JOB, kill_for
 from .writes import JobWriter, Wanted
 
 
@@ -124,6 +124,13 @@ class JobController:
     def all_keys(self) -> Iterable[str]:
         self._cluster.begin()
         return [*self._cluster.jobs, *map(_target_key, self._cluster.commands.values())]
+
+    def about(self, key: str) -> Reconciled | None:
+        job = self._cluster.jobs.get(key)
+        if job is None:
+            return None
+        of = job.metadata
+        return Reconciled(ObjectReference("Job", of.namespace, of.name, of.uid, JOB_VERSION), of)
 
     # ---- what is done
 
@@ -252,8 +259,8 @@ class JobController:
         if job.status.state.phase not in ACTIVE:
             self._forget_pending(key)
             return
-        limits = {task.name: pending_limit(job, task) for task in tasks_of(job)}
-        if not any(limits.values()):
+        limits = pending_limits(job)
+        if not limits:
             return
         known, overdue = self._known_pending.setdefault(key, set()), self._overdue.setdefault(key, set())
         for name, pod in self._cluster.pods(job).items():

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
 from typing import Any, Final
 
 import msgspec
@@ -30,6 +29,7 @@ from kube_client.merging import replacement
 
 from .pods import group_name_of, owner_of
 from .states import tasks_of
+from .templates import remembered
 
 
 class _GroupTemplate(Wire, frozen=True):
@@ -185,7 +185,7 @@ def _minimum(job: Job, priorities: Mapping[str, int]) -> list[tuple[Usage, Scope
     return [(usage, scoped, numbers[task.name]) for task, usage, scoped in tasks]
 
 
-@lru_cache(maxsize=4096)
+@remembered
 def _of_template(template: bytes) -> tuple[Usage, ScopeFacts]:
     """Return a pod's requests and quota scopes, cached: each reconciliation reads them, and must not modify them."""
     spec = _decode(template).spec

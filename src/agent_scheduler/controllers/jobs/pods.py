@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from functools import lru_cache
 from typing import Any, Final
 
 import msgspec
@@ -24,6 +23,7 @@ from agent_scheduler.objects.job_pod import (
 from apimachinery.wire import Wire
 
 from .states import tasks_of
+from .templates import remembered
 
 _NUMA_POLICY: Final = "volcano.sh/numa-topology-policy"
 #: Annotations that pods copy from their Job; of `_BUDGETS` only the first that is set.
@@ -32,6 +32,9 @@ _BUDGETS: Final = ("volcano.sh/jdb-min-available", "volcano.sh/jdb-max-unavailab
 
 #: The digits of the largest index: replicas are 32-bit integers.
 _DIGITS: Final = 10
+
+#: The maximum size of what is added to a pod: API servers store no larger object.
+_MOST_BYTES: Final = 1_500_000
 
 _Items = list[dict[str, Any]] | None
 
@@ -64,10 +67,18 @@ _decode_template = msgspec.json.Decoder(_TaskTemplate).decode
 _decode = msgspec.json.Decoder(dict[str, Any]).decode
 
 
-@lru_cache(maxsize=1024)
+@remembered
 def _check(template: bytes) -> None:
     """Validate a template. Raises msgspec.ValidationError. It is cached because the pods of a task share one."""
     _decode_template(template)
+
+
+def check_additions(what: str, size: int, containers: int) -> None:
+    """Raise msgspec.ValidationError if additions of this size to each container make a pod too large for a server."""
+    if size * containers > _MOST_BYTES:
+        raise msgspec.ValidationError(
+            f"{what} add {size} bytes to each of {containers} containers; allowed: {_MOST_BYTES} bytes for a pod"
+        )
 
 
 def pod_name(job: Job, task: TaskSpec, index: int) -> str:

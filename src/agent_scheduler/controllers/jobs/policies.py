@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
-from agent_scheduler.objects.job import Job, LifecyclePolicy, TaskSpec
+from agent_scheduler.objects.job import Job, LifecyclePolicy
 from apimachinery.durations import parse_duration
 
 from .states import ABORT_JOB, COMPLETE_JOB, RESTART_JOB, SYNC_JOB, TERMINATE_JOB, tasks_of
@@ -68,10 +68,19 @@ def seconds_of(policy: LifecyclePolicy) -> float:
         return 0.0
 
 
-def pending_limit(job: Job, task: TaskSpec) -> PolicyAction | None:
-    """Return the action on a pod of the task that is pending for its limit; None if there is none."""
-    found = answer(job, JobEvent(POD_PENDING, task.name))
-    return found if found.action != SYNC_JOB else None
+def pending_limits(job: Job) -> dict[str, PolicyAction]:
+    """Return the action on a pod that is pending for its limit, by task; tasks without one are omitted."""
+    found: dict[str, LifecyclePolicy | None] = {}
+    of_all = _pending(job.spec.policies)
+    for task in tasks_of(job):
+        if task.name not in found:
+            found[task.name] = _pending(task.policies) or of_all
+    actions = {task: PolicyAction(each.action, seconds_of(each)) for task, each in found.items() if each is not None}
+    return {task: action for task, action in actions.items() if action.action != SYNC_JOB}
+
+
+def _pending(policies: Iterable[LifecyclePolicy] | None) -> LifecyclePolicy | None:
+    return next((each for each in policies or () if _meets(each, JobEvent(POD_PENDING))), None)
 
 
 def _policies(job: Job, task: str) -> Iterator[LifecyclePolicy]:

@@ -6,13 +6,16 @@ A claim without a name gets one that is derived from the Job, so repeated creati
 from __future__ import annotations
 
 import hashlib
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
 from agent_scheduler.objects.job import Job, VolumeSpec
 
-from .pods import owner_of
+from .pods import check_additions, owner_of
+
+#: About the bytes of a mount besides its name and its path.
+_OF_MOUNT: Final = 24
 
 _decode = msgspec.json.Decoder(dict[str, Any] | None).decode
 
@@ -45,18 +48,25 @@ def claim_for(job: Job, index: int) -> dict[str, Any] | None:
 
 
 def mounted(job: Job, pod: dict[str, Any]) -> dict[str, Any]:
-    """Add the Job's volumes to a pod: each claim once, mounted at all its paths."""
+    """Add the Job's volumes to a pod: each claim once, mounted at all its paths.
+
+    Raises msgspec.ValidationError if that makes the pod too large.
+    """
     names: dict[str, str] = {}
-    spec = pod["spec"]
+    spec, sources, mounts = pod["spec"], [], []
     for index, volume in enumerate(job.spec.volumes or ()):
         claim = claim_name(job, index)
         if claim not in names:
             names[claim] = f"{job.metadata.name}-vol-{index}"
-            source = {"name": names[claim], "persistentVolumeClaim": {"claimName": claim}}
-            spec["volumes"] = [*(spec.get("volumes") or ()), source]
-        for container in spec.get("containers") or ():
-            mount = {"name": names[claim], "mountPath": volume.mount_path}
-            container["volumeMounts"] = [*(container.get("volumeMounts") or ()), mount]
+            sources.append({"name": names[claim], "persistentVolumeClaim": {"claimName": claim}})
+        mounts.append({"name": names[claim], "mountPath": volume.mount_path})
+    if mounts:
+        containers = spec.get("containers") or ()
+        size = sum(_OF_MOUNT + len(each["name"]) + len(each["mountPath"]) for each in mounts)
+        check_additions("spec.volumes", size, len(containers))
+        spec["volumes"] = [*(spec.get("volumes") or ()), *sources]
+        for container in containers:
+            container["volumeMounts"] = [*(container.get("volumeMounts") or ()), *mounts]
     return pod
 
 

@@ -16,9 +16,9 @@ import msgspec
 from msgspec import Raw
 
 from agent_scheduler.cluster.groups import POD_GROUP, namespaces, pod_groups
-from agent_scheduler.controllers.reconciling import PATIENCE, CreationReceiver, KeyQueue
+from agent_scheduler.controllers.reconciling import PATIENCE, CreationReceiver, KeyQueue, Reconciled
 from agent_scheduler.engine.state.podinfo import FINISHED
-from agent_scheduler.objects.batch import GROUP_NAME, GROUP_OF_PODS, PodGroup, pod_group_path
+from agent_scheduler.objects.batch import API_VERSION, GROUP_NAME, GROUP_OF_PODS, PodGroup, pod_group_path
 from agent_scheduler.objects.batch import pod_groups as groups_path
 from agent_scheduler.objects.job_pod import JOB_NAME
 from agent_scheduler.objects.wire import Metadata, Namespace, OwnerReference
@@ -33,6 +33,7 @@ from kube_client.driver import Send, send_once
 from kube_client.errors import Failure, FailureClass
 from kube_client.informers import Kind
 from kube_client.patch import is_about_another_pod, patch_once
+from kube_client.recorder import ObjectReference
 from kube_client.retry import Timing
 from kube_client.transport import Transport, segment
 
@@ -249,6 +250,15 @@ class PodGroupController:
         self._namespaces.pop(gone.metadata.name, None)
 
     # ---- what is done
+
+    def about(self, key: str) -> Reconciled | None:
+        namespace, is_group, name = key.partition("/")
+        found = self._groups.get((namespace, name)) if is_group else self._pods.get(key)
+        if found is None:
+            return None
+        kind, version = (POD_GROUP, API_VERSION) if is_group else ("Pod", "v1")
+        of = found.metadata
+        return Reconciled(ObjectReference(kind, of.namespace, of.name, of.uid, version), of)
 
     async def reconcile(self, key: str, wanted: Callable[[], bool]) -> bool:
         namespace, is_group, name = key.partition("/")

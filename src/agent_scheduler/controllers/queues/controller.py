@@ -15,7 +15,7 @@ from typing import Any, Final
 import msgspec
 
 from agent_scheduler.cluster.groups import pod_groups, queues
-from agent_scheduler.controllers.reconciling import PATIENCE, CreationReceiver
+from agent_scheduler.controllers.reconciling import PATIENCE, CreationReceiver, Reconciled
 from agent_scheduler.engine.events.signals import Signal
 from agent_scheduler.engine.quotas.queues import OWN_ANCESTOR
 from agent_scheduler.objects.batch import (
@@ -213,7 +213,7 @@ class QueueController:
         name = f"{metadata.namespace}/{metadata.name}"
         self._log.warning("command refused", command=name, problem=problem, held_back=held)
         self._events.event(
-            ObjectReference("Command", metadata.namespace, metadata.name, metadata.uid, COMMAND_VERSION),
+            _reference_of(command),
             type=WARNING,
             reason="CommandRefused",
             action="Refuse",
@@ -223,6 +223,10 @@ class QueueController:
 
     def _delete_command(self, gone: Command) -> None:
         self._commands.pop(gone.metadata.uid, None)
+
+    def about(self, key: str) -> Reconciled | None:
+        queue = self._queues.get(key)
+        return None if queue is None else Reconciled(_reference(queue), queue.metadata)
 
     # ---- what is done
 
@@ -272,10 +276,17 @@ class QueueController:
 
     async def _carry_out(self, wanted: Callable[[], bool]) -> bool:
         """Execute the commands in the order of their creation, and delete each after it."""
+        is_done = True
         for command in sorted(self._commands.values(), key=_given):
             assert command.target is not None, "only those with a target are kept"
-            if not await self._obey(command.target.name, command.action, wanted):
-                return False
+            try:
+                if not await self._obey(command.target.name, command.action, wanted):
+                    return False
+            except Exception as error:
+                # The others must not wait for it.
+                is_done = False
+                self._fail(command, error)
+                continue
             metadata = command.metadata
             failure = await delete_once(
                 self._transport,
@@ -287,7 +298,20 @@ class QueueController:
             if failure is not None:
                 return self._failed(f"{metadata.namespace}/{metadata.name}", failure)
             self._commands.pop(metadata.uid, None)
-        return True
+        return is_done
+
+    def _fail(self, command: Command, error: Exception) -> None:
+        problem = f"{type(error).__name__}: {error}"
+        name = f"{command.metadata.namespace}/{command.metadata.name}"
+        self._limited_log.error("command failed", name, command=name, problem=problem, exc_info=error)
+        self._events.event(
+            _reference_of(command),
+            type=WARNING,
+            reason="CommandFailed",
+            action="Execute",
+            note=problem,
+            controller=_REPORTER,
+        )
 
     async def _obey(self, name: str, action: str, wanted: Callable[[], bool]) -> bool:
         queue = self._queues.get(name)
@@ -323,8 +347,7 @@ class QueueController:
         return True
 
     def _say(self, queue: Queue, kind: str, reason: str, note: str) -> None:
-        about = ObjectReference("Queue", "", queue.name, queue.metadata.uid, API_VERSION)
-        self._events.event(about, type=kind, reason=reason, action=reason, note=note, controller=_REPORTER)
+        self._events.event(_reference(queue), type=kind, reason=reason, action=reason, note=note, controller=_REPORTER)
 
     # ---- writes: each also succeeds if the queue is gone
 
@@ -387,6 +410,15 @@ class QueueController:
             "queue not written", f"{failure.kind} {failure.message[:60]}", queue=name, problem=str(failure)
         )
         return False
+
+
+def _reference(queue: Queue) -> ObjectReference:
+    return ObjectReference("Queue", "", queue.name, queue.metadata.uid, API_VERSION)
+
+
+def _reference_of(command: Command) -> ObjectReference:
+    metadata = command.metadata
+    return ObjectReference("Command", metadata.namespace, metadata.name, metadata.uid, COMMAND_VERSION)
 
 
 def _given(command: Command) -> tuple[str, int, str]:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Set
 from dataclasses import dataclass
 from typing import Final
 
-from agent_scheduler.controllers.reconciling import CreationReceiver, KeyQueue
+from agent_scheduler.controllers.reconciling import CreationReceiver, KeyQueue, Reconciled
 from agent_scheduler.engine.shards.plan import ShardPlan
 from agent_scheduler.engine.shards.planning import Planner
 from agent_scheduler.engine.shards.settings import PlanSettings
@@ -184,6 +184,9 @@ class ShardingController:
         self._put(_PLAN)
 
     # ---- what is done
+
+    def about(self, key: str) -> Reconciled | None:
+        """Return None: a plan is of all nodes and shards."""
 
     async def reconcile(self, key: str, wanted: Callable[[], bool]) -> bool:
         self._put(key, await self._sync(wanted))

@@ -21,6 +21,7 @@ from apimachinery.wire import Resources
 from ..quotas.vector import Vector, of_resources
 from ..state.batchinfo import GroupKey
 from ..state.labelselector import label_selector
+from ..state.podconstraints import of_selector
 from ..state.podinfo import PodInfo
 from ..state.podspec import SpecError
 from ..state.quotause import QuotaUse, quota_parts
@@ -28,9 +29,11 @@ from ..state.quotause import QuotaUse, quota_parts
 #: A number of members, limited in digits like the number in an object.
 _NUMBER: Final = re.compile(r"[0-9]{1,9}", re.ASCII)
 
-#: The limits of a group's roles, and of its policies for sub-groups with the same label.
+#: The limits of a group's roles, of its policies for sub-groups with the same label, and of the label keys and
+#: requirements of one policy: those of a label's policies are read for each member.
 MOST_ROLES: Final = 1_000
 MOST_POLICIES: Final = 64
+_MOST_KEYS: Final = 16
 
 NO_MINIMUMS: Final[Mapping[str, int]] = MappingProxyType({})
 
@@ -162,6 +165,11 @@ def _attainable(text: str) -> dict[str, int]:
 
 
 def _sub_group(index: int, policy: batch.SubGroupPolicy, attainable: Mapping[str, int]) -> SubGroup:
+    keys = of_selector(policy.label_selector) + len(policy.match_label_keys or ())
+    if keys > _MOST_KEYS:
+        raise SpecError(
+            f"spec.subGroupPolicy[{index}]: found {keys} label keys and requirements; allowed: at most {_MOST_KEYS}"
+        )
     least = policy.min_sub_groups or 0
     return SubGroup(
         policy.name,

@@ -55,6 +55,8 @@ class PendingCounts(NamedTuple):
 
 #: Pods that a flush moves at a time: about four milliseconds.
 _AT_A_TIME = 500
+#: Retries in vain after which pods that have not been tried yet take turns with retries.
+_RETRIES = 8
 #: More urgent than any pod.
 _FIRST: Final = 1 << 30
 
@@ -139,6 +141,10 @@ class Places:
         self.settings = settings
         self._on_deadline = on_deadline
         self.active = ActiveQueue()
+        #: The number of refused retries since a retried pod was bound.
+        self.retries_in_vain = 0
+        #: Whether the last popped pod had been tried before.
+        self._after_retry = False
         self.backoff = BackoffQueue(settings)
         self.unschedulable = UnschedulablePods(
             hint_maps=hint_maps if self._pre_hints else {},
@@ -185,13 +191,22 @@ class Places:
     # -- moves ---------------------------------------------------------------------------------------------
 
     def pop(self) -> QueuedPodInfo | None:
-        """Return the best active pod, or else one that may leave its backoff early. It is then in flight."""
-        entry = self.active.pop()
+        """Return the best active pod, or else one that may leave its backoff early. It is then in flight.
+
+        Many pods can be woken at once, again and again. So after some retries in vain, pods of the same priority that
+        have not been tried yet take turns with them.
+        """
+        entry = None
+        if self._after_retry and self.retries_in_vain >= _RETRIES:
+            entry = self.active.pop_untried()
+        if entry is None:
+            entry = self.active.pop()
         if entry is None:
             entry = self.backoff.pop_early()
             if entry is None:
                 return None
             self._recorder.incoming(ACTIVE, POP_FROM_BACKOFF, entry)
+        self._after_retry = entry.attempts > 0
         entry.attempts += 1
         entry.backoff_expiration = 0.0
         if entry.counted:

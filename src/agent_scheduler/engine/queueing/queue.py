@@ -249,6 +249,7 @@ class SchedulingQueue:
             return None
         refused, pending = frozenset(unschedulable_plugins), frozenset(pending_plugins)
         entry.failed(unschedulable=refused, pending=pending, now=self._clock())
+        self.places.retries_in_vain += entry.attempts > 1
         return self.waker.failed(entry)
 
     def requeue_urgent(self, entry: QueuedPodInfo) -> bool:
@@ -308,6 +309,8 @@ class SchedulingQueue:
         """Report the attempts of the bound `entry`, and the seconds since it could first be tried."""
         first = entry.initial_attempt_timestamp
         waited = 0.0 if first is None else self._clock() - first
+        if entry.attempts > 1:
+            self.places.retries_in_vain = 0
         self._recorder.scheduled(entry.attempts, waited, entry.was_flushed)
 
     def close(self) -> None:

@@ -71,10 +71,15 @@ class EntryHeap:
         self._live[entry.uid] = item
         heappush(self._heap, item)
 
+    def first_item(self) -> tuple[Any, ...] | None:
+        """Return the smallest key with the entry as its last component; None if empty."""
+        self._drop_dead()
+        return self._heap[0] if self._heap else None
+
     def first_key(self) -> float | None:
         """Return the first component of the smallest key, or None if empty."""
-        self._drop_dead()
-        return self._heap[0][0] if self._heap else None
+        item = self.first_item()
+        return None if item is None else item[0]
 
     def pop(self) -> QueuedPodInfo | None:
         """Return the pod with the smallest key, or None if empty."""
@@ -125,11 +130,46 @@ class ActiveQueue(EntryHeap):
     which the pod was last queued, so that a pod just tried goes behind its peers. Ties are first come, first served.
     """
 
-    __slots__ = ()
+    __slots__ = ("_untried",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        #: Those of the pods that have not been tried yet, with the same keys. None until it is needed, and again once
+        #: no pod is left, since it costs time for each pod.
+        self._untried: EntryHeap | None = None
 
     def add(self, entry: QueuedPodInfo) -> None:
         """Add `entry`, which may be tried from now on."""
-        self.push(entry, (-entry.urgent, -entry.pod.priority, entry.timestamp))
+        key = (-entry.urgent, -entry.pod.priority, entry.timestamp)
+        self.push(entry, key)
+        if self._untried is not None and not entry.attempts:
+            self._untried.push(entry, key)
+
+    def pop(self) -> QueuedPodInfo | None:
+        entry = super().pop()
+        if self._untried is not None:
+            if entry is None:
+                self._untried = None
+            else:
+                self._untried.remove(entry.uid)
+        return entry
+
+    def remove(self, uid: str) -> QueuedPodInfo | None:
+        if self._untried is not None:
+            self._untried.remove(uid)
+        return super().remove(uid)
+
+    def pop_untried(self) -> QueuedPodInfo | None:
+        """Return the first pod that has not been tried yet; None if pods of a higher level or priority precede it."""
+        if self._untried is None:
+            self._untried = EntryHeap()
+            for item in self._live.values():
+                if not item[-1].attempts:
+                    self._untried.push(item[-1], item[:3])
+        first, untried = self.first_item(), self._untried.first_item()
+        if first is None or untried is None or untried[:2] != first[:2]:
+            return None
+        return self.remove(untried[-1].uid)
 
 
 class QueueSettings(Struct, frozen=True, kw_only=True):

@@ -101,7 +101,8 @@ class QuotaBook:
                 if name != queue.name and name not in self._cycles:
                     self._link(self._queues[name], queue if now is not None else None)
         parent = self._parent(queue)
-        above = [] if parent is None else list(parent.chain)
+        # A queue without children is in no cycle.
+        above = list(parent.chain) if parent is not None and queue.name in self._children else []
         if above and above[-1] is queue:
             # From above, so that each step changes the sums of one queue.
             for each in reversed(above[:-1]):
@@ -128,9 +129,9 @@ class QuotaBook:
         return None if parent is None or parent.info is None else parent
 
     def _link(self, queue: QueueHeld, above: QueueHeld | None) -> None:
-        """Count the queue in another parent; None for no parent."""
+        """Count the queue in another parent; None for no parent. This costs nothing if nothing is used."""
         for parent, sign in ((queue.above, -1), (above, 1)):
-            for each in () if parent is None else parent.chain:
+            for each in () if parent is None or not queue.used else parent.chain:
                 count_in(each.used, queue.used, sign)
                 self.fallen.add(each.name)
         queue.above = above

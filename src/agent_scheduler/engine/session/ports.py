@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import NamedTuple, Protocol
 
+from ..gangs.group import PodGroupInfo
 from ..queues.book import QuotaBook
 from ..queues.promises import Promises
 from .model import JobInfo, TaskInfo
@@ -28,6 +29,8 @@ class SessionPorts(NamedTuple):
 
     committer: Committer
     evictor: Evictor
+    #: Called when the session begins to handle a group; with None when it handles none in particular.
+    begins: Callable[[PodGroupInfo | None], None] = lambda _group: None
 
 
 class QueueAccount(NamedTuple):

@@ -147,7 +147,7 @@ class Session:
         self.view = view
         self.uid, self.now = stamp
         self._book, self.promises = account
-        self._committer, self._evictor = ports
+        self._committer, self._evictor, self.begins = ports
         self._registry = registry
         self.queues: dict[str, QueueInfo] = {queue.name: queue for queue in view.queues}
         self.total: Vector = nodes.total()
@@ -194,14 +194,17 @@ class Session:
         yield from self._open()
         for name in self.conf.actions:
             self.stage = Stage(ACTING, name)
+            self.begins(None)
             yield from self._registry.actions[name](self)
         self.stage = Stage(CLOSING, "")
         closings = self.tiers.every("job_closed")
         for job in self.fresh:
+            self.begins(job.group)
             for closed in closings:
                 closed(job)
             self.claims = self.claims or has_claims(job)
             yield
+        self.begins(None)
         for closed in self.tiers.every("closed"):
             closed()
 
@@ -213,6 +216,7 @@ class Session:
                 continue
             kept = self.view.settled.get(group.key)
             if kept is None:
+                self.begins(group)
                 job = self._job(group, requests)
                 self.fresh.append(job)
                 demand = demand_of(job)
@@ -223,6 +227,7 @@ class Session:
             self._count(group.name, job, demand)
             if kept is None or not len(self.jobs) % STRIDE:
                 yield
+        self.begins(None)
         self.nodes.asked = {name for each in self.demands for name in (*each.pending, *each.allocated)}
         self.total = self.nodes.total()
         opened: list[list[tuple[PluginOption, Hooks]]] = []

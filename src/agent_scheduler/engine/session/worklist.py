@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import heapq
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..quotas.queues import QueueInfo
 from .model import JobInfo
 from .tiers import Tiers
+
+if TYPE_CHECKING:
+    from .session import Session
 
 
 class QueueHeap:
@@ -53,35 +56,38 @@ class QueueHeap:
 class JobHeap:
     """A heap of the jobs of one queue. A job's key is computed when it is pushed and does not change in the heap."""
 
-    def __init__(self, tiers: Tiers) -> None:
-        self._key_of = tiers.job_key
+    def __init__(self, session: Session) -> None:
+        self._begins = session.begins
+        self._key_of = session.tiers.job_key
         self._items: list[tuple[tuple[Any, ...], JobInfo]] = []
 
     def __bool__(self) -> bool:
         return bool(self._items)
 
     def push(self, job: JobInfo) -> None:
+        self._begins(job.group)
         heapq.heappush(self._items, (self._key_of(job), job))
 
     def pop(self) -> JobInfo:
-        return heapq.heappop(self._items)[1]
+        job = heapq.heappop(self._items)[1]
+        self._begins(job.group)
+        return job
 
 
 class Worklist:
     """Jobs by queue, and a heap of the queues; an action pushes a queue again to continue with it."""
 
-    def __init__(self, tiers: Tiers, queues: dict[str, QueueInfo]) -> None:
-        self._tiers = tiers
-        self._infos = queues
-        self.queues = QueueHeap(tiers)
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self.queues = QueueHeap(session.tiers)
         self._jobs: dict[str, JobHeap] = {}
 
     def know(self, queue: str) -> JobHeap:
         """Return the heap of the queue's jobs; add the queue if it is new."""
         jobs = self._jobs.get(queue)
         if jobs is None:
-            jobs = self._jobs[queue] = JobHeap(self._tiers)
-            self.queues.push(self._infos[queue])
+            jobs = self._jobs[queue] = JobHeap(self._session)
+            self.queues.push(self._session.queues[queue])
         return jobs
 
     def add(self, job: JobInfo) -> None:

@@ -231,6 +231,12 @@ class PodClasses:
                 ports += _host_ports(container, f"spec.initContainers[{index}].ports", problems)
         requests = {resource: amount for resource, amount in asked.requests.items() if amount}
         requests[PODS] = 1
+        contained = asked.by_containers
+        number = len(requests) - 1
+        if number > podconstraints.MOST:
+            # The pod is invalid. If it runs, its extended resources do not count.
+            requests = _native(requests)
+            contained = None if contained is None else _native(contained)
         speaks = speaks_of_pods(spec)
         # These are fields of the class and also parts of its key.
         own: dict[str, Any] = {
@@ -252,10 +258,9 @@ class PodClasses:
         )
         volumes: PodVolumes | None = own["volumes"]
         counts = {
-            "spec.containers": len(requests) - 1,
+            "spec.containers": number,
             "spec.volumes": 0 if volumes is None else len(volumes.claims) + len(volumes.disks),
         }
-        contained = asked.by_containers
         key = (
             tuple(sorted(requests.items())),
             asked.nonzero,
@@ -280,6 +285,11 @@ class PodClasses:
         containers = (*(spec.init_containers or ()), *(spec.containers or ()))
         run = tuple(container.image or "" for container in containers)
         return Images(run, images_of(volumes) if volumes else ())
+
+
+def _native(amounts: Mapping[str, int]) -> dict[str, int]:
+    """Return the amounts of the resources that are no extended ones."""
+    return {resource: amount for resource, amount in amounts.items() if "/" not in resource}
 
 
 def _host_ports(container: wire.Container, place: str, problems: list[str]) -> list[HostPort]:

@@ -7,7 +7,7 @@ do not count.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from agent_scheduler.objects import wire
@@ -17,11 +17,13 @@ from .podspec import SpecError
 #: The maximum number of constraints of a pod.
 MOST: Final = 256
 _SPREAD: Final = 3
+#: The number of values of a requirement that cost as much as a constraint.
+_VALUES: Final = 64
 #: The constraints that are counted.
 CONSTRAINTS: Final = (
     "labels, requirements, terms, tolerations, volumes and requested resources in nodeSelector, affinity, "
     "topologySpreadConstraints, tolerations, volumes and containers together; "
-    "a topology spread constraint counts as 3"
+    "a topology spread constraint counts as 3, and each 64 values of a requirement as one more"
 )
 
 
@@ -57,21 +59,26 @@ def of_affinity(affinity: wire.Affinity | None) -> int:
 def of_spread(constraints: Iterable[wire.TopologySpreadConstraint]) -> int:
     """Return the number for topology spread constraints. Each counts as three, because it needs as many columns."""
     return sum(
-        max(_SPREAD, _of_selector(each.label_selector) + len(each.match_label_keys or ())) for each in constraints
+        max(_SPREAD, of_selector(each.label_selector) + len(each.match_label_keys or ())) for each in constraints
     )
 
 
 def _of_node_term(term: wire.NodeSelectorTerm) -> int:
-    return len(term.match_expressions or ()) + len(term.match_fields or ())
+    return _of_requirements(term.match_expressions) + _of_requirements(term.match_fields)
+
+
+def _of_requirements(requirements: Sequence[wire.SelectorRequirement] | None) -> int:
+    return sum(1 + len(each.values or ()) // _VALUES for each in requirements or ())
 
 
 def _of_pod_term(term: wire.PodAffinityTerm) -> int:
     keys = len(term.match_label_keys or ()) + len(term.mismatch_label_keys or ())
-    selectors = _of_selector(term.label_selector) + _of_selector(term.namespace_selector)
+    selectors = of_selector(term.label_selector) + of_selector(term.namespace_selector)
     return max(1, selectors + keys, len(term.namespaces or ()))
 
 
-def _of_selector(selector: wire.LabelSelector | None) -> int:
+def of_selector(selector: wire.LabelSelector | None) -> int:
+    """Return the number of labels and requirements of a selector."""
     if selector is None:
         return 0
-    return len(selector.match_labels or ()) + len(selector.match_expressions or ())
+    return len(selector.match_labels or ()) + _of_requirements(selector.match_expressions)

@@ -9,9 +9,13 @@ from typing import Any
 import msgspec
 import pytest
 
+from agent_scheduler.controllers.jobs.plugins import parts
 from agent_scheduler.controllers.jobs.plugins.registry import changed, objects_of
 from agent_scheduler.controllers.jobs.pods import pod_for
-from agent_scheduler.objects.job import Job
+from agent_scheduler.controllers.jobs.policies import pending_limits
+from agent_scheduler.controllers.jobs.templates import MOST_BYTES, remembered
+from agent_scheduler.controllers.jobs.volumes import mounted
+from agent_scheduler.objects.job import Job, JobSpec, LifecyclePolicy, TaskSpec
 from tests.support.objects import job, stored, task
 
 FIXED = {"containers": [{"name": "c"}], "hostname": "h", "subdomain": "s"}
@@ -92,3 +96,71 @@ def test_all_containers_of_an_mpi_job_listen() -> None:
 def test_a_rank_is_the_one_that_a_pod_says_itself() -> None:
     of = made({"hcclrank": []}, task("worker", template=RANKED), task("master", 2))
     assert [pod(of, number)["metadata"]["annotations"]["hccl/rankIndex"] for number in (0, 1)] == ["7", "0"]
+
+
+@pytest.mark.parametrize("digits", ["9" * 5_000, "9" * 19, "\u0663", "-1"])
+@pytest.mark.parametrize("plugin", ["ray", "mpi", "tensorflow", "pytorch"])
+def test_a_port_that_is_no_number_of_64_bits_is_the_default_one(plugin: str, digits: str) -> None:
+    tasks = task("master"), task("worker", 2), task("head")
+    said = made({plugin: [f"--port={digits}"]}, *tasks)
+    assert pod(said) == pod(made({plugin: []}, *tasks))
+
+
+MANY = {"containers": [{"name": f"c{number}"} for number in range(900)]}
+
+
+@pytest.mark.parametrize("plugin", ["svc", "mpi", "tensorflow"])
+def test_a_pod_that_plugins_make_too_large_for_the_server_is_an_error(plugin: str) -> None:
+    """The additions are estimated before they are made: hosts of all pods, or all tasks, for each container."""
+    tasks = [task(f"t{number}", 0) for number in range(900)]
+    of = made({plugin: []}, task("master", template=MANY), task("worker", 5_000), task("ps", 2), *tasks)
+    with pytest.raises(msgspec.ValidationError, match=r"spec\.plugins add .* to each of 900 containers"):
+        pod(of)
+
+
+def test_the_hosts_of_all_pods_are_made_from_one_reading_of_the_template(monkeypatch: pytest.MonkeyPatch) -> None:
+    read = 0
+
+    def counted(template: bytes) -> Any:
+        nonlocal read
+        read += 1
+        return original(template)
+
+    original = parts._names
+    monkeypatch.setattr(parts, "_names", counted)
+    of = made({"svc": [], "ssh": []}, task("a", 5_000))
+    objects_of(of)
+    assert read == 2
+
+
+def test_a_pod_that_volumes_make_too_large_for_the_server_is_an_error() -> None:
+    body = stored(job("j", task("a", template=MANY), namespace="d"))
+    body["spec"]["volumes"] = [{"mountPath": f"/{number}", "volumeClaimName": "same"} for number in range(2_000)]
+    of = msgspec.json.decode(msgspec.json.encode(body), type=Job)
+    with pytest.raises(msgspec.ValidationError, match=r"spec\.volumes add .* to each of 900 containers"):
+        mounted(of, pod_for(of, (of.spec.tasks or ())[0], 0))
+
+
+def test_long_templates_are_not_remembered() -> None:
+    seen: list[int] = []
+    compute = remembered(lambda template: seen.append(len(template)))
+    for length in (MOST_BYTES, MOST_BYTES, MOST_BYTES + 1, MOST_BYTES + 1):
+        compute(b" " * length)
+    assert seen == [MOST_BYTES, MOST_BYTES + 1, MOST_BYTES + 1]
+
+
+def test_limits_of_pending_pods_cost_what_tasks_and_policies_cost_together() -> None:
+    looked = 0
+
+    class Policies(tuple[LifecyclePolicy, ...]):
+        def __iter__(self) -> Any:
+            nonlocal looked
+            looked += 1
+            return super().__iter__()
+
+    pending = LifecyclePolicy(action="RestartJob", event="PodPending", timeout="5s")
+    own = TaskSpec(name="own", policies=(LifecyclePolicy(action="AbortJob", event="PodPending", timeout="1s"),))
+    tasks = (own, TaskSpec(name="own"), *(TaskSpec(name=f"t{number}") for number in range(1_000)))
+    found = pending_limits(Job(spec=JobSpec(tasks=tasks, policies=Policies((pending,)))))
+    assert looked == 1 and len(found) == 1_001
+    assert found["own"] == ("AbortJob", 1.0) and found["t7"] == ("RestartJob", 5.0)

@@ -61,6 +61,11 @@ SELECTOR = {"matchExpressions": [{"key": f"k{number}", "operator": "Exists"} for
         ("spec.affinity", {"affinity": beside("podAffinity", pod_term("a", namespaces=[*map(str, range(MANY))]))}),
         ("spec.affinity", {"affinity": preferring(node_terms(9000))}),
         ("spec.affinity", {"affinity": requiring([{}] * MANY)}),
+        ("spec.affinity", {"affinity": requiring(node_terms(1, values=64 * MOST))}),
+        (
+            "spec.affinity",
+            {"affinity": beside("podAffinity", {"topologyKey": "k", "labelSelector": node_terms(1, 64 * MOST)[0]})},
+        ),
         ("spec.affinity", {"affinity": requiring([{"matchExpressions": SELECTOR["matchExpressions"]}])}),
         ("spec.nodeSelector", {"nodeSelector": {f"k{number}": "x" for number in range(MANY)}}),
         ("spec.tolerations", {"tolerations": [{"key": f"k{number}", "operator": "Exists"} for number in range(MANY)]}),
@@ -85,7 +90,7 @@ def test_a_pod_with_too_many_constraints_is_invalid_and_its_terms_do_not_count(
 
 def test_a_pod_with_as_many_as_allowed_is_placed() -> None:
     world = World(node("n1", labels={HOSTNAME: "n1"}), profile=SPREAD)
-    for spec in ({"affinity": apart(MOST - 1)}, {"affinity": requiring(node_terms(MOST - 1, values=MANY))}):
+    for spec in ({"affinity": apart(MOST - 1)}, {"affinity": requiring(node_terms(MOST - 1, values=63))}):
         pod = world.pod(**spec)
         assert pod.cls.constraints == MOST - 1 and world.feasible(pod) == {"n1"}
 

@@ -30,6 +30,9 @@ def test_parts_of_quotas_that_are_nested_too_deeply_are_none(levels: int) -> Non
     assert len(of_pod_group(msgspec.convert(body, batch.PodGroup)).quota_parts) == (levels == 10)
 
 
+EXISTS = {"key": "a", "operator": "Exists"}
+
+
 def policies(number: int) -> list[Any]:
     return [
         {"name": f"p{each}", "matchLabelKeys": ["part"], "labelSelector": {"matchLabels": {"role": f"r{each}"}}}
@@ -47,6 +50,14 @@ def policies(number: int) -> list[Any]:
         ({"subGroupPolicy": [{"name": "p", "matchLabelKeys": ["part"]}] * 64}, ""),
         ({"subGroupPolicy": [{"name": "p", "matchLabelKeys": ["part"]}] * 65}, "found 65 for the same label"),
         ({"subGroupPolicy": policies(1) * 65}, "found 65 for the same label"),
+        (
+            {"subGroupPolicy": [{"name": "p", "matchLabelKeys": [f"k{number}" for number in range(17)]}]},
+            r"spec\.subGroupPolicy\[0\]: found 17 label keys and requirements; allowed: at most 16",
+        ),
+        (
+            {"subGroupPolicy": [{"name": "p", "labelSelector": {"matchExpressions": [EXISTS] * 17}}]},
+            "found 17 label keys",
+        ),
     ],
 )
 def test_a_group_with_too_many_roles_or_policies_is_invalid(spec: dict[str, Any], problem: str) -> None:

@@ -37,6 +37,29 @@ def test_case_04_a_recently_tried_pod_is_popped_after_a_never_tried_one():
     assert world.pop_names() == ["new", "tried"]
 
 
+def test_new_pods_take_turns_with_retries_in_vain_of_the_same_priority_until_a_retry_succeeds():
+    """Many pods that each event wakes and that fit nowhere delay a new pod by the time of one attempt."""
+    world = World(settings=QueueSettings(max_backoff=0))
+    waiting = [pod(f"w{index:02d}") for index in range(20)]
+    for each in waiting:
+        world.refuse(each, "foo")
+    world.queue.move_all(ev.NODE_ADD, None, object())
+    for index in range(3):
+        world.queue.add(pod(f"new{index}"))
+    world.queue.add(pod("low", priority=-1))
+    popped = []
+    for _ in range(16):
+        entry = world.pop()
+        popped.append(entry.pod.name)
+        if entry.attempts > 1:
+            world.queue.add_unschedulable(entry, unschedulable_plugins=["foo"])
+    in_vain = [each.name for each in waiting]
+    assert popped == [*in_vain[:8], "new0", in_vain[8], "new1", in_vain[9], "new2", *in_vain[10:13]]
+    world.queue.scheduled(world.pop())
+    world.queue.add(pod("new3"))
+    assert world.pop_names() == [*in_vain[14:], "new3", "low"]
+
+
 def test_case_07_close_wakes_whoever_waits_and_pop_gives_nothing():
     """The queue itself never blocks. A loop waits for `on_ready` and pops again."""
     world = World()

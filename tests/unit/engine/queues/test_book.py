@@ -123,6 +123,10 @@ def test_queues_in_which_more_may_fit_are_told_of() -> None:
     assert found.fallen == {"a"}
     found.fallen.clear()
     found.set_queue(queue_of("a", "b", capability=2))
+    assert found.fallen == {"a"}, "nothing is used in it"
+    found.set("u", "a", {"cpu": 1}, Standing.BOUND)
+    found.fallen.clear()
+    found.set_queue(queue_of("a", "p", capability=2))
     assert found.fallen == {"a", "b", "p", "root"}, "it is elsewhere"
 
 
@@ -169,6 +173,24 @@ def test_a_thousand_queues_in_a_circle_cost_what_a_thousand_queues_cost(
     found.set_queue(queue_of("q0", "q1"))
     found.remove_queue("q500")
     assert not found.is_in_cycle("q5") and found.used("q499") == {"cpu": 999}
+
+
+@pytest.mark.parametrize("order", [1, -1, 7], ids=["upwards", "downwards", "mixed"])
+def test_unused_queues_in_a_chain_cost_little(order: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    size, steps, chain = 1000, 0, QueueHeld.chain.fget
+
+    def counted(queue: QueueHeld) -> Iterator[QueueHeld]:
+        nonlocal steps
+        for each in chain(queue):
+            steps += 1
+            yield each
+
+    monkeypatch.setattr(QueueHeld, "chain", property(counted))
+    found = book()
+    for number in range(size):
+        place = number * order % size
+        found.set_queue(queue_of(f"q{place}", f"q{place - 1}"))
+    assert steps <= 100 * size
 
 
 NAMES = st.sampled_from(["root", "p", "a", "b", "gone"])

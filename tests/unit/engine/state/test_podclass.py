@@ -92,6 +92,33 @@ def test_what_can_be_read_of_a_pod_counts_whatever_else_is_wrong_with_it() -> No
     assert "$." in pod.cls.error
 
 
+MANY = range(1_001)
+
+
+@pytest.mark.parametrize(
+    ("where", "given", "problem"),
+    [
+        ("metadata", {"labels": {f"l{n}": "" for n in MANY}}, "of length <= 1000 - at `$.metadata.labels`"),
+        ("metadata", {"ownerReferences": [{"uid": "u"} for _ in MANY]}, "<= 1000 - at `$.metadata.ownerReferences`"),
+        ("spec", {"resourceClaims": [{"name": f"c{n}"} for n in MANY]}, "<= 1000 - at `$.spec.resourceClaims`"),
+        (
+            "spec",
+            {"containers": [{"name": "c", "resources": {"requests": {"cpu": "1", **{f"a.b/{n}": "1" for n in MANY}}}}]},
+            "spec.containers: 1002 of the pod's 1002 scheduling constraints",
+        ),
+    ],
+)
+def test_a_pod_with_thousands_of_labels_owners_claims_or_resources_keeps_none_of_them(
+    where: str, given: dict[str, Any], problem: str
+) -> None:
+    body = pod_json("a", nodeName="n1", containers=[container("1", "1Gi")])
+    body[where] |= given
+    pod = read_pod(body, PodClasses())
+    assert problem in pod.cls.error
+    assert (pod.node_name, len(pod.labels), len(pod.claims)) == ("n1", 0, 0)
+    assert pod.cls.requests["cpu"] == 1000 and len(pod.cls.requests) <= 3
+
+
 def test_a_deep_pod_takes_its_room_and_has_an_error() -> None:
     body = pod_json("a", requests={"cpu": "1"}, nodeName="n1")
     body["metadata"]["managedFields"] = [{"manager": "tenant", "fieldsV1": "deep"}]

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from .. import nesting
 from ..cel.names import inlined
-from ..cel.program import CelError, Unheld, program
+from ..cel.program import CelError, Converted, Unheld, program
 from ..errors import ApiError
 from ..registry import Registry, Served
 from ..resource import Object
@@ -147,7 +147,8 @@ class Scope:
             namespace = admission.registry.object(("", "namespaces"), admission.namespace)
         #: The variables of match conditions.
         self.names: Mapping[str, Any] = {**admission.variables(one.form), "params": one.params, "variables": {}}
-        self._names: dict[str, Any] = {**self.names, "namespaceObject": namespace}
+        #: The variables of other expressions, and of those that use no variable of the policy.
+        self._names = self._plain = Converted(self.names, namespaceObject=namespace)
         #: Errors of variables that failed, by name. An expression that uses one fails with its error.
         self._failed: dict[str, str] = {}
         #: The expressions of variables whose values have no JSON form. They are inlined.
@@ -161,7 +162,7 @@ class Scope:
             except CelError as error:
                 self._failed[name] = str(error)
             else:
-                self._names["variables"] = {**self._names["variables"], name: value}
+                self._names = Converted(self._names, variables={**self._names["variables"], name: value})
 
     def __call__(self, expression: str) -> Any:
         """Evaluate an expression. Raises `CelError` that contains it."""
@@ -178,7 +179,8 @@ class Scope:
         try:
             compiled = program(inlined(expression, self._inlined) if self._inlined else expression)
             evaluate = compiled.held if held else compiled.evaluate
-            return evaluate(self._names, self._admission.allowed)
+            names = self._names if "variables" in expression else self._plain
+            return evaluate(names, self._admission.allowed)
         except Unheld:
             raise
         except CelError as error:

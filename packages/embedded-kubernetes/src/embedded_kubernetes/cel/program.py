@@ -42,6 +42,12 @@ class Unheld(CelError):
     """The expression's value has no JSON form, so no other expression can use it."""
 
 
+class Converted(dict[str, Any]):
+    """Variables that the library converts once for all expressions that get this object. No value may change."""
+
+    activation: Any = None
+
+
 class Program:
     """One expression that can be evaluated. Type errors fail each evaluation; `checked` finds them beforehand."""
 
@@ -100,7 +106,11 @@ class Program:
             ASK.reset(token)
 
     def _evaluated(self, variables: Mapping[str, Any]) -> Any:
-        answer = self._compiled.eval(data=variables)
+        if isinstance(variables, Converted):
+            variables.activation = variables.activation or evaluating().Activation(data=variables)
+            answer = self._compiled.eval(variables.activation)
+        else:
+            answer = self._compiled.eval(data=variables)
         if answer.type().name() == "ERROR" and "Non-CEL value type" in str(answer.value()):
             # A `Deep` is used. It is rare, so values are not searched for it before.
             return self._compiled.eval(data=_opaque(variables))

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import socket
+from collections.abc import Callable
+from typing import Any, cast
 
 import orjson
 import pytest
@@ -30,6 +32,50 @@ async def test_requests_with_known_headers_are_answered_like_the_first_of_their_
             client.get(f"{PODS}/p{number}", more)
         for number in range(6):
             assert (await client.object())["metadata"]["name"] == f"p{number}"
+
+
+def test_large_requests_take_turns_and_leave_the_loop_to_others_for_as_long_as_each_took() -> None:
+    now, delays, done = [0.0], [], []
+    due = []
+
+    class Loop:
+        def call_soon(self, action: Callable[[], None]) -> None:
+            due.append(action)
+
+        def call_later(self, seconds: float, action: Callable[[], None]) -> None:
+            delays.append(seconds)
+            due.append(action)
+
+    def large(seconds: float) -> Callable[[], None]:
+        def action() -> None:
+            now[0] += seconds
+            done.append(seconds)
+
+        return action
+
+    turns = connections.Turns(cast(Any, Loop()), clock=lambda: now[0])
+    for seconds in (0.25, 0.5):
+        turns.add(large(seconds))
+    while due:
+        assert len(due) == 1
+        due.pop()()
+    turns.add(large(1.0))
+    due.pop()()
+    assert (done, delays) == ([0.25, 0.5, 1.0], [0.25, 0.5, 1.0])
+
+
+async def test_a_large_object_is_created_and_patched_in_the_order_of_its_connection(client: Client) -> None:
+    large = {**pod("large"), "metadata": {"name": "large", "annotations": {"a": "a" * 100_000}}}
+    client.post(PODS, large)
+    patch = orjson.dumps({"metadata": {"labels": {"l": "v"}}})
+    client.send(
+        f"PATCH {PODS}/large HTTP/1.1\nContent-Type: application/merge-patch+json\nContent-Length: {len(patch)}\n\n",
+        patch,
+    )
+    client.get(f"{PODS}/large")
+    created, patched, read = [await client.object() for _ in range(3)]
+    assert created["metadata"]["name"] == patched["metadata"]["name"] == "large"
+    assert patched["metadata"]["labels"] == read["metadata"]["labels"] == {"l": "v"}
 
 
 @pytest.mark.parametrize(

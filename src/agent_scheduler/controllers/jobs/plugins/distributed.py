@@ -10,7 +10,7 @@ import msgspec
 from agent_scheduler.objects.job import Job, TaskSpec
 
 from ..states import tasks_of
-from .parts import Body, add_env, add_port, all_containers, containers, host, hosts, indices, is_true, number
+from .parts import Body, add_env, add_port, all_containers, containers, host, hosts, hosts_of, indices, is_true, number
 
 _PYTORCH_PORT: Final = 23456
 _TENSORFLOW_PORT: Final = 2222
@@ -77,7 +77,7 @@ def change_pytorch(job: Job, task: TaskSpec, index: int, pod: Body, given: dict[
         entries += [{"name": _RANK, "value": str(rank)}]
     for container in containers(pod):
         add_port(container, "pytorchjob-port", port)
-        add_env(container, *entries)
+    add_env(containers(pod), *entries)
     if task.name == worker and is_true(given.get("wait-master-enabled", "")):
         seconds = number(given.get("wait-master-timeout", ""), _WAIT_SECONDS)
         script = _WAIT.format(host=address, port=port, seconds=seconds)
@@ -105,11 +105,10 @@ def change_tensorflow(job: Job, task: TaskSpec, index: int, pod: Body, given: di
         found = tasks.get(names[role])
         # A task with two roles gets the first.
         if found is not None and found.replicas and names[role] not in [names[each] for each in cluster]:
-            cluster[role] = [f"{host(job, found, each)}:{port}" for each in range(found.replicas)]
+            cluster[role] = [f"{name}:{port}" for _, name in hosts_of(job, found, range(found.replicas))]
     kind = next((role for role in _ROLES if names[role] == task.name), task.name)
     config = {"cluster": cluster, "task": {"type": kind, "index": index}}
-    for container in containers(pod):
-        add_env(container, {"name": "TF_CONFIG", "value": msgspec.json.encode(config).decode()})
+    add_env(containers(pod), {"name": "TF_CONFIG", "value": msgspec.json.encode(config).decode()})
 
 
 # ---- mpi
@@ -123,9 +122,9 @@ def change_mpi(job: Job, task: TaskSpec, index: int, pod: Body, given: dict[str,
         return
     for container in all_containers(pod):
         add_port(container, "mpijob-port", port)
-        if task.name == master and workers is not None:
-            _check_size("MPI_HOST", job, ((workers, len(indices(workers))),))
-            add_env(container, {"name": "MPI_HOST", "value": ",".join(hosts(job, workers))})
+    if task.name == master and workers is not None:
+        _check_size("MPI_HOST", job, ((workers, len(indices(workers))),))
+        add_env(all_containers(pod), {"name": "MPI_HOST", "value": ",".join(hosts(job, workers))})
 
 
 # ---- hcclrank

@@ -13,8 +13,7 @@ _INDEX: Final = ("VC_TASK_INDEX", "VK_TASK_INDEX")
 
 
 def change(job: Job, task: TaskSpec, index: int, pod: Body, given: dict[str, str]) -> None:
-    for container in all_containers(pod):
-        add_env(container, *({"name": name, "value": str(index)} for name in _INDEX))
+    add_env(all_containers(pod), *({"name": name, "value": str(index)} for name in _INDEX))
 
 
 def objects(job: Job, given: dict[str, str]) -> list[Body]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from functools import lru_cache
 from typing import Any, Final
 
 import msgspec
@@ -11,12 +10,14 @@ import msgspec
 from agent_scheduler.objects.job import Job, TaskSpec
 from apimachinery.wire import Wire
 
-from ..pods import pod_name
+from ..pods import check_additions, pod_name
+from ..templates import remembered
 
 Body = dict[str, Any]
-
 #: The digits of a number that may exceed int32.
 _DIGITS: Final = 10
+#: About the bytes of a variable besides its name and its value.
+_OF_VARIABLE: Final = 24
 
 
 class _Names(Wire, frozen=True):
@@ -50,33 +51,40 @@ def is_true(text: str) -> bool:
 
 
 def number(text: str, otherwise: int) -> int:
-    """Parse a number of at most nine digits, which every field of a pod accepts as int32."""
+    """Return a number of at most nine digits, which every field of a pod accepts as int32; else `otherwise`."""
     return int(text) if text.isascii() and text.isdecimal() and len(text) < _DIGITS else otherwise
 
 
-@lru_cache(maxsize=1024)
+@remembered
 def _names(template: bytes) -> _Names:
     """Parse a template. Raises msgspec.ValidationError if it is invalid."""
     return _decode(template).spec or _Names()
 
 
-def hostname(job: Job, task: TaskSpec, index: int) -> str:
-    """Return the host name in the template, which all pods of the task share; else the pod's name."""
-    return _names(bytes(task.template)).hostname or pod_name(job, task, index)
-
-
 def host(job: Job, task: TaskSpec, index: int) -> str:
     """Return the host by which others reach a pod of a Job with the plugin svc."""
-    return f"{hostname(job, task, index)}.{_names(bytes(task.template)).subdomain or job.metadata.name}"
+    return next(hosts_of(job, task, (index,)))[1]
 
 
 def indices(task: TaskSpec) -> range:
     """Return the indices of pods with different hosts: only the first if the template names one host for all."""
-    return range(min(task.replicas, 1) if _names(bytes(task.template)).hostname else task.replicas)
+    return _indices(task, _names(bytes(task.template)))
+
+
+def _indices(task: TaskSpec, names: _Names) -> range:
+    return range(min(task.replicas, 1) if names.hostname else task.replicas)
+
+
+def hosts_of(job: Job, task: TaskSpec, some: Iterable[int] | None = None) -> Iterator[tuple[str, str]]:
+    """Yield host name and host of the pods with these indices; by default of all that have different hosts."""
+    names = _names(bytes(task.template))
+    for index in _indices(task, names) if some is None else some:
+        name = names.hostname or pod_name(job, task, index)
+        yield name, f"{name}.{names.subdomain or job.metadata.name}"
 
 
 def hosts(job: Job, task: TaskSpec) -> list[str]:
-    return [host(job, task, index) for index in indices(task)]
+    return [found for _, found in hosts_of(job, task)]
 
 
 def containers(pod: Body) -> list[Body]:
@@ -89,8 +97,13 @@ def all_containers(pod: Body) -> Iterator[Body]:
     yield from containers(pod)
 
 
-def add_env(container: Body, *entries: Body) -> None:
-    container["env"] = [*(container.get("env") or ()), *entries]
+def add_env(some: Iterable[Body], *entries: Body) -> None:
+    """Add variables to each of some containers of a pod. Raises msgspec.ValidationError if that makes it too large."""
+    found = list(some)
+    size = sum(_OF_VARIABLE + len(each["name"]) + len(each.get("value") or each["name"]) for each in entries)
+    check_additions("spec.plugins", size, len(found))
+    for container in found:
+        container["env"] = [*(container.get("env") or ()), *entries]
 
 
 def add_port(container: Body, name: str, port: int) -> None:

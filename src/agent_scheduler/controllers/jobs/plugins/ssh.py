@@ -13,7 +13,7 @@ from agent_scheduler.objects.job import Job, TaskSpec
 
 from ..pods import owner_of
 from ..states import tasks_of
-from .parts import Body, add_mount, add_volume, all_containers, host, hostname, indices, number
+from .parts import Body, add_mount, add_volume, all_containers, hosts_of, number
 
 _HOME: Final = "/root/.ssh"
 FILES: Final = ("id_rsa", "id_rsa.pub", "authorized_keys", "config")
@@ -45,12 +45,8 @@ def objects(job: Job, given: dict[str, str]) -> list[Body]:
     """Return the Secret without keys; `with_keys` adds them if the Secret does not exist."""
     port = number(given.get("ssh-port", ""), _PORT)
     lines = ["StrictHostKeyChecking no", "UserKnownHostsFile /dev/null"]
-    for task, index in ((each, index) for each in tasks_of(job) for index in indices(each)):
-        lines += [
-            f"Host {hostname(job, task, index)}",
-            f"  HostName {host(job, task, index)}",
-            f"  Port {port if 0 < port <= _LAST_PORT else _PORT}",
-        ]
+    for name, address in (pair for task in tasks_of(job) for pair in hosts_of(job, task)):
+        lines += [f"Host {name}", f"  HostName {address}", f"  Port {port if 0 < port <= _LAST_PORT else _PORT}"]
     return [
         {
             "apiVersion": "v1",

@@ -21,12 +21,10 @@ def change(job: Job, task: TaskSpec, index: int, pod: Body, given: dict[str, str
     add_volume(pod, {"name": name, "configMap": {"name": name}})
     for container in all_containers(pod):
         add_mount(container, {"name": name, "mountPath": _MOUNT_PATH})
-        if is_true(given.get("inject-hosts-env", "true")):
-            keys = (f"VC_{_upper(each)}_{part}" for each in tasks_of(job) for part in ("HOSTS", "NUM"))
-            add_env(
-                container,
-                *({"name": key, "valueFrom": {"configMapKeyRef": {"name": name, "key": key}}} for key in keys),
-            )
+    if is_true(given.get("inject-hosts-env", "true")):
+        keys = (f"VC_{_upper(each)}_{part}" for each in tasks_of(job) for part in ("HOSTS", "NUM"))
+        some = ({"name": key, "valueFrom": {"configMapKeyRef": {"name": name, "key": key}}} for key in keys)
+        add_env(all_containers(pod), *some)
 
 
 def objects(job: Job, given: dict[str, str]) -> list[Body]:

@@ -107,7 +107,7 @@ def _nominated(session: Session, jobs: Sequence[JobInfo]) -> Sequence[JobInfo]:
 def _in_turn(session: Session, jobs: Sequence[JobInfo], sheets: Mapping[str, Sheet], short: set[str]) -> Iterator[None]:
     """Place the tasks of jobs by queues in turn; add jobs that only nodes rejected to `short`."""
     tiers = session.tiers
-    work = Worklist(tiers, session.queues)
+    work = Worklist(session)
     for job in jobs:
         work.add(job)
     for name in sorted(session.settled_queues):

@@ -32,7 +32,7 @@ def backfill(session: Session) -> Iterator[None]:
 def _waiting(session: Session) -> Generator[None, None, list[TaskInfo]]:
     """Return the waiting best-effort tasks in the order of queues, jobs and tasks."""
     tiers = session.tiers
-    work = Worklist(tiers, session.queues)
+    work = Worklist(session)
     found: dict[str, list[TaskInfo]] = {}
     for job in session.fresh:
         yield

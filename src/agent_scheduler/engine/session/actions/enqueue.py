@@ -34,8 +34,7 @@ def enqueue(session: Session) -> Iterator[None]:
 
 
 def _as_plugins_say(session: Session) -> Iterator[None]:
-    tiers = session.tiers
-    work = Worklist(tiers, session.queues)
+    work = Worklist(session)
     for job in session.fresh:
         jobs = work.know(job.queue)
         if job.is_pending:

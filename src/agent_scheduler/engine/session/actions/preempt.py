@@ -25,7 +25,7 @@ def preempt(session: Session) -> Iterator[None]:
     for job in session.jobs.values():
         if not job.is_pending and tiers.invalid(job) is None and tiers.starving(job):
             starving.append(job)
-            by_queue.setdefault(job.queue, JobHeap(tiers)).push(job)
+            by_queue.setdefault(job.queue, JobHeap(session)).push(job)
     for _, jobs in sorted(by_queue.items()):
         waiting: dict[str, deque[TaskInfo]] = {}
         while jobs:

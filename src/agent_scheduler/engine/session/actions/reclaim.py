@@ -18,7 +18,7 @@ _REASON = "reclaim"
 def reclaim(session: Session) -> Iterator[None]:
     """Evict tasks of other, reclaimable queues for each starving job, if the job then has its minimum."""
     tiers = session.tiers
-    work = Worklist(tiers, session.queues)
+    work = Worklist(session)
     for job in session.jobs.values():
         if job.is_pending or tiers.invalid(job) is not None:
             continue
