@@ -222,7 +222,7 @@ class Evictions(Judge):
         placed = tuple(each for pods in seen.placed.values() for each in pods)
         cluster = Cluster(tuple(seen.rules.applied_to_node(node) for node in seen.nodes), placed)
         by_namespace = fast_path._watching.pdbs._by_namespace.values()
-        budgets = [self.known(budget) for there in by_namespace for budget in there.values()]
+        budgets = [self.known(budget) for there in by_namespace for budget in there.pdbs.values()]
         decision = decide(seen.rules.applied_to_pod(pod), cluster, budgets)
         if decision.feasible:
             self._wrong_claim(claim, f"it fits on {', '.join(decision.feasible)}")

@@ -73,7 +73,7 @@ _START = _PATIENCE = 120.0
 _INPUT_SECONDS = 60.0
 
 
-class Part(NamedTuple):
+class RunningPart(NamedTuple):
     """A component that runs, on the port of its HTTP server."""
 
     name: str
@@ -97,13 +97,13 @@ class Cost(NamedTuple):
     problems: Sequence[str]
 
 
-class World:
+class Installed:
     """The cluster, the components on it, and the clients of administrator and tenant."""
 
     def __init__(self, admin: Http1Transport, folder: Path) -> None:
         self.admin = admin
         self.folder = folder
-        self.parts: list[Part] = []
+        self.parts: list[RunningPart] = []
         self.tenant: Transport = admin
         self.leases: Mapping[str, Any] = {}
 
@@ -155,13 +155,13 @@ class World:
             child(name, arguments, log=log, grace=20.0, environment={"POD_NAMESPACE": NAMESPACE})
         )
         limit = resource_value("memory", container["resources"]["limits"]["memory"])
-        self.parts.append(Part(name, process, port, limit, _unverified() if name == "webhook" else None))
+        self.parts.append(RunningPart(name, process, port, limit, _unverified() if name == "webhook" else None))
         await process.ready(lambda: self._answers(self.parts[-1]), seconds=_START)
 
-    async def _answers(self, part: Part) -> bool:
+    async def _answers(self, part: RunningPart) -> bool:
         return (await self.page(part, "/readyz")).startswith(b"ok")
 
-    async def page(self, part: Part, path: str) -> bytes:
+    async def page(self, part: RunningPart, path: str) -> bytes:
         """Return a page of a component; empty without an answer."""
         url = f"{'http' if part.tls is None else 'https'}://127.0.0.1:{part.port}"
         admins = load_endpoint(kubeconfig=self.folder / "kubeconfig")
@@ -226,7 +226,7 @@ class World:
         found = {part.name: usage(part.process.pid) for part in self.parts}
         return {name: each.cpu_seconds for name, each in found.items() if each is not None}
 
-    async def steps(self, part: Part) -> Mapping[str, float]:
+    async def steps(self, part: RunningPart) -> Mapping[str, float]:
         text = (await self.page(part, "/metrics")).decode()
         by_kind = Exposition(text).by("agent_scheduler_longest_step_seconds", "kind")
         return {kind: seconds for kind, seconds in by_kind.items() if seconds}
@@ -281,7 +281,7 @@ def _stalled(log: Path) -> int:
 class Sender:
     """Sends an input's requests. `refused` counts the responses that are no success."""
 
-    def __init__(self, world: World, given: Input, requests: Iterable[Request]) -> None:
+    def __init__(self, world: Installed, given: Input, requests: Iterable[Request]) -> None:
         self._world = world
         self._given = given
         self._requests = iter(requests)
@@ -353,13 +353,13 @@ class Sender:
 
 
 @asynccontextmanager
-async def world(given: Input, nodes: int) -> AsyncIterator[World]:
+async def world(given: Input, nodes: int) -> AsyncIterator[Installed]:
     """Yield the installed components. Raises ProcessError and RequestFailed."""
     async with AsyncExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="bench-")))
         secured = ("--authorization-mode", "RBAC", "--no-tls", "--no-kubelets")
         _, admin = await stack.enter_async_context(cluster(Nodes(count=nodes), folder=folder, arguments=secured))
-        made = World(admin, folder)
+        made = Installed(admin, folder)
         await made.start(stack, given)
         yield made
 

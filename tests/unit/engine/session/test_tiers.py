@@ -161,8 +161,10 @@ def test_queues_come_out_in_their_order(priorities: list[int]) -> None:
 def test_jobs_come_out_by_key_creation_and_name() -> None:
     created = {"c": "2026-01-01T00:00:01Z", "b": "2026-01-01T00:00:02Z", "a": "2026-01-01T00:00:02Z"}
     scene = sized(4).holding(*(has(name, created=at) for name, at in created.items()))
-    heap = JobHeap(tiers([Hooks(job_order=lambda job: job.name == "c")]))
-    for each in opened(scene.session()).jobs.values():
+    session = opened(scene.session())
+    session.tiers = tiers([Hooks(job_order=lambda job: job.name == "c")])
+    heap = JobHeap(session)
+    for each in session.jobs.values():
         heap.push(each)
     assert [heap.pop().name for _ in created] == ["a", "b", "c"]
     assert not heap
