@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -39,7 +42,7 @@ spec:
     - name: v1
       served: true
       storage: true
-      subresources: {status: {}}
+      subresources: {status: {}, scale: {specReplicasPath: .spec.size, statusReplicasPath: .status.size}}
       additionalPrinterColumns:
         - {name: Color, type: string, jsonPath: .spec.color}
         - {name: Ready, type: string, jsonPath: '.status.conditions[?(@.type=="Ready")].status'}
@@ -252,6 +255,73 @@ def test_a_deployment_is_rolled_out_scaled_and_taken_back(kubectl: Kubectl) -> N
     assert kubectl("get", "pods", "-l", "app=web", "-o", "name") == ""
 
 
+@pytest.mark.wide
+def test_stateful_sets_daemon_sets_and_cron_jobs_run(kubectl: Kubectl) -> None:
+    labels = {"app": "x"}
+    template = {"metadata": {"labels": labels}, "spec": {"containers": [container()], "nodeName": "node-00000"}}
+    selecting = {"selector": {"matchLabels": labels}, "template": template}
+    kubectl.apply(make("StatefulSet", "apps/v1", "s", {"replicas": 2, "serviceName": "s", **selecting}))
+    kubectl("rollout", "status", "statefulset/s", "--timeout=200s")
+    kubectl("set", "image", "statefulset/s", "c=new")
+    kubectl("rollout", "status", "statefulset/s", "--timeout=200s")
+    assert "\n2         <none>" in kubectl("rollout", "history", "statefulset/s")
+    kubectl("rollout", "undo", "statefulset/s")
+    kubectl("rollout", "status", "statefulset/s", "--timeout=200s")
+    assert kubectl("get", "pod", "s-1", "-o", "jsonpath={.spec.containers[0].image}") == "i"
+    kubectl("delete", "statefulset", "s", "--cascade=foreground")
+
+    kubectl.apply(make("DaemonSet", "apps/v1", "d", selecting))
+    kubectl("rollout", "status", "daemonset/d", "--timeout=200s")
+    assert _rows(kubectl("get", "daemonset", "d"))[0][1:6] == ["1"] * 5
+
+    kubectl("create", "cronjob", "c", "--image=x", "--schedule=*/5 * * * *")
+    assert _rows(kubectl("get", "cronjob", "c"))[0][:8] == ["c", "*/5", "*", "*", "*", "*", "<none>", "False"]
+    kubectl("create", "quota", "q", "--hard=count/configmaps=1")
+    kubectl("wait", "quota/q", "--for=jsonpath={.status.used.count/configmaps}=1", "--timeout=200s")
+    assert "exceeded quota: q, requested: count/configmaps=1" in kubectl.refused("create", "configmap", "b")
+
+
+def test_a_simulated_container_has_a_log_and_runs_nothing(kubectl: Kubectl) -> None:
+    annotations = {"agent-scheduler.io/run-seconds": "1", "agent-scheduler.io/exit-code": "3"}
+    kubectl.apply(pod("p", annotations=annotations, containers=[container()], node="node-00000", restartPolicy="Never"))
+    kubectl("wait", "pod/p", "--for=jsonpath={.status.startTime}", "--timeout=200s")
+    lines = kubectl("logs", "-f", "p").splitlines()
+    assert lines[0] == "container c of image i started; it is simulated, no program runs"
+    assert lines[-1] == "container c exited with code 3"
+    assert 'previous terminated container "c" in pod "p" not found' in kubectl.refused("logs", "p", "--previous")
+    kubectl.apply(pod("q", node="node-00000"))
+    kubectl("wait", "pod/q", "--for=condition=Ready", "--timeout=200s")
+    assert "the containers of this cluster are simulated" in kubectl.refused("exec", "q", "--", "ls")
+
+
+def test_with_a_scheduler_beside_it_every_pod_runs(tmp_path: Path) -> None:
+    data = f"--data-dir={tmp_path / 'data'}"
+    with cluster(tmp_path, "--nodes=2", "--with-scheduler", "--scheduler-arg=--port=0", "--tls", data) as kubectl:
+        kubectl("run", "web", "--image=x")
+        kubectl("wait", "pod/web", "--for=condition=Ready", "--timeout=200s")
+        template = {"metadata": {"labels": {"app": "x"}}, "spec": {"containers": [container()]}}
+        kubectl.apply(
+            make("DaemonSet", "apps/v1", "d", {"selector": {"matchLabels": {"app": "x"}}, "template": template})
+        )
+        kubectl("rollout", "status", "daemonset/d", "--timeout=200s")
+        assert _rows(kubectl("get", "daemonset", "d"))[0][1:6] == ["2"] * 5
+        uid = kubectl.json("get", "pod", "web")["metadata"]["uid"]
+    again = tmp_path / "again"
+    again.mkdir()
+    with cluster(again, "--tls", data) as kubectl:
+        assert kubectl.json("get", "pod", "web")["metadata"]["uid"] == uid
+        assert len(_rows(kubectl("get", "nodes"))) == 2
+
+
+def test_a_scheduler_that_cannot_start_ends_the_cluster_with_one_error(tmp_path: Path) -> None:
+    flags = ("--port=0", "--nodes=1", "--with-scheduler", "--scheduler-arg=--nonsense")
+    command = [sys.executable, "-m", "agent_scheduler", "cluster", *flags]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=200, check=False)
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1].endswith(" cluster: the scheduler ended with exit code 2")
+    assert "Traceback" not in done.stderr
+
+
 def test_explain_reads_the_openapi_document(kubectl: Kubectl) -> None:
     explained = kubectl("explain", "pod.spec.containers")
     assert "FIELD: containers <[]Container>" in explained
@@ -380,6 +450,9 @@ def test_a_custom_resource_lives_like_any_other(kubectl: Kubectl) -> None:
     kubectl("patch", "widget", "w", "--subresource=status", "--type=merge", "-p", status)
     assert _rows(kubectl("get", "widgets")) == [["w", "red", "True"]]
     kubectl("wait", "widget/w", "--for=condition=Ready", "--timeout=200s")
+    kubectl("scale", "widget/w", "--replicas=5", "--current-replicas=3")
+    assert kubectl.json("get", "widget", "w")["spec"]["size"] == 5
+    kubectl("scale", "widget/w", "--replicas=3")
     assert "Its color." in kubectl("explain", "widget.spec")
     widget["spec"]["color"] = "green"
     assert 'supported values: "red", "blue"' in kubectl.refused("apply", "-f", "-", stdin=widget)
@@ -387,7 +460,7 @@ def test_a_custom_resource_lives_like_any_other(kubectl: Kubectl) -> None:
     assert "unknown field" in kubectl.refused("apply", "-f", "-", stdin=widget)
     widget["spec"] = {"color": "blue"}
     kubectl.apply(widget, "--server-side", "--field-manager=me", "--force-conflicts")
-    assert kubectl.json("get", "widget", "w")["metadata"]["generation"] == 2
+    assert kubectl.json("get", "widget", "w")["metadata"]["generation"] == 4
     kubectl("delete", "widget", "w")
     kubectl("delete", "crd", "widgets.example.com")
     assert "could not find the requested resource" in kubectl.refused("get", "widgets.v1.example.com")

@@ -12,15 +12,15 @@ import secrets
 import socket
 import time
 from base64 import b64encode
-from collections.abc import AsyncIterator, Callable
-from contextlib import ExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, ExitStack, asynccontextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
 from apimachinery.output import to_descriptor
 
-from . import autoscaler, controller_list, controllers, kubelet, loading
+from . import autoscaler, companion, controller_list, controllers, kubelet, loading
 from .auth.audit import AuditedRequest, AuditLog, Observer
 from .auth.authentication import read_tokens
 from .auth.identity import User
@@ -28,12 +28,13 @@ from .auth.jwt import Keys
 from .auth.options import ADMIN, ISSUER, OPEN_PATHS, Options
 from .autoscaler import Autoscaler
 from .builtin import ALPHA, BUILTIN
-from .certificates import make_certificates, server_context
+from .certificates import Certificates, are_valid, made_text, make_certificates, read_text, server_context
 from .controllers import Controller
 from .device_driver import DRIVER, DeviceAttacher, DeviceDriver
 from .errors import ClusterError
 from .handlers import Api
 from .hosts import advertised
+from .journal import Journal
 from .requests import Disturb
 from .resource import Object
 from .server import Server
@@ -144,7 +145,22 @@ async def running(
     setting `faults`. At the exit, responses may take `grace` seconds. An error of a controller ends the block. Raises
     `ClusterError` if the cluster cannot start.
     """
+    journal = _journal(settings)
+    try:
+        async with _running(settings, journal, observer, disturb, grace) as found:
+            yield found
+    finally:
+        if journal is not None:
+            journal.close()
+
+
+@asynccontextmanager
+async def _running(
+    settings: Settings, journal: Journal | None, observer: Observer | None, disturb: Disturb | None, grace: float
+) -> AsyncIterator[Running]:
     options = options_of(settings)
+    if journal is not None and settings.service_account_signing_key_file is None:
+        options = replace(options, keys=Keys.read(journal.kept("sa.key", lambda: Keys().pem())))
     scaler_token = secrets.token_urlsafe(24)
     if settings.node_groups() and options.asks:
         options = replace(options, tokens={**options.tokens, scaler_token: autoscaler.USER})
@@ -154,15 +170,19 @@ async def running(
             observer = log if observer is None else _both(log, observer)
         asked_for = settings.versions()
         kinds = (*BUILTIN, *(each for each in ALPHA if f"{each.group}/{each.version}" in asked_for))
-        api = Api(Store(clock=time.time, uid=random_uids()), kinds, auth=options, observer=observer)
-        for node in nodes(settings.nodes, settings.node_amounts(), kubelets=settings.kubelets):
-            api.create(kubelet.NODES, node)
-        loaded = loading.create(api, settings.load)
+        store = Store(clock=time.time, uid=random_uids())
+        restore = journal.restore if journal is not None else None
+        api = Api(store, kinds, auth=options, observer=observer, restore=restore)
+        api.registry.defaults_accounts, api.registry.has_kubelets = True, settings.kubelets
+        loaded = _fill(api, settings) if journal is None or journal.is_new else 0
+        if journal is not None and journal.is_new:
+            journal.ready()
         authority, tls = b"", None
         if settings.serves_tls:
             hosts = (advertised(settings.host), "127.0.0.1", "::1", "localhost", socket.gethostname())
-            certificates = make_certificates(hosts, now=time.time())
+            certificates = _certificates(journal, hosts)
             authority, tls = certificates.authority, server_context(certificates)
+            api.authority = authority
         server = Server(api, host=settings.host, port=settings.port, tls=tls, disturb=disturb)
         try:
             await server.start()
@@ -173,16 +193,54 @@ async def running(
         try:
             if settings.kubeconfig_out is not None:
                 write_kubeconfig(settings.kubeconfig_out, found.kubeconfig())
-            async with asyncio.TaskGroup() as group:
+            async with asyncio.TaskGroup() as group, _scheduler(settings, found) as scheduler:
                 playing = [
                     group.create_task(controllers.run(controller, clock=api.store.clock))
-                    for controller in _controllers(api, settings, scaler_token)
+                    for controller in (*_controllers(api, settings, scaler_token), *([journal] if journal else ()))
                 ]
+                if scheduler is not None:
+                    playing.append(group.create_task(companion.watch(scheduler)))
                 yield found
                 for task in playing:
                     task.cancel()
         finally:
             await server.stop(grace=grace)
+
+
+def _scheduler(settings: Settings, found: Running) -> AbstractAsyncContextManager[asyncio.Task[int] | None]:
+    if not settings.with_scheduler:
+        return nullcontext()
+    return companion.scheduler(found.kubeconfig(), settings.scheduler_arg)
+
+
+def _journal(settings: Settings) -> Journal | None:
+    """Open the directory of the objects, and take the administrator's token from it unless one was given."""
+    if settings.data_dir is None:
+        return None
+    journal = Journal(settings.data_dir)
+    if settings.token_is_generated:
+        settings.token = journal.kept("token", settings.token.encode).decode()
+    return journal
+
+
+def _fill(api: Api, settings: Settings) -> int:
+    """Create the nodes and load the files; return the number of loaded objects."""
+    for node in nodes(settings.nodes, settings.node_amounts(), kubelets=settings.kubelets):
+        api.create(kubelet.NODES, node)
+    return loading.create(api, settings.load)
+
+
+def _certificates(journal: Journal | None, hosts: Sequence[str]) -> Certificates:
+    """Make the certificates, or take those that an earlier start has kept."""
+    now = time.time()
+    if journal is None:
+        return make_certificates(hosts, now=now)
+    while True:
+        kept = journal.kept("tls.json", lambda: made_text(make_certificates(hosts, now=now)))
+        found = read_text(kept)
+        if found is not None and are_valid(found, hosts, now=now):
+            return found
+        journal.drop("tls.json")
 
 
 def _controllers(api: Api, settings: Settings, scaler_token: str) -> list[Controller]:

@@ -301,6 +301,11 @@ def _ingress_parameters(obj: Object, now: str) -> str:
     return f"{kind}/{parameters.get('name', '')}"
 
 
+def _ingress_address(obj: Object, now: str) -> str:
+    found = (_parts(obj)[1].get("loadBalancer") or {}).get("ingress") or ()
+    return ",".join(each.get("ip") or each.get("hostname") or "" for each in found)
+
+
 def _priority_level(obj: Object, field: str) -> Any:
     spec = _parts(obj)[0]
     limited = spec.get("limited") or spec.get("exempt") or {}
@@ -347,6 +352,8 @@ CELLS: dict[str, Callable[[Object, str], Any]] = {
     "job_completions": _job_completions,
     "job_duration": _job_duration,
     "controller": _controller,
+    "ingress_address": _ingress_address,
+    "ingress_ports": lambda obj, _: "80, 443" if _parts(obj)[0].get("tls") else "80",
     "ingress_parameters": _ingress_parameters,
     "priority_level": _priority_level,
     "role_reference": lambda obj, _: _slashed(obj.get("roleRef"), "kind", "name"),

@@ -1,7 +1,7 @@
 """Certificates for `cluster --tls`: a temporary certificate authority, and a server certificate signed by it.
 
-They are generated at every start. Only the authority's certificate is written to disk, in the kubeconfig. The
-authority's key is discarded after signing.
+They are generated at every start, or kept in the directory of `--data-dir` while they are valid. Otherwise only the
+authority's certificate is written to disk, in the kubeconfig. The authority's key is discarded after signing.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from ipaddress import ip_address
 from pathlib import Path
 from typing import NamedTuple
 
+import orjson
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
@@ -88,6 +89,30 @@ def make_certificates(hosts: Iterable[str], *, now: float) -> Certificates:
         certificate=server.public_bytes(pem),
         key=server_key.private_bytes(pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()),
     )
+
+
+def made_text(certificates: Certificates) -> bytes:
+    """Return the certificates as the contents of a file, for `read_text`."""
+    return orjson.dumps({name: text.decode() for name, text in certificates._asdict().items()})
+
+
+def read_text(data: bytes) -> Certificates | None:
+    """Return the certificates of a file; None if it is malformed."""
+    try:
+        return Certificates(**{name: text.encode() for name, text in orjson.loads(data).items()})
+    except (ValueError, TypeError, AttributeError):
+        return None
+
+
+def are_valid(certificates: Certificates, hosts: Iterable[str], *, now: float) -> bool:
+    """Return whether kept certificates are of these hosts, and valid for another day."""
+    try:
+        found = x509.load_pem_x509_certificate(certificates.certificate)
+    except ValueError:
+        return False
+    names = found.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    end = datetime.fromtimestamp(now, UTC) + timedelta(days=1)
+    return found.not_valid_after_utc > end and [*names] == [_alternative(host) for host in dict.fromkeys(hosts)]
 
 
 def server_context(certificates: Certificates) -> ssl.SSLContext:

@@ -1,7 +1,7 @@
 """Flags and main function of the command `embedded-kubernetes`: an API server with simulated nodes in one process.
 
 It is for trying out a scheduler, kubectl or a controller without a cluster. It serves HTTP or HTTPS, with simulated
-kubelets and ready nodes of one shape. All state is in memory.
+kubelets and ready nodes of one shape. All state is in memory, unless a directory for it is given.
 """
 
 from __future__ import annotations
@@ -84,6 +84,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="create the objects in these YAML or JSON files at the start",
     )  # fmt: skip
     parser.add_argument(
+        "--with-scheduler", action="store_true",
+        help="run agent-scheduler beside the cluster, for its own pods and those of default-scheduler",
+    )  # fmt: skip
+    parser.add_argument(
+        "--scheduler-arg", action="append", default=[], metavar="ARG",
+        help="a flag of `agent-scheduler run` for --with-scheduler, such as --scheduler-arg=--port=0; may be repeated",
+    )  # fmt: skip
+    parser.add_argument(
+        "--data-dir", type=Path, metavar="DIR",
+        help="keep the objects in this directory, and restore them at the next start (default: only in memory)",
+    )  # fmt: skip
+    parser.add_argument(
         "--tls", action=argparse.BooleanOptionalAction,
         help="serve HTTPS with a generated certificate (default: on with RBAC or a --host that other hosts reach; "
         "kubectl sends no tokens over HTTP)",
@@ -146,6 +158,7 @@ def main(args: argparse.Namespace) -> int:
 
     from .errors import ClusterError
     from .fault_plan import read_plan
+    from .journal import UnwritableError
     from .settings import SettingError
 
     try:
@@ -161,7 +174,20 @@ def main(args: argparse.Namespace) -> int:
         text = error.as_flag() if isinstance(error, SettingError) else str(error)
         print(visible_lines(f"{args.program}: {text}"), file=sys.stderr)
         return 1
+    except BaseExceptionGroup as group:
+        # The scheduler has ended, or a controller could not write to the data directory.
+        known, others = group.split((ClusterError, UnwritableError))
+        if known is None or others is not None:
+            raise
+        print(visible_lines(f"{args.program}: {_first(known)}"), file=sys.stderr)
+        return 1
     return 0
+
+
+def _first(error: BaseException) -> BaseException:
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error
 
 
 def settings_of(args: argparse.Namespace) -> Settings:
@@ -200,6 +226,8 @@ async def _serve(settings: Settings, plan: Plan | None, *, shows_token: bool) ->
 
 
 def _greeting(settings: Settings, cluster: Running, *, shows_token: bool) -> str:
+    # A directory of objects may have other nodes than the settings.
+    count = len(cluster.api.store.tables["", "nodes"].records)
     also = f" and loaded objects ({cluster.loaded})" if cluster.loaded else ""
     if settings.kubeconfig_out is not None:
         example = f"kubectl --kubeconfig {settings.kubeconfig_out} get nodes"
@@ -208,4 +236,4 @@ def _greeting(settings: Settings, cluster: Running, *, shows_token: bool) -> str
         # The user knows a token that was given, so do not print it.
         shown = f" --token {cluster.token if shows_token else 'TOKEN'}" if cluster.token else ""
         example = f"kubectl --server {cluster.url}{tls}{shown} get nodes"
-    return f"cluster ready at {cluster.url} with {counted(settings.nodes, 'node')}{also}; try: {example}"
+    return f"cluster ready at {cluster.url} with {counted(count, 'node')}{also}; try: {example}"

@@ -13,7 +13,7 @@ work in small portions, so that emptying a large namespace does not block the ev
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Literal
 
 from .controllers import nobody
@@ -135,11 +135,7 @@ class Collector:
             record = event.record
             if event.type == "MODIFIED":
                 if record.deleting:
-                    if any(finalizer in record.data for finalizer in _FINALIZERS):
-                        waiting[record.uid] = (name, record.key)
-                        self._add(("waits", name, record.key))
-                    if name == NAMESPACES:
-                        self._add(("namespace", NAMESPACES, record.name))
+                    self._begin(name, record)
             elif event.type == "ADDED":
                 # A store that is restored has deleted objects again.
                 gone.pop(record.uid, None)
@@ -160,6 +156,24 @@ class Collector:
                     self._add(("namespace", NAMESPACES, namespace))
 
         return note
+
+    def _begin(self, name: Name, record: Record) -> None:
+        """Queue the work of an object that is being deleted."""
+        if any(finalizer in record.data for finalizer in _FINALIZERS):
+            self._waiting[record.uid] = (name, record.key)
+            self._add(("waits", name, record.key))
+        if name == NAMESPACES:
+            self._add(("namespace", NAMESPACES, record.name))
+
+    def resume(self, gone: Iterable[str]) -> None:
+        """Queue the work that was left when a restored store ended. `gone` are UIDs of deleted objects."""
+        self._gone.update(dict.fromkeys(gone))
+        for served in self._registry.tables():
+            for record in served.table.records.values():
+                if record.deleting:
+                    self._begin(served.name, record)
+                if not self._gone.keys().isdisjoint(record.owners):
+                    self._add(("late", served.name, record.key))
 
     def _work(self, job: _Job) -> Iterator[None]:
         kind, name, subject = job

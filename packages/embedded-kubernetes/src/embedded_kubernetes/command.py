@@ -11,7 +11,7 @@ from . import __version__, cluster
 def parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(
         prog="embedded-kubernetes",
-        description="Serve a Kubernetes API with simulated nodes, in one process and from memory.",
+        description="Serve a Kubernetes API with simulated nodes, in one process.",
         allow_abbrev=False,
     )
     made.add_argument("--version", action="version", version=f"embedded-kubernetes {__version__}")

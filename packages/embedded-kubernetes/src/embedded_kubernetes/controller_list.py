@@ -8,18 +8,24 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from .accounts import ServiceAccounts
+from .accounts import RootCertificates, ServiceAccounts
 from .auth.aggregation import Aggregation
 from .controllers import Controller
 from .disruption import Budgets
+from .endpoint_slices import EndpointSlices
 from .handlers import Api
 from .podgc import PodCollector
 from .protection import Protection
+from .quotas import Quotas
 from .resource_claims import ResourceClaims
+from .taint_eviction import TaintEviction
 from .volume_binding import VolumeBinding
+from .workloads.cron_jobs import CronJobs
+from .workloads.daemon_sets import DaemonSets
 from .workloads.deployments import Deployments
 from .workloads.jobs import Jobs
 from .workloads.replica_sets import ReplicaSets
+from .workloads.stateful_sets import StatefulSets
 
 #: The names with the constructors of their controllers.
 _KNOWN: tuple[tuple[tuple[str, ...], Callable[[Api], Controller]], ...] = (
@@ -29,6 +35,7 @@ _KNOWN: tuple[tuple[tuple[str, ...], Callable[[Api], Controller]], ...] = (
         lambda api: Protection(api.registry),
     ),
     (("serviceaccount-controller",), ServiceAccounts),
+    (("root-ca-certificate-publisher-controller",), RootCertificates),
     (("persistentvolume-binder-controller",), VolumeBinding),
     (("resourceclaim-controller",), ResourceClaims),
     (("pod-garbage-collector-controller",), lambda api: PodCollector(api.registry)),
@@ -36,6 +43,12 @@ _KNOWN: tuple[tuple[tuple[str, ...], Callable[[Api], Controller]], ...] = (
     (("deployment-controller",), Deployments),
     (("replicaset-controller",), ReplicaSets),
     (("job-controller",), Jobs),
+    (("endpointslice-controller",), EndpointSlices),
+    (("statefulset-controller",), StatefulSets),
+    (("daemonset-controller",), DaemonSets),
+    (("cronjob-controller",), CronJobs),
+    (("resourcequota-controller",), lambda api: Quotas(api.registry)),
+    (("taint-eviction-controller",), lambda api: TaintEviction(api.registry)),
 )
 #: Useless without kubelets: only a kubelet reports that a pod stopped, so no pod may be removed for a missing node.
 _WITH_KUBELETS = "pod-garbage-collector-controller"

@@ -15,7 +15,7 @@ from .builtin.causes import forbidden, invalid, required
 from .crd_schema import Structural
 from .errors import Cause
 from .jsonpath import JSONPathError, compile_path
-from .resource import Column, Object, Resource
+from .resource import Column, Object, Resource, ScalePaths, Subresource
 
 _GROUP = "apiextensions.k8s.io"
 
@@ -56,6 +56,8 @@ def _check_versions(versions: list[Object]) -> Iterator[Cause]:
         root = (version.get("schema") or {}).get("openAPIV3Schema")
         if root is not None:
             yield from _check_root(root, f"{path}.schema.openAPIV3Schema")
+        if (scale := (version.get("subresources") or {}).get("scale")) is not None:
+            yield from _check_scale(scale, f"{path}.subresources.scale")
         for place, column in enumerate(version.get("additionalPrinterColumns") or ()):
             # As in kube-apiserver, the path ends in the name of the Go field.
             at, shown = f"{path}.additionalPrinterColumns[{place}].JSONPath", column.get("jsonPath")
@@ -129,6 +131,30 @@ def _condition(kind: str, reason: str, message: str, before: Object, now: str) -
     return {"type": kind, "status": "True", "lastTransitionTime": now, "reason": reason, "message": message}
 
 
+_SCALE = Subresource("scale", "Scale", ("get", "patch", "update"), "autoscaling", "v1")
+_SCALE_FIELDS = ("specReplicasPath", "statusReplicasPath", "labelSelectorPath")
+
+
+def _steps(path: str | None) -> tuple[str, ...]:
+    """Return the names in a simple JSONPath such as `.spec.replicas`."""
+    return tuple((path or "").removeprefix(".").split(".")) if path else ()
+
+
+def _check_scale(scale: Mapping[str, Any], path: str) -> Iterator[Cause]:
+    """Check the paths of the subresource scale: fields under the spec or the status, without brackets."""
+    for field, roots in zip(_SCALE_FIELDS, (("spec",), ("status",), ("spec", "status")), strict=True):
+        text = scale.get(field) or ""
+        if not text and field == "labelSelectorPath":
+            continue
+        if not text:
+            yield required(f"{path}.{field}")
+        elif "[" in text or not text.startswith("."):
+            yield invalid(f"{path}.{field}", text, "should be a simple json path without index/map/filter")
+        elif not any(text.startswith(f".{root}.") for root in roots):
+            allowed = " or ".join(f".{root}" for root in roots)
+            yield invalid(f"{path}.{field}", text, f"should be a json path under {allowed}")
+
+
 def resource_of(crd: Object, version: str) -> Resource:
     """Return the resource of a version of an established definition. Raises KeyError for an unknown version."""
     spec = crd["spec"]
@@ -140,6 +166,7 @@ def resource_of(crd: Object, version: str) -> Resource:
     structural = Structural((found.get("schema") or {}).get("openAPIV3Schema") or {"type": "object"})
     status = (found.get("subresources") or {}).get("status") is not None
     rules = _CustomStrategy(structural, namespaced=namespaced, status=status)
+    scale = (found.get("subresources") or {}).get("scale")
     selectable = tuple(field["jsonPath"] for field in found.get("selectableFields") or ())
     in_namespace = ("metadata.namespace",) if namespaced else ()
     return Resource(
@@ -162,6 +189,8 @@ def resource_of(crd: Object, version: str) -> Resource:
         field_names=("metadata.name", *in_namespace, *(path.removeprefix(".") for path in selectable)),
         fields=_fields(selectable),
         schema=structural,
+        subresources=() if scale is None else (_SCALE,),
+        scale=None if scale is None else ScalePaths(*(_steps(scale.get(field)) for field in _SCALE_FIELDS)),
         columns=_columns(found),
     )
 

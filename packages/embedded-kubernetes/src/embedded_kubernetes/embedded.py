@@ -108,8 +108,9 @@ def _tell(failure: BaseException | None, error: BaseException | None) -> None:
 class EmbeddedCluster(Settings):
     """A Kubernetes API server over HTTP, with nodes, kubelets and controllers, inside a `with` block.
 
-    `with` and `async with` are equivalent. The options are the fields. Objects are lost when the block exits;
-    entering again starts an empty cluster. Raises `ClusterError` for an invalid option, or if it cannot start.
+    `with` and `async with` are equivalent. The options are the fields. Without `data_dir`, objects are lost when the
+    block exits, and entering again starts an empty cluster. Raises `ClusterError` for an invalid option, or if it
+    cannot start.
     """
 
     def __post_init__(self) -> None:

@@ -7,7 +7,7 @@ and commit. Only the review is awaited; afterwards, the commit checks that the s
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from urllib.parse import unquote
 
 import yaml
@@ -87,7 +87,7 @@ class Api:
     `auth` configures authentication and authorization; without it, every request is allowed. `observer` receives
     every request. Without `controllers`, it behaves like a bare API server in a cluster without controller manager,
     where dependents and contents of namespaces are not deleted. `transport` calls webhooks, by default over HTTPS.
-    The store must be empty or filled by an `Api`.
+    The store must be empty or filled by an `Api`. `restore` fills it before the server's own objects are created.
     """
 
     def __init__(
@@ -99,9 +99,12 @@ class Api:
         observer: Observer | None = None,
         controllers: bool = True,
         transport: Transport | None = None,
+        restore: Callable[[Registry, Collector], None] | None = None,
     ) -> None:
         self.store = store
         self.registry = Registry(store, resources)
+        #: The CA certificate of the server in PEM; empty without TLS.
+        self.authority = b""
         #: Calls webhooks.
         self.transport: Transport = transport or Https()
         Reviewers(self.registry, self.transport)
@@ -117,6 +120,8 @@ class Api:
             kind = (served.resource.group, served.resource.plural)
             if kind in BURSTS:
                 self._templates[kind] = Templates(self.registry, served, BURSTS[kind])
+        if restore is not None:
+            restore(self.registry, self.collector)
         self._bootstrap()
 
     def _bootstrap(self) -> None:
@@ -376,7 +381,9 @@ class Api:
             return deletion.delete(registry, served, namespace, name, request)
         raise method_not_allowed()
 
-    def _subresource(self, request: Request, served: Served, namespace: str, name: str, *, subresource: str) -> Answer:
+    def _subresource(
+        self, request: Request, served: Served, namespace: str, name: str, *, subresource: str
+    ) -> Answer | Stream:
         method, registry = request.method, self.registry
         post = _POSTED.get((served.name, subresource))
         if post is not None:

@@ -35,7 +35,7 @@ from .pod_claims import CLAIMS, uses_claims
 from .resource import Object, is_true
 from .store import Event, Record, Store
 from .subresources import NODES, PODS
-from .times import clock_text
+from .times import clock_text, parse
 
 __all__ = ["LEASES", "NODES", "PODS", "RUN_SECONDS", "Kubelets", "run"]
 
@@ -224,7 +224,8 @@ class Kubelets(Controller):
             if self._claims is not None and current is not None and uses_claims(obj):
                 self._claims.hold(current)
             pod.runs = runs_of(obj)
-            self._started(uid, pod)
+            self._started(uid, pod, since=_started_at(obj))
+            self._pod_ips = max(self._pod_ips, _number(obj))
             self._resize(uid, obj)
             return
         refusal = book.admit(uid, demand)
@@ -274,15 +275,17 @@ class Kubelets(Controller):
         self._write(uid, obj, self._resizes.report(uid, obj, status))
         self._started(uid, self._pods[uid])
 
-    def _started(self, uid: str, pod: _Pod) -> None:
-        play, run = pod.play, pod.runs
-        pod.began = self._store.clock()
+    def _started(self, uid: str, pod: _Pod, since: float | None = None) -> None:
+        """Set the timers of containers that have started now, or at `since`."""
+        play, run, now = pod.play, pod.runs, self._store.clock()
+        pod.began = now if since is None else min(since, now)
+        passed = now - pod.began
         if play.life is not None:
-            self._later(play.life, partial(self._end, run), uid)
+            self._later(max(0.0, play.life - passed), partial(self._end, run), uid)
         if play.ready_after:
-            self._later(play.ready_after, partial(self._ready, run), uid)
+            self._later(max(0.0, play.ready_after - passed), partial(self._ready, run), uid)
         if play.evict_after is not None:
-            self._later(play.evict_after, partial(self._evict, run), uid)
+            self._later(max(0.0, play.evict_after - passed), partial(self._evict, run), uid)
 
     def _living(self, uid: str, run: int) -> Object | None:
         """Return the pod if its containers are in this run."""
@@ -414,3 +417,18 @@ class Kubelets(Controller):
         if node in self._books:
             self._leases.renew(self._node_table.records[node], self._now())
             self._later(RENEW_SECONDS, self._renew, node)
+
+
+def _started_at(pod: Object) -> float | None:
+    """Return when the containers of a running pod started; None if no status tells."""
+    reports = (pod.get("status") or {}).get("containerStatuses") or ()
+    times = [each["state"]["running"].get("startedAt") for each in reports if "running" in (each.get("state") or {})]
+    return max((parse(each).timestamp() for each in times if each), default=None)
+
+
+def _number(pod: Object) -> int:
+    """Return the number that a simulated kubelet has made a pod's address of; 0 for another address."""
+    parts = str((pod.get("status") or {}).get("podIP", "")).split(".")
+    if len(parts) != 4 or parts[0] != "10" or not all(part.isdecimal() for part in parts):
+        return 0
+    return int(parts[1]) << 16 | int(parts[2]) << 8 | int(parts[3])

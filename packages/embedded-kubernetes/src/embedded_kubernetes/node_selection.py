@@ -43,11 +43,11 @@ def may_go_to(spec: Object, labels: Mapping[str, str], *, name: str, taints: Ite
         return False
     tolerations = spec.get("tolerations") or ()
     return all(
-        any(_tolerates(each, taint) for each in tolerations) for taint in taints if taint.get("effect") in _KEEPS_AWAY
+        any(tolerates(each, taint) for each in tolerations) for taint in taints if taint.get("effect") in _KEEPS_AWAY
     )
 
 
-def _tolerates(toleration: Mapping[str, Any], taint: Mapping[str, str]) -> bool:
+def tolerates(toleration: Mapping[str, Any], taint: Mapping[str, str]) -> bool:
     """Return whether a toleration matches a taint, as ToleratesTaint of k8s.io/api/core/v1 does."""
     if toleration.get("effect") and toleration["effect"] != taint.get("effect"):
         return False

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from . import crd, nesting
@@ -22,6 +23,8 @@ _INDEXED = ("spec.nodeName",)
 NAMESPACES = ("", "namespaces")
 CLASSES = ("scheduling.k8s.io", "priorityclasses")
 RUNTIME_CLASSES = ("node.k8s.io", "runtimeclasses")
+LIMITS = ("", "limitranges")
+QUOTAS = ("", "resourcequotas")
 DEFINITIONS = ("apiextensions.k8s.io", "customresourcedefinitions")
 
 
@@ -53,7 +56,14 @@ class Registry:
         #: Decoded priority classes by name, because every new pod needs them. Updated by `_class_changed`.
         self.classes: dict[str, Object] = {}
         self.default_class: Object | None = None
-        #: The version of the last change of a priority class or runtime class.
+        #: Decoded LimitRanges and the keys of ResourceQuotas, by namespace and key. Updated by `_bounds_changed`.
+        self.limits: dict[str, dict[str, Object]] = {}
+        self.quotas: dict[str, dict[str, None]] = {}
+        #: Whether new pods have the service account `default` unless they name another.
+        self.defaults_accounts = False
+        #: Whether simulated kubelets run the pods.
+        self.has_kubelets = False
+        #: The version of the last change of a priority class, runtime class or LimitRange, or of the set of quotas.
         self.classes_version = 0
         #: Called with the name of a table when its definition is deleted and its objects must be, too.
         self.orphaned: Callable[[tuple[str, str]], None] = _nobody
@@ -74,6 +84,9 @@ class Registry:
             self._stored[CLASSES].table.subscribers.append(self._class_changed)
         if RUNTIME_CLASSES in self._stored:
             self._stored[RUNTIME_CLASSES].table.subscribers.append(self._runtime_class_changed)
+        for name in (LIMITS, QUOTAS):
+            if name in self._stored:
+                self._stored[name].table.subscribers.append(partial(self._bounds_changed, name))
         if DEFINITIONS in self._stored:
             self._stored[DEFINITIONS].table.subscribers.append(self._definition_changed)
 
@@ -161,6 +174,19 @@ class Registry:
 
     def _runtime_class_changed(self, event: Event) -> None:
         self.classes_version = event.rv
+
+    def _bounds_changed(self, name: tuple[str, str], event: Event) -> None:
+        namespace, key = event.record.namespace, event.record.key
+        if name == QUOTAS and event.type == "MODIFIED":
+            return
+        self.classes_version = event.rv
+        held: dict[str, dict[str, Any]] = self.limits if name == LIMITS else self.quotas
+        if event.type != "DELETED":
+            held.setdefault(namespace, {})[key] = nesting.loads(event.record.data) if name == LIMITS else None
+            return
+        del held[namespace][key]
+        if not held[namespace]:
+            del held[namespace]
 
     def _definition_changed(self, event: Event) -> None:
         definition = self._stored[DEFINITIONS].stored.decode(event.record.data)

@@ -87,6 +87,14 @@ class Column(NamedTuple):
     format: str = ""
 
 
+class ScalePaths(NamedTuple):
+    """The fields of a Scale in an object, each as the names on the way; `selector` is that of a text, if any."""
+
+    replicas: tuple[str, ...]
+    status: tuple[str, ...]
+    selector: tuple[str, ...] = ()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resource:
     """One served kind.
@@ -136,6 +144,8 @@ class Resource:
     bookmark: Mapping[str, Any] = field(default_factory=dict, hash=False)
     #: The structural schema of a custom resource (`crd_schema.Structural`); None for built-in kinds.
     schema: Any = None
+    #: The fields of the subresource `scale` of a custom resource.
+    scale: ScalePaths | None = None
     #: Printer columns; common ones are given by name. None if a built-in kind declares no columns.
     columns: tuple[str | Column, ...] | None = None
     #: The name of the function that builds whole rows, if any (`tables`).

@@ -15,6 +15,7 @@ from .admission.configured import Below, Review, check_current, review_of
 from .bodies import media_type, of_kind, parse
 from .builtin.causes import check_not_negative
 from .errors import (
+    ApiError,
     bad_request,
     conflict,
     invalid,
@@ -27,7 +28,7 @@ from .errors import (
 from .printing import label_selector, labels
 from .registry import Registry, Served
 from .requests import Answer, Request, Response
-from .resource import Object
+from .resource import Object, ScalePaths
 from .store import Record
 
 _GROUP, _VERSION, _KIND = "autoscaling", "v1", "Scale"
@@ -46,14 +47,15 @@ def respond(registry: Registry, served: Served, namespace: str, name: str, reque
     old = served.table.get(namespace, name)
     if old is None:
         raise not_found(served.resource.plural, served.name[0], name)
+    paths = served.resource.scale
     current = served.stored.decode(old.data)
     if request.method in ("GET", "HEAD"):
-        return Response(200, nesting.dumps(scale_of(current)))
+        return Response(200, nesting.dumps(scale_of(current, paths)))
     if request.method == "PUT":
         sent: Any = parse(request, _KIND)
         dry = request.dry_run("UpdateOptions")
     elif request.method == "PATCH":
-        sent = _patched(scale_of(current), request)
+        sent = _patched(scale_of(current, paths), request)
         dry = request.dry_run("PatchOptions", applies=False)
     else:
         raise method_not_allowed()
@@ -67,7 +69,7 @@ def respond(registry: Registry, served: Served, namespace: str, name: str, reque
             request,
             operation="UPDATE",
             obj=wanted,
-            old=scale_of(current),
+            old=scale_of(current, paths),
             namespace=namespace,
             name=name,
             options="UpdateOptions",
@@ -99,19 +101,35 @@ def _checked(wanted: Object, served: Served, old: Record) -> Object:
 
 def _scaled(write: writing.Write, old: Record, wanted: Object) -> Response:
     new = write.served.stored.decode(old.data)
-    new.setdefault("spec", {})["replicas"] = wanted["spec"].get("replicas", 0)
+    paths = write.served.resource.scale
+    *above, last = ("spec", "replicas") if paths is None else paths.replicas
+    holder = new
+    for step in above:
+        holder = holder.setdefault(step, {})
+    holder[last] = wanted["spec"].get("replicas", 0)
     # The resourceVersion is a precondition; without one, any version is accepted.
     new["metadata"]["resourceVersion"] = wanted["metadata"].get("resourceVersion") or str(old.rv)
     answer = writing.changed(write, old, new)
-    return Response(200, nesting.dumps(scale_of(nesting.loads(answer.body))))
+    return Response(200, nesting.dumps(scale_of(nesting.loads(answer.body), paths)))
 
 
-def scale_of(obj: Object) -> Object:
-    """Return the Scale of a workload."""
+def scale_of(obj: Object, paths: ScalePaths | None = None) -> Object:
+    """Return the Scale of a workload, or of a custom resource with these paths.
+
+    Raises 500 if a custom resource lacks the field of its replicas.
+    """
     metadata, spec, status = obj["metadata"], obj.get("spec") or {}, obj.get("status") or {}
     wanted = spec.get("replicas", 0)
     selector: Any = spec.get("selector")
-    if selector:
+    if paths is not None:
+        wanted, text = _at(obj, paths.replicas), str(_at(obj, paths.selector) or "") if paths.selector else ""
+        status = {"replicas": _at(obj, paths.status) or 0}
+        if wanted is None:
+            field = f".{'.'.join(paths.replicas)}"
+            raise ApiError(
+                500, "InternalError", f'Internal error occurred: the spec replicas field "{field}" does not exist'
+            )
+    elif selector:
         # The selector of a ReplicationController is a plain map.
         typed = "matchLabels" in selector or "matchExpressions" in selector
         text = label_selector(selector) if typed else labels(selector)
@@ -124,6 +142,12 @@ def scale_of(obj: Object) -> Object:
         "spec": {"replicas": wanted} if wanted else {},
         "status": {"replicas": status.get("replicas", 0), **({"selector": text} if text else {})},
     }
+
+
+def _at(obj: Any, path: tuple[str, ...]) -> Any:
+    for step in path:
+        obj = obj.get(step) if isinstance(obj, dict) else None
+    return obj
 
 
 def _patched(scale: Object, request: Request) -> Object:

@@ -252,6 +252,8 @@ class Store:
         self.dependents: dict[str, set[tuple[tuple[str, str], str]]] = {}
         #: One mapping for all objects with equal labels, such as the pods of a job. A cache.
         self._labels: dict[tuple[tuple[str, str], ...], dict[str, str]] = {}
+        #: Called with each change before it is made. If it raises, nothing is changed.
+        self.journal: Callable[[tuple[str, str], Event], None] | None = None
 
     def add_table(
         self,
@@ -295,7 +297,6 @@ class Store:
         if old is None:
             if record.key in table.records:
                 raise Superseded(record.key)
-            table.keys.add(record.key)
             self._commit(name, table, Event(record.rv, "ADDED", record, None))
             return
         if record.key != old.key:
@@ -311,9 +312,21 @@ class Store:
             raise Superseded(old.key)
         rv = self.rv + 1
         record = replace(old, rv=rv, data=restamped(old, rv))
-        table.keys.remove(old.key)
         self._commit(name, table, Event(rv, "DELETED", record, old))
         return record
+
+    def restore(self, name: tuple[str, str], rv: int, data: bytes) -> None:
+        """Store an object as it was encoded as version `rv`. `settle` follows the last one."""
+        table = self.tables[name]
+        record = self._encoded(table, nesting.loads(data), rv, data)
+        self._commit(name, table, Event(rv, "ADDED", record, None))
+
+    def settle(self, rv: int) -> None:
+        """Set the version after a restoration, with a history that begins there."""
+        self.rv = rv
+        self.compact(rv)
+        for table in self.tables.values():
+            table.history.clear()
 
     def compact(self, rv: int) -> None:
         """Drop the events up to version `rv`, like an etcd compaction."""
@@ -333,6 +346,11 @@ class Store:
         body["metadata"] = stamped
         body.pop("kind", None)
         body.pop("apiVersion", None)
+        return self._encoded(table, obj, rv, nesting.dumps(body))
+
+    def _encoded(self, table: Table, obj: Object, rv: int, data: bytes) -> Record:
+        """Return the record of an object with its encoding."""
+        metadata: dict[str, Any] = obj["metadata"]
         namespace = metadata.get("namespace", "") if table.namespaced else ""
         name = metadata["name"]
         owners = metadata.get("ownerReferences")
@@ -342,7 +360,7 @@ class Store:
             name,
             metadata["uid"],
             rv,
-            nesting.dumps(body),
+            data,
             self.shared(metadata.get("labels")),
             tuple(map(intern, table.pick(table.extract(obj)))),
             tuple([owner["uid"] for owner in owners]) if owners else (),
@@ -358,12 +376,17 @@ class Store:
         return self._labels.setdefault(tuple(labels.items()), labels)
 
     def _commit(self, name: tuple[str, str], table: Table, event: Event) -> None:
+        if self.journal is not None:
+            self.journal(name, event)
         self.rv = event.rv
         record, previous = event.record, event.previous
         stays = event.type != "DELETED"
         if stays:
+            if previous is None:
+                table.keys.add(record.key)
             table.records[record.key] = record
         else:
+            table.keys.remove(record.key)
             del table.records[record.key]
         if table.by_field:
             table.index(record if stays else None, previous)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from . import kubelet_logs
 from .admission.attributes import GroupVersionKind
 from .admission.configured import Below, Review, check_current, review_of
 from .admission.connecting import CONNECTS, connect_options
@@ -10,7 +11,7 @@ from .builtin.eviction import decide
 from .deletion import check_preconditions, delete_record, store_released
 from .errors import ApiError, bad_request, method_not_allowed, not_found, other_name, stale
 from .registry import Registry, Served
-from .requests import Answer, Request, Response, check_delete_options, success
+from .requests import Answer, Request, Response, Stream, check_delete_options, success
 from .resource import Object
 from .schema import check_kind
 from .store import Record
@@ -136,11 +137,14 @@ def _evict(registry: Registry, served: Served, eviction: Object, old: Record, *,
     return DONE
 
 
-def stream(registry: Registry, served: Served, namespace: str, name: str, subresource: str, request: Request) -> Answer:
+def stream(
+    registry: Registry, served: Served, namespace: str, name: str, subresource: str, request: Request
+) -> Answer | Stream:
     """Handle log, exec, attach and portforward, which kube-apiserver forwards to the kubelet.
 
-    Follows LogLocation and streamLocation of pkg/registry. There is no kubelet endpoint, so the error for a bound pod
-    is that of a node without address. For an unbound pod, the log is a 204 and the others are rejected.
+    Follows LogLocation and streamLocation of pkg/registry. With simulated kubelets, a bound pod has a log, and the
+    others are refused. Without, the error is that of a node without address. For an unbound pod, the log is a 204 and
+    the others are rejected.
     """
     if request.method not in STREAMS[subresource]:
         raise method_not_allowed()
@@ -156,20 +160,26 @@ def stream(registry: Registry, served: Served, namespace: str, name: str, subres
             below=CONNECTS[subresource],
         )
         if review is not None:
-            return review.run(_stream_reviewed(served, subresource, review))
-    return _streamed(served, namespace, name, subresource)
+            return review.run(_stream_reviewed(registry, served, subresource, review))
+    if subresource == "log" and registry.has_kubelets:
+        record = served.table.get(namespace, name)
+        if record is not None and served.stored.decode(record.data)["spec"].get("nodeName"):
+            return kubelet_logs.respond(served, record, request, now=registry.store.clock())
+    return _streamed(registry, served, namespace, name, subresource)
 
 
-async def _stream_reviewed(served: Served, subresource: str, review: Review) -> Response:
+async def _stream_reviewed(registry: Registry, served: Served, subresource: str, review: Review) -> Response:
     await review.admit()
-    return _streamed(served, review.admission.namespace, review.admission.name, subresource)
+    return _streamed(registry, served, review.admission.namespace, review.admission.name, subresource)
 
 
-def _streamed(served: Served, namespace: str, name: str, subresource: str) -> Response:
+def _streamed(registry: Registry, served: Served, namespace: str, name: str, subresource: str) -> Response:
     record = served.table.get(namespace, name)
     if record is None:
         raise not_found("pods", "", name)
     if served.stored.decode(record.data)["spec"].get("nodeName"):
+        if registry.has_kubelets:
+            raise kubelet_logs.refuse(subresource)
         raise ApiError(500, "", "no preferred addresses found; known addresses: []")
     if subresource == "log":
         return Response(204, b"", "")

@@ -184,6 +184,8 @@ class Templates:
             not isinstance(template, Template)
             or f"{namespace}/{texts[0]}" in served.table.records
             or namespace in registry.terminating
+            or namespace in registry.limits
+            or namespace in registry.quotas
             or registry.namespace(namespace) is None
         ):
             return None

@@ -11,6 +11,7 @@ from hashlib import blake2b
 from typing import NamedTuple
 
 from . import apply, crd, nesting
+from .admission import limits, quotas
 from .admission.configured import Below, Review, check_current, review_of
 from .admission.plugins import admit_create, admit_stored, admit_update
 from .auth import reviews
@@ -160,6 +161,8 @@ def _complete(write: Write, obj: Object, guard: Attributes | None) -> None:
     if guard is not None:
         Access.of(registry).require(request.user, guard)
     admit_stored(registry, served, obj)
+    if metadata.get("namespace", "") in registry.limits:
+        limits.check(registry, served, obj)
 
 
 def _insert(write: Write, obj: Object) -> Response:
@@ -173,6 +176,8 @@ def _insert(write: Write, obj: Object) -> Response:
         raise ApiError(500, "", "resourceVersion should not be set on objects to be created")
     if served.table.get(metadata.get("namespace", ""), name) is not None:
         raise already_exists(resource.plural, served.name[0], name)
+    if metadata.get("namespace", "") in registry.quotas:
+        quotas.charge(registry, served, obj, dry=dry)
     if dry:
         return Response(201, served.view.object(nameless(obj)), headers=warnings)
     record = registry.store.insert(served.name, obj)

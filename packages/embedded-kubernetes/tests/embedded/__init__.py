@@ -30,11 +30,13 @@ _NAMES = {
     "builtin": "builtin",
     "patch": "apply cells crd crd_schema crd_validation gnostic json_syntax jsonpath openapi patch patching printing "
     "protobuf quantities schema schema_source strategic tables typed",
-    "controllers": "accounts autoscaler conditions controller_list controllers disruption generated_claims node_groups "
-    "node_selection pod_claims podgc protection recorder resource_claims scale_up volume_binding workloads",
-    "kubelet": "device_driver kubelet kubelet_admission kubelet_claims kubelet_play kubelet_resize kubelet_status",
-    "assembly": "__main__ assembly certificates cluster command embedded loading pytest_plugin server settings "
-    "simulated_nodes",
+    "controllers": "accounts autoscaler conditions controller_list controllers cron disruption endpoint_slices "
+    "generated_claims node_groups node_selection pod_claims podgc protection quotas recorder resource_claims scale_up "
+    "taint_eviction volume_binding workloads",
+    "kubelet": "device_driver kubelet kubelet_admission kubelet_claims kubelet_logs kubelet_play kubelet_resize "
+    "kubelet_status",
+    "assembly": "__main__ assembly certificates cluster command companion embedded journal loading pytest_plugin "
+    "server settings simulated_nodes",
 }
 #: Folder of tests -> names of the modules and packages of `embedded_kubernetes` that it tests.
 FOLDERS = {folder: frozenset(names.split()) for folder, names in _NAMES.items()}

@@ -1,8 +1,8 @@
 """Admission that needs other objects: the namespace, and the classes of a pod or claim.
 
-Follows the admission plugins NamespaceLifecycle, Priority, DefaultStorageClass, StorageObjectInUseProtection
-and RuntimeClass, and the checks of namespaces in the registry of resource claims. Checks of the object alone
-are in its `Resource`.
+Follows the admission plugins NamespaceLifecycle, Priority, ServiceAccount (only the name), LimitRanger (only defaults),
+DefaultStorageClass, StorageObjectInUseProtection and RuntimeClass, and the checks of namespaces in the registry of
+resource claims. Checks of the object alone are in its `Resource`.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from ..builtin.pods import keep_priority
 from ..errors import ApiError, Cause, forbidden, invalid, not_found
 from ..registry import CLASSES, DEFINITIONS, RUNTIME_CLASSES, Registry, Served
 from ..resource import Object
+from . import limits
 
 PODS = ("", "pods")
 CLAIMS = ("", "persistentvolumeclaims")
@@ -54,6 +55,10 @@ def admit_create(registry: Registry, served: Served, obj: Object, namespace: str
     if served.name == PODS:
         coordination.admit_priority(obj, registry.classes.get, lambda: registry.default_class)
         spec = obj["spec"]
+        if registry.defaults_accounts and not spec.get("serviceAccountName"):
+            spec["serviceAccountName"] = spec["serviceAccount"] = "default"
+        if namespace in registry.limits:
+            limits.default(registry, obj, namespace)
         if "runtimeClassName" in spec or "overhead" in spec:
             runtime.admit(obj, lambda name: registry.object(RUNTIME_CLASSES, name))
     elif served.name == CLAIMS and storage.wants_default_class(obj):

@@ -43,6 +43,11 @@ class Keys:
             raise ValueError("not an RSA private key")
         return cls(key)
 
+    def pem(self) -> bytes:
+        """Return the private key in PEM."""
+        form, none = serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+        return self._private.private_bytes(serialization.Encoding.PEM, form, none)
+
     @cached_property
     def _private(self) -> rsa.RSAPrivateKey:
         return self._given or rsa.generate_private_key(public_exponent=65537, key_size=_BITS)

@@ -1,8 +1,7 @@
 """Workload kinds: Deployments, ReplicaSets, StatefulSets, DaemonSets, Jobs, CronJobs and related kinds.
 
-They are stored, defaulted and validated as in kube-apiserver. Controllers exist for Deployments, ReplicaSets and Jobs
-(package `workloads`). kubectl reads the others to drain a node and to describe a pod. podFailurePolicy and
-successPolicy, which no controller implements, are not validated.
+They are stored, defaulted and validated as in kube-apiserver. The package `workloads` has their controllers, except
+for ReplicationControllers. podFailurePolicy and successPolicy, which no controller implements, are not validated.
 """
 
 from __future__ import annotations
@@ -11,6 +10,7 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
+from .. import cron
 from ..errors import Cause
 from ..resource import Object
 from .causes import check_int_or_percent, check_one_of, forbidden, immutable, invalid, required
@@ -174,8 +174,6 @@ def _check_pod_template(obj: Object, old: Object | None) -> Iterator[Cause]:
 
 _MAX_INT32 = 2**31 - 1
 _PREFIX = "batch.kubernetes.io/"
-#: Schedules other than five fields that robfig/cron accepts, which parses them for the CronJob controller.
-_DESCRIPTORS = frozenset({"@yearly", "@annually", "@monthly", "@weekly", "@daily", "@midnight", "@hourly"})
 #: A Job's name adds 11 characters to the CronJob's, and it must be valid as a host name of at most 63.
 _LONGEST_CRON_NAME = 52
 
@@ -248,9 +246,13 @@ def _check_cron_job(cron_job: Object, old: Object | None) -> Iterator[Cause]:
     if "TZ" in schedule and (old is None or schedule != (old.get("spec") or {}).get("schedule")):
         detail = "cannot use TZ or CRON_TZ in schedule, use timeZone field instead"
         yield invalid("spec.schedule", schedule, detail)
-    elif schedule and not _is_schedule(schedule):
-        detail = f"expected exactly 5 fields, found {len(schedule.split())}: [{schedule}]"
-        yield invalid("spec.schedule", schedule, detail)
+    elif schedule:
+        try:
+            cron.parse(schedule)
+        except cron.ScheduleError as error:
+            yield invalid("spec.schedule", schedule, str(error))
+    if (zone := spec.get("timeZone")) is not None and (old is None or zone != (old.get("spec") or {}).get("timeZone")):
+        yield from _check_time_zone(zone)
     job = (spec.get("jobTemplate") or {}).get("spec") or {}
     at = "spec.jobTemplate.spec"
     if job.get("manualSelector"):
@@ -258,11 +260,20 @@ def _check_cron_job(cron_job: Object, old: Object | None) -> Iterator[Cause]:
     yield from check_template(job.get("template") or {}, f"{at}.template", restart=_RESTART)
 
 
-def _is_schedule(text: str) -> bool:
-    """Return whether the text has the form of a cron schedule. The fields are not parsed."""
-    if text.startswith("@"):
-        return text in _DESCRIPTORS or text.startswith("@every ")
-    return len(text.split()) == 5
+def _check_time_zone(zone: str) -> Iterator[Cause]:
+    if not zone:
+        yield invalid("spec.timeZone", zone, "timeZone must be nil or non-empty string")
+    elif zone.lower() == "local":
+        yield invalid(
+            "spec.timeZone",
+            zone,
+            "timeZone must be an explicit time zone as defined in https://www.iana.org/time-zones",
+        )
+    else:
+        try:
+            cron.time_zone(zone)
+        except cron.ScheduleError as error:
+            yield invalid("spec.timeZone", zone, str(error))
 
 
 def _job_fields(job: Object) -> dict[str, str]:

@@ -1,1 +1,1 @@
-"""Minimal controllers of Deployments, ReplicaSets and Jobs, by the rules of kube-controller-manager."""
+"""Controllers of workloads (Deployments, StatefulSets, DaemonSets, Jobs and others), as in kube-controller-manager."""

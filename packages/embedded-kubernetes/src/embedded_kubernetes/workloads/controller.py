@@ -61,10 +61,11 @@ class Workloads(Controller):
         self._asked: set[asyncio.Future[Any]] = set()
         #: Number of consecutive rejections, by key.
         self._refused: Counter[str] = Counter()
+        #: Whether it is subscribed to what it creates, which it is from its first object on.
+        self._follows = False
         for record in self.table.scan(""):
             self._note(record)
         self.table.subscribers.append(self._object_changed)
-        self.made.subscribers.append(self._made_changed)
 
     def _object_changed(self, event: Event) -> None:
         record = event.record
@@ -76,8 +77,16 @@ class Workloads(Controller):
             self.wake()
 
     def _note(self, record: Record) -> None:
+        if not self._follows:
+            self._follows = True
+            self.made.subscribers.append(self._made_changed)
         self._keys[record.uid] = record.key
         self._changed.add(record.key)
+
+    def recheck(self) -> None:
+        """Reconcile every object."""
+        self._changed.extend(self._keys.values())
+        self.wake()
 
     def _made_changed(self, event: Event) -> None:
         for owner in event.record.owners:
@@ -109,33 +118,46 @@ class Workloads(Controller):
         """Reconcile the object again after `seconds`."""
         heappush(self._timers, (self.store.clock() + seconds, record.key))
 
-    def own(self, record: Record) -> list[Record]:
-        """Return the objects that it controls, of the kind that it creates, in order of their last change."""
-        held = (key for table, key in self.store.dependents.get(record.uid, ()) if table == self.makes)
-        found = [self.made.records[key] for key in held]
+    def own(self, record: Record, kind: Name | None = None) -> list[Record]:
+        """Return the objects of a kind, by default the one that it creates, that it controls; by last change."""
+        kind = kind or self.makes
+        held = (key for table, key in self.store.dependents.get(record.uid, ()) if table == kind)
+        found = [self.store.tables[kind].records[key] for key in held]
         return sorted(found, key=lambda each: (each.rv, each.key))
 
     # -- writes
 
-    def create(self, record: Record, body: Object) -> bool:
-        """Create an object; return false if that was rejected. True may mean that the response is pending."""
-        resource = self.api.registry.stored(self.makes).resource
+    def create(self, record: Record, body: Object, kind: Name | None = None) -> bool:
+        """Create an object, by default of the kind that this controller creates.
+
+        Returns false if that was rejected. True may mean that the response is pending.
+        """
+        resource = self.api.registry.stored(kind or self.makes).resource
         path = f"{resource.path}/namespaces/{record.namespace}/{resource.plural}"
         body = {"apiVersion": resource.api_version, "kind": resource.kind, **body}
-        return self._write(record, "POST", path, body, "application/json", self.makes == PODS)
+        return self._write(record, "POST", path, body, "application/json", (kind or self.makes) == PODS)
 
-    def patch(self, record: Record, of: Record, body: Object) -> bool:
-        """Patch `of`, which is a controlled object or the object itself."""
-        resource = self.api.registry.stored(self.name if of is record else self.makes).resource
-        path = f"{resource.path}/namespaces/{of.namespace}/{resource.plural}/{of.name}"
-        return self._write(record, "PATCH", path, {"metadata": {"uid": of.uid}} | body, _MERGE)
+    def patch(self, record: Record, of: Record, body: Object, kind: Name | None = None) -> bool:
+        """Patch `of`, which is a controlled object, one of another `kind`, or the object itself."""
+        metadata = {"uid": of.uid, **body.get("metadata", {})}
+        return self._write(record, "PATCH", self._path(record, of, kind), {**body, "metadata": metadata}, _MERGE)
 
-    def delete(self, record: Record, of: Record) -> bool:
-        """Delete `of`, which is a controlled object or the object itself, with background propagation."""
-        resource = self.api.registry.stored(self.name if of is record else self.makes).resource
-        path = f"{resource.path}/namespaces/{of.namespace}/{resource.plural}/{of.name}"
+    def delete(self, record: Record, of: Record, kind: Name | None = None) -> bool:
+        """Delete `of`, which may be the same as for `patch`, with background propagation."""
         options = {"preconditions": {"uid": of.uid}, "propagationPolicy": "Background"}
-        return self._write(record, "DELETE", path, options, "application/json")
+        return self._write(record, "DELETE", self._path(record, of, kind), options, "application/json")
+
+    def _path(self, record: Record, of: Record, kind: Name | None) -> str:
+        resource = self.api.registry.stored(kind or (self.name if of is record else self.makes)).resource
+        return f"{resource.path}/namespaces/{of.namespace}/{resource.plural}/{of.name}"
+
+    def is_open(self, record: Record) -> bool:
+        """Return whether a response for the object is pending. It is reconciled again after that."""
+        return bool(self._open[record.key])
+
+    def created_text(self, record: Record, name: str) -> str:
+        """Return the message of the event for a created pod."""
+        return f"Created pod: {name}"
 
     def write_status(self, record: Record, obj: Object, status: Object) -> None:
         """Write the status of `obj`, the object of `record`, unless it is unchanged or the record is outdated."""
@@ -176,7 +198,7 @@ class Workloads(Controller):
         if answer.status < 300:
             self._refused.pop(record.key, None)
             if making:
-                self.tell(record, "SuccessfulCreate", f"Created pod: {found['metadata']['name']}")
+                self.tell(record, "SuccessfulCreate", self.created_text(record, found["metadata"]["name"]))
             return True
         if making:
             self.tell(record, "FailedCreate", f"Error creating: {found.get('message', '')}", warning=True)

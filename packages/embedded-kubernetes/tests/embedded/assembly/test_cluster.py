@@ -22,7 +22,7 @@ from aiohttp import ClientConnectorCertificateError
 
 from apimachinery.output import LogOutput
 from embedded.support import World, cases, definition, named
-from embedded_kubernetes import EmbeddedCluster, User, cluster, server
+from embedded_kubernetes import EmbeddedCluster, User, cluster, companion, server
 from embedded_kubernetes.assembly import kubeconfig, write_kubeconfig
 from embedded_kubernetes.certificates import make_certificates
 from embedded_kubernetes.loading import LoadError, create
@@ -141,6 +141,20 @@ def test_a_cluster_that_cannot_start_says_why_and_exits_1(
 ) -> None:
     assert cluster.main(arguments(*flags.split())) == 1
     assert said in capsys.readouterr().err
+
+
+def test_without_the_scheduler_its_flag_is_refused(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(companion, "find_spec", lambda name: None)
+    assert cluster.main(arguments("--port=0", "--with-scheduler")) == 1
+    said = "embedded-kubernetes: --with-scheduler: agent-scheduler is not installed; install it with: pip install"
+    assert capsys.readouterr().err.startswith(said)
+
+
+def test_a_kubeconfig_of_a_server_with_https_has_credentials() -> None:
+    with EmbeddedCluster(tls=True) as found:
+        assert found.kubeconfig_dict()["users"][0]["user"]["token"]
 
 
 async def test_a_kubeconfig_of_the_cluster_leads_to_it_through_tls_and_token(tmp_path: Path) -> None:

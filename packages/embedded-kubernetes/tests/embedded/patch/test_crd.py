@@ -9,7 +9,7 @@ import pytest
 from embedded_kubernetes import crd
 from embedded_kubernetes.errors import Cause
 
-from ..support import NOW, cases, definition
+from ..support import DEFINITIONS, MERGE, NOW, World, cases, definition, named
 from .kinds import RESOURCES, widget, widgets
 
 _validate = RESOURCES["apiextensions.k8s.io", "customresourcedefinitions"].validate
@@ -135,6 +135,12 @@ def _broken(path: str, value: Any) -> dict[str, Any]:
     spec.versions.0.additionalPrinterColumns | [{name: A, type: string, jsonPath: '.a[?(@.b=='}] |
         spec.versions[0].additionalPrinterColumns[0].JSONPath
     spec.conversion | {strategy: Webhook} | spec.conversion.strategy
+    spec.versions.0.subresources | {scale: {specReplicasPath: .spec.n, statusReplicasPath: .spec.n}} |
+        spec.versions[0].subresources.scale.statusReplicasPath
+    spec.versions.0.subresources | {scale: {specReplicasPath: '.spec.n[0]', statusReplicasPath: .status.n}} |
+        spec.versions[0].subresources.scale.specReplicasPath
+    spec.versions.0.subresources | {scale: {statusReplicasPath: .status.n}} |
+        spec.versions[0].subresources.scale.specReplicasPath
     """)
 def test_a_definition_that_is_not_in_order_is_told_where(path: str, value: Any, field: str) -> None:
     assert field in [cause.field for cause in _validate(_broken(path, value), None)]
@@ -151,3 +157,30 @@ def test_a_definition_may_not_become_another_kind() -> None:
 def test_a_version_that_a_definition_has_not_is_a_key_error() -> None:
     with pytest.raises(KeyError):
         crd.resource_of(definition(), "v9")
+
+
+def test_a_custom_resource_is_scaled_by_the_paths_of_its_definition() -> None:
+    world = World()
+    scale = {
+        "specReplicasPath": ".spec.pool.size",
+        "statusReplicasPath": ".status.live",
+        "labelSelectorPath": ".status.selector",
+    }
+    schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    world.post(DEFINITIONS, definition(schema=schema, subresources={"status": {}, "scale": scale}))
+    path = "/apis/example.com/v1/namespaces/default/widgets"
+    about = {"apiVersion": "example.com/v1", "kind": "Widget"}
+    world.post(path, named("w", **about, spec={"pool": {"size": 2}}))
+    world.patch(f"{path}/w/status", {"status": {"live": 1, "selector": "app=x"}})
+    found = world.get(f"{path}/w/scale")
+    assert (found["spec"], found["status"]) == ({"replicas": 2}, {"replicas": 1, "selector": "app=x"})
+    world.patch(f"{path}/w/scale", {"spec": {"replicas": 5}})
+    changed = world.get(f"{path}/w")
+    assert (changed["spec"], changed["metadata"]["generation"]) == ({"pool": {"size": 5}}, 2)
+    assert world.wrong("PATCH", f"{path}/w/scale", {"spec": {"replicas": -1}}, kind=MERGE) == ["spec.replicas"]
+    world.post(path, named("v", **about))
+    status, answer = world.call("GET", f"{path}/v/scale")
+    said = 'Internal error occurred: the spec replicas field ".spec.pool.size" does not exist'
+    assert (status, answer["message"]) == (500, said)
+    listed = {each["name"] for each in world.get("/apis/example.com/v1")["resources"]}
+    assert listed == {"widgets", "widgets/status", "widgets/scale"}
