@@ -107,7 +107,8 @@ class Settings:
             why = "other hosts can reach it, which needs TLS and a generated token, or the setting token or insecure"
             raise SettingError("host", why, self.host)
         # kubectl asks for a user name if a server with HTTPS has no credentials in the kubeconfig.
-        self.token_is_generated = (self.rbac or self.needs_token or bool(self.tls)) and not self.token
+        needed = self.rbac or self.needs_token or (bool(self.tls) and not self.insecure)
+        self.token_is_generated = needed and not self.token
         if self.token_is_generated:
             self.token = secrets.token_urlsafe(24)
 

@@ -35,8 +35,8 @@ _NAMES = {
     "taint_eviction volume_binding workloads",
     "kubelet": "device_driver kubelet kubelet_admission kubelet_claims kubelet_logs kubelet_play kubelet_resize "
     "kubelet_status",
-    "assembly": "__main__ assembly certificates cluster command companion embedded journal loading pytest_plugin "
-    "server settings simulated_nodes",
+    "assembly": "__main__ assembly certificates cluster command companion embedded hosts journal loading "
+    "pytest_plugin server settings simulated_nodes",
 }
 #: Folder of tests -> names of the modules and packages of `embedded_kubernetes` that it tests.
 FOLDERS = {folder: frozenset(names.split()) for folder, names in _NAMES.items()}
