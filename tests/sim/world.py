@@ -20,6 +20,7 @@ from typing import Any, Final
 
 import structlog
 
+from agent_scheduler.config.namespace import FALLBACK
 from embedded_kubernetes import controllers, kubelet
 from embedded_kubernetes.builtin import ALPHA, BUILTIN
 from embedded_kubernetes.disruption import Budgets
@@ -362,6 +363,9 @@ class World:
         background = self.devices.start() if self.devices is not None else []
         for body in self.shape.nodes[: self.options.nodes]:
             self.call("POST", "/api/v1/nodes", body)
+        if self.shape.shipped:
+            # The manifests create the namespace of the lease.
+            self.call("POST", "/api/v1/namespaces", {"metadata": {"name": FALLBACK}})
         background += [
             self.loop.create_task(kubelet.run(self.kubelets, clock=self._clock), name="kubelets"),
             *(self.control(self.volumes, "volumes"), self.control(self.budgets, "budgets")),

@@ -49,7 +49,7 @@ class ScheduleError(ValueError):
     """The text is not a schedule; the message is that of robfig/cron."""
 
 
-class _Field(NamedTuple):
+class _CronField(NamedTuple):
     values: frozenset[int]
     #: Whether it was given as `*` or `?`, without a step.
     every: bool
@@ -58,7 +58,7 @@ class _Field(NamedTuple):
 class Schedule(NamedTuple):
     """A parsed schedule: five fields, or a period of seconds for `@every`."""
 
-    fields: tuple[_Field, ...]
+    fields: tuple[_CronField, ...]
     period: int = 0
 
     def after(self, moment: datetime) -> datetime | None:
@@ -136,7 +136,7 @@ def parse(text: str) -> Schedule:
     return Schedule(tuple(_field(part, *bounds) for part, bounds in zip(parts, _FIELDS, strict=True)))
 
 
-def _field(text: str, low: int, high: int, names: dict[str, int]) -> _Field:
+def _field(text: str, low: int, high: int, names: dict[str, int]) -> _CronField:
     values: set[int] = set()
     every = False
     for part in text.split(","):
@@ -162,7 +162,7 @@ def _field(text: str, low: int, high: int, names: dict[str, int]) -> _Field:
             if wrong:
                 raise ScheduleError(why)
         values.update(range(start, end + 1, step))
-    return _Field(frozenset(values), every)
+    return _CronField(frozenset(values), every)
 
 
 def _number(text: str, names: dict[str, int]) -> int:

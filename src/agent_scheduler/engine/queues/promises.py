@@ -16,7 +16,7 @@ room.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from math import inf
 from typing import Final
 
@@ -144,7 +144,7 @@ class Promises:
         elif phase == INQUEUE:
             if promise is None:
                 self._adopt(key, group, queue, members)
-            elif self._credit(key, promise, members):
+            elif self._credit(key, promise, self._of_others(members)):
                 # A session knows only the members of its scheduler.
                 self._room.freed()
                 self.events.unreserved()
@@ -495,6 +495,9 @@ class Promises:
         if found:
             self._count(key, promise)
         return bool(found)
+
+    def _of_others(self, members: Iterable[PodInfo]) -> Iterator[PodInfo]:
+        return (pod for pod in members if pod.scheduler_name not in self._members.batch_schedulers)
 
     def _of(self, pod: PodInfo) -> Vector:
         """Return what the pod has used of its group's promise.
