@@ -18,7 +18,7 @@ from agent_scheduler.telemetry.step_file import StepFile
 from agent_scheduler.telemetry.steps import LoopSteps, StepKind
 from kube_client.informers import Kind
 from kube_client.recorder import WARNING, EventRecorder, ObjectReference
-from kube_client.watch_events import Identity, Object
+from kube_client.watch_events import Identity, Object, ObjectMeta
 
 #: Reasons of events.
 UNREADABLE: Final = "UnreadableObject"
@@ -28,17 +28,9 @@ SET_ASIDE: Final = "SetAside"
 _TOLD: Final = 1024
 
 
-class HasVersion(Protocol):
-    """The metadata of an object."""
+class HasVersion(ObjectMeta, Protocol):
+    """The metadata of an object, with the version of its spec."""
 
-    @property
-    def uid(self) -> str: ...
-    @property
-    def name(self) -> str: ...
-    @property
-    def namespace(self) -> str: ...
-    @property
-    def resource_version(self) -> str: ...
     @property
     def generation(self) -> int | None: ...
 

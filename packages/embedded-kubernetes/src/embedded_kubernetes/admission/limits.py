@@ -35,7 +35,7 @@ def default(registry: Registry, pod: Object, namespace: str) -> None:
         for field, source in (("requests", "defaultRequest"), ("limits", "default")):
             for name, amount in (item.get(source) or {}).items():
                 defaults[field].setdefault(name, amount)
-    told = []
+    applied = []
     for group, word in _GROUPS:
         for container in pod["spec"].get(group) or ():
             for field, wanted in defaults.items():
@@ -43,12 +43,12 @@ def default(registry: Registry, pod: Object, namespace: str) -> None:
                 missing = {name: amount for name, amount in wanted.items() if name not in given}
                 if missing:
                     container["resources"] = {**(container.get("resources") or {}), field: {**given, **missing}}
-                    told.append(
+                    applied.append(
                         f"{', '.join(sorted(missing))} {field.removesuffix('s')} for {word} {container['name']}"
                     )
-    if told:
+    if applied:
         annotations = pod["metadata"].get("annotations") or {}
-        pod["metadata"]["annotations"] = {**annotations, _ANNOTATION: f"LimitRanger plugin set: {'; '.join(told)}"}
+        pod["metadata"]["annotations"] = {**annotations, _ANNOTATION: f"LimitRanger plugin set: {'; '.join(applied)}"}
 
 
 def check(registry: Registry, served: Served, obj: Object) -> None:

@@ -138,8 +138,8 @@ def test_a_limit_range_sets_what_containers_lack(world: World) -> None:
     made = world.pod("p", spec={"containers": [container("c", requests={"memory": "2Gi"})]})
     resources = {"requests": {"memory": "2Gi", "cpu": "1"}, "limits": {"cpu": "2", "memory": "4Gi"}}
     assert made["spec"]["containers"][0]["resources"] == resources
-    told = "LimitRanger plugin set: cpu request for container c; cpu, memory limit for container c"
-    assert made["metadata"]["annotations"]["kubernetes.io/limit-ranger"] == told
+    applied = "LimitRanger plugin set: cpu request for container c; cpu, memory limit for container c"
+    assert made["metadata"]["annotations"]["kubernetes.io/limit-ranger"] == applied
     world.delete(f"{LIMITS}/l")
     assert world.pod("before-3")["spec"]["containers"][0]["resources"] == {}
 
