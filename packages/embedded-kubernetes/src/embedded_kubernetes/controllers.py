@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Iterable
+from heapq import heappop, heappush
+from math import inf
 from typing import Generic, Protocol, TypeVar
 
 from .resource import Object
@@ -57,6 +59,26 @@ class WorkQueue(dict[K, None]):
         """Process up to `most` of the keys that are present now, removing each before its call."""
         for _ in range(min(most, len(self))):
             see(self.take())
+
+
+class TimedQueue(WorkQueue[str]):
+    """A work queue to which keys can be added at a later time."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._later: list[tuple[float, str]] = []
+
+    def add_at(self, due: float, key: str) -> None:
+        heappush(self._later, (due, key))
+
+    def advance(self, now: float, most: int, see: Callable[[str], None]) -> float | None:
+        """Add the keys that are due, and process up to `most`. Returns when to call again, as `Controller.advance`."""
+        while self._later and self._later[0][0] <= now:
+            self.add(heappop(self._later)[1])
+        self.work(most, see)
+        if self:
+            return -inf
+        return self._later[0][0] if self._later else None
 
 
 class Index(Generic[K, V]):

@@ -6,11 +6,10 @@ first such taint, and then one lookup per event of a pod.
 
 from __future__ import annotations
 
-from heapq import heappop, heappush
 from math import inf
 
 from . import nesting
-from .controllers import Controller, WorkQueue
+from .controllers import Controller, TimedQueue, WorkQueue
 from .deletion import delete_record
 from .node_selection import tolerates
 from .recorder import Recorder
@@ -38,10 +37,9 @@ class TaintEviction(Controller):
         #: The NoExecute taints of the nodes that have any.
         self._taints: dict[str, list[Object]] = {}
         self._changed_nodes = WorkQueue[str]()
-        self._changed = WorkQueue[str]()
+        self._changed = TimedQueue()
         #: For each pod that is to be deleted, by UID: since when it has to tolerate the taints.
         self._since: dict[str, float] = {}
-        self._timers: list[tuple[float, str]] = []
         nodes = registry.stored(NODES).table
         #: Whether it is subscribed to pods, which it is from the first taint on.
         self._follows = False
@@ -77,12 +75,7 @@ class TaintEviction(Controller):
         while self._changed_nodes:
             bound = self._pods.table.having(self._node, self._changed_nodes.take()) or ()
             self._changed.extend(record.key for record in bound)
-        while self._timers and self._timers[0][0] <= now:
-            self._changed.add(heappop(self._timers)[1])
-        self._changed.work(most, self._see)
-        if self._changed:
-            return -inf
-        return self._timers[0][0] if self._timers else None
+        return self._changed.advance(now, most, self._see)
 
     def _see(self, key: str) -> None:
         record = self._pods.table.records.get(key)
@@ -98,7 +91,7 @@ class TaintEviction(Controller):
         now = self._registry.store.clock()
         due = self._since.setdefault(record.uid, now) + seconds
         if due > now:
-            heappush(self._timers, (due, key))
+            self._changed.add_at(due, key)
             return
         self._recorder.tell(record, _KIND, "TaintManagerEviction", f"Marking for deletion Pod {name}")
         self._delete(record, pod)

@@ -10,13 +10,11 @@ from __future__ import annotations
 import asyncio
 from abc import abstractmethod
 from collections import Counter
-from heapq import heappop, heappush
-from math import inf
 from typing import Any
 
 from .. import nesting
 from ..auth.identity import AUTHENTICATED, User, account_groups, account_name
-from ..controllers import Controller, WorkQueue
+from ..controllers import Controller, TimedQueue
 from ..handlers import Api
 from ..recorder import Recorder
 from ..requests import Request, Response, Stream
@@ -54,8 +52,7 @@ class Workloads(Controller):
         self._recorder = Recorder(self.store, self.account)
         #: The key of each object of the kind, by UID.
         self._keys: dict[str, str] = {}
-        self._changed = WorkQueue[str]()
-        self._timers: list[tuple[float, str]] = []
+        self._changed = TimedQueue()
         #: Number of pending responses, by key of the reconciled object.
         self._open: Counter[str] = Counter()
         self._asked: set[asyncio.Future[Any]] = set()
@@ -97,13 +94,7 @@ class Workloads(Controller):
 
     def advance(self, *, most: int = 64) -> float | None:
         """See `Controller`."""
-        now = self.store.clock()
-        while self._timers and self._timers[0][0] <= now:
-            self._changed.add(heappop(self._timers)[1])
-        self._changed.work(most, self._see)
-        if self._changed:
-            return -inf
-        return self._timers[0][0] if self._timers else None
+        return self._changed.advance(self.store.clock(), most, self._see)
 
     def _see(self, key: str) -> None:
         record = self.table.records.get(key)
@@ -116,7 +107,7 @@ class Workloads(Controller):
 
     def again(self, record: Record, seconds: float) -> None:
         """Reconcile the object again after `seconds`."""
-        heappush(self._timers, (self.store.clock() + seconds, record.key))
+        self._changed.add_at(self.store.clock() + seconds, record.key)
 
     def own(self, record: Record, kind: Name | None = None) -> list[Record]:
         """Return the objects of a kind, by default the one that it creates, that it controls; by last change."""
