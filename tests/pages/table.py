@@ -49,7 +49,11 @@ NOT_HERE: Final = (
     Row(".*", r"docker build .*", "Docker; tests/e2e/test_image.py follows the Dockerfile", "test -f Dockerfile"),
     Row(".*", r"docker push .*", "a registry"),
     Row(
-        ".*", r"helm install (.*)", "an image; tests/e2e/test_chart.py installs it", r"helm template \1 >/dev/null", "helm"
+        ".*",
+        r"helm install (.*)",
+        "an image; tests/e2e/test_chart.py installs it",
+        r"helm template \1 >/dev/null",
+        "helm",
     ),
     Row(
         "docs/operations.md",
@@ -67,7 +71,8 @@ NOT_HERE: Final = (
 INSTALLING: Final = re.compile(r"python3 -m venv |\S*pip install ")
 #: Programs that go on until Ctrl-C.
 GOING_ON: Final = re.compile(
-    r"(?:\.venv/bin/)?(agent-scheduler (?:cluster|controllers|run|webhook)|embedded-kubernetes)\b(?!.*--write-config-to)"
+    r"(?:\.venv/bin/)?(agent-scheduler (?:cluster|controllers|run|webhook)|embedded-kubernetes)\b"
+    r"(?!.*--write-config-to)"
 )
 
 #: A cluster of the reader's, in which all pods are scheduled.
@@ -98,7 +103,7 @@ kubectl wait --for=jsonpath='{.status.state}'=Open queue/research --timeout=60s
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """What is there when the reader begins with the page, and what its placeholders stand for."""
+    """The state in which the reader begins with the page, and the meaning of the page's placeholders."""
 
     #: A script that runs before the first command, and scripts that run before commands that begin with a text.
     first: str = ""
@@ -134,9 +139,7 @@ GIVEN: Final[Mapping[str, Given]] = {
         },
     ),
     "docs/gates.md": Given(INSTALLED + QUEUE),
-    "docs/migration-from-kube-scheduler.md": Given(
-        "cp config/samples/scheduler.yaml scheduler.yaml"
-    ),
+    "docs/migration-from-kube-scheduler.md": Given("cp config/samples/scheduler.yaml scheduler.yaml"),
     "docs/migration-from-volcano.md": Given("cp config/samples/volcano.yaml volcano-scheduler.conf"),
     "docs/operations.md": Given(
         INSTALLED
@@ -145,14 +148,11 @@ GIVEN: Final[Mapping[str, Given]] = {
         + "kubectl apply -f config/samples/pod.yaml -f config/samples/gang.yaml\n"
         + "kubectl wait --for=jsonpath='{.status.phase}'=Running podgroup/evaluate --timeout=60s",
         {"kubectl apply -k config/crd &&": "kubectl -n agent-scheduler set env deployment/agent-scheduler OLD=1"},
-        {
-            "podgroup/NAMESPACE/NAME": "podgroup/default/evaluate",
-            "NAMESPACE/POD": "default/agent",
-            "PID": "$SCHEDULER",
-        },
+        {"podgroup/NAMESPACE/NAME": "podgroup/default/evaluate", "NAMESPACE/POD": "default/agent", "PID": "$SCHEDULER"},
     ),
     "docs/packing.md": Given(
-        CLUSTER + """kubectl create -f - <<<'{"apiVersion": "v1", "kind": "Node", "metadata": {"name": "gpu-node-1"}}'"""
+        CLUSTER
+        + """kubectl create -f - <<<'{"apiVersion": "v1", "kind": "Node", "metadata": {"name": "gpu-node-1"}}'"""
     ),
     "docs/quickstart.md": Given(
         before={

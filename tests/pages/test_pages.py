@@ -1,4 +1,4 @@
-"""Readers can type the commands of each page: in a fresh clone with its own environment, and the first ones in this one."""
+"""The commands of each page do what it says: in a fresh clone, and those of the first pages with this environment."""
 
 from __future__ import annotations
 
@@ -19,7 +19,18 @@ QUICK_START = ROOT / "docs" / "quickstart.md"
 #: The pages that a reader opens first. `make test` tries them without an installation.
 FIRST = (ROOT / "README.md", QUICK_START)
 #: The programs that a shell block begins its lines with; a block of another language must not.
-PROGRAMS = ("$", "agent-scheduler", "docker", "embedded-kubernetes", "helm", "kubectl", "make", "pip", "python", "python3")
+PROGRAMS = (
+    "$",
+    "agent-scheduler",
+    "docker",
+    "embedded-kubernetes",
+    "helm",
+    "kubectl",
+    "make",
+    "pip",
+    "python",
+    "python3",
+)
 
 
 def of(path: Path) -> str:
@@ -54,6 +65,7 @@ def clone(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.wide
+@pytest.mark.timeout(1800)
 @pytest.mark.parametrize("page", table.pages(), ids=of)
 def test_each_command_of_a_page_does_what_the_page_says_in_a_fresh_clone(
     page: Path, clone: Path, tmp_path: Path
@@ -128,6 +140,11 @@ def written(tmp_path: Path) -> Callable[[str], list[Typed]]:
 
 def test_a_command_may_have_several_lines() -> None:
     script = "# why\na \\\n  b\nc <<EOF\n# d\n\nEOF\necho 'e\n\nf'\n\ng  # it's h\n"
-    assert [*whole_commands(script)] == [(1, "a \\\n  b"), (3, "c <<EOF\n# d\n\nEOF"), (7, "echo 'e\n\nf'"), (11, "g  # it's h")]
+    assert [*whole_commands(script)] == [
+        (1, "a \\\n  b"),
+        (3, "c <<EOF\n# d\n\nEOF"),
+        (7, "echo 'e\n\nf'"),
+        (11, "g  # it's h"),
+    ]
     with pytest.raises(ValueError, match="no shell command ends here"):
         [*whole_commands("echo 'a\n")]

@@ -27,7 +27,7 @@ from tests.support.places import ROOT
 from .table import AGAIN, GOING_ON, INSTALLING, Given, given, row_of
 
 #: Seconds for a command, and for a program to be ready or to end: they only end what hangs.
-PATIENCE = 120.0
+PATIENCE = 300.0
 #: A variable of all processes of a page, which finds those that outlive it.
 MARK = "AGENT_SCHEDULER_PAGE"
 _TAIL = 3000
@@ -44,7 +44,7 @@ def alone() -> tuple[str, ...]:
 
 
 def ports_are_free() -> bool:
-    """Return whether the ports on pages are free on this machine, where pages without a network of their own use them."""
+    """Return whether the ports of the pages are free here, for a page without a network of its own."""
     for port in (8001, 10251, 10252):
         try:
             socket.create_server(("127.0.0.1", port)).close()
@@ -173,7 +173,7 @@ class Walk:
     home: Path
     #: Whether the program is there, so that the commands that install it are left out.
     installed: bool = False
-    #: Is told each command that was tried, with the seconds that it took.
+    #: Receives each command after it was tried, with the seconds that it took.
     tell: Callable[[str], None] = lambda _: None
     problems: list[str] = field(default_factory=list)
     #: Programs that were lacking for commands instead of those that cannot run here.
@@ -215,7 +215,9 @@ class Walk:
 
     def _try(self, terminal: Terminal, each: Typed, need: Given) -> bool:
         before = next((script for start, script in need.before.items() if each.text.startswith(start)), "")
-        if before and not self._prepared(terminal, self._again() if before == AGAIN else before, f"before {each.place}"):
+        if before and not self._prepared(
+            terminal, self._again() if before == AGAIN else before, f"before {each.place}"
+        ):
             return False
         row = row_of(each)
         text = each.text if row is None else row.script(each)
@@ -350,13 +352,15 @@ def own_environment(folder: Path) -> None:
 def made(folder: Path) -> None:
     """Make the environment of a clone. Raises CalledProcessError."""
     environment = {key: value for key, value in os.environ.items() if not key.startswith(("PYTHON", "MAKE", "MFLAGS"))}
-    subprocess.run(["make", ".venv/.installed"], cwd=folder, env=environment, check=True, capture_output=True, text=True)
+    subprocess.run(
+        ["make", ".venv/.installed"], cwd=folder, env=environment, check=True, capture_output=True, text=True
+    )
 
 
 def begun(page: Path, place: Path, of: Path | None) -> Walk:
-    """Return the walk of a page in a folder in `place`: of the clone `of`, or of this checkout.
+    """Return the walk of a page in a folder in `place`: a clone of the clone `of`, or a copy of this checkout.
 
-    Its environment is that of the clone, but docs/quickstart.md makes its own.
+    Its environment is that of `of`. README.md is walked in `of` itself, and docs/quickstart.md makes its own.
     """
     place.mkdir()
     (place / "home").mkdir()
@@ -364,6 +368,8 @@ def begun(page: Path, place: Path, of: Path | None) -> Walk:
     if of is None:
         copy(folder)
         own_environment(folder)
+    elif page == ROOT / "README.md":
+        folder = of
     else:
         subprocess.run(["git", "clone", "--quiet", of, folder], check=True)
         if page.name != "quickstart.md":

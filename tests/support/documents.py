@@ -17,7 +17,7 @@ from tests.support.places import ROOT
 _FOLDERS = ("bench", "config", "docs", "packages", "requirements", "src", "tests")
 #: Every page of the project.
 ALL = tuple(sorted({*ROOT.glob("*.md"), *(page for each in _FOLDERS for page in (ROOT / each).rglob("*.md"))}))
-#: The pages for users. The others are about the past (decisions, published reports, changes) or about files beside them.
+#: The pages for users; the others are about the past (decisions, reports, changes) or about files beside them.
 PAGES = tuple(
     page
     for page in ALL
