@@ -74,8 +74,8 @@ def test_each_command_of_a_page_does_what_the_page_says_in_a_fresh_clone(
         need(False, f"there is no {program}; python3 .ci/tools.py fetches it")
 
 
-def test_each_page_with_commands_has_what_it_requires() -> None:
-    assert {of(page) for page in table.pages()} == set(GIVEN)
+def test_what_is_given_for_a_page_is_for_one_of_its_commands() -> None:
+    assert set(GIVEN) <= {of(page) for page in table.pages()}
     texts = {page: [each.text for each in typed(page)] for page in table.pages()}
     for page, found in texts.items():
         need = table.given(page)
