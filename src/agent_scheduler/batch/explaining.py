@@ -11,6 +11,8 @@ from typing import Any, Final
 
 import msgspec
 
+from agent_scheduler.binding.bound_pods import BoundPodExplainer
+from agent_scheduler.binding.past_decisions import PastDecisions
 from agent_scheduler.binding.queue_admission import explain as explain_gate
 from agent_scheduler.cluster.cluster import Cluster
 from agent_scheduler.cluster.groups import Groups
@@ -28,6 +30,7 @@ from agent_scheduler.engine.state.podinfo import PodInfo
 from agent_scheduler.engine.verdicts import Verdict, by_queue, of_own_gates, without_group
 from agent_scheduler.objects.batch import PodGroup
 from apimachinery.times import time_text
+from kube_client.retry import Timing
 
 from .measuring import EndedSession
 
@@ -56,14 +59,16 @@ class BatchExplainer:
         *,
         profile: Callable[[], Profile],
         last: Callable[[], EndedSession | None],
-        now: Callable[[], Any],
+        timing: Timing,
+        past: PastDecisions,
     ) -> None:
         """Explain from the state of `cluster` and `groups`; `last` returns the last ended session, if there is one."""
+        self._bound = BoundPodExplainer(cluster, past, timing.text)
         self._cluster = cluster
         self._groups = groups
         self._profile = profile
         self._last = last
-        self._now = now
+        self._now = timing.now
 
     def pod(self, namespace: str, name: str) -> Page | None:
         """Return the explanation of a pod; None for a pod that does not exist or has another scheduler.
@@ -89,6 +94,8 @@ class BatchExplainer:
             "gang": self._gang(key),
             **explain_gate(self._cluster, pod),
         }
+        if node:
+            found["placement"] = self._bound.placement(pod, node, self._profile())
         verdict = self._of_pod(pod) if place in (WAITING, GATED) else None
         found["waits_for"] = "" if verdict is None else verdict.label
         if place == WAITING and not pod.cls.error:

@@ -183,7 +183,7 @@ class BatchScheduler:
             ),
             pdbs=parts.pdbs,
         )
-        self.explainer = self._explaining()
+        self.explainer = self._explaining(binder)
         #: The configuration that the next session adopts, if it was changed.
         self._next: tuple[BatchSettings, Profile] | None = None
         self._let_in(settings)
@@ -208,13 +208,14 @@ class BatchScheduler:
             try_again=try_again,
         )
 
-    def _explaining(self) -> BatchExplainer:
+    def _explaining(self, binder: Binder) -> BatchExplainer:
         return BatchExplainer(
             self._cluster,
             self.waiting.groups,
             profile=lambda: self._profile,
             last=lambda: self.last,
-            now=self._timing.now,
+            timing=self._timing,
+            past=binder.past,
         )
 
     def _let_in(self, settings: BatchSettings) -> None:
@@ -320,6 +321,7 @@ class BatchScheduler:
                 view = replace(view, unready=self._shared.unready, shard_full=self._shard_full)
             kinds = await self._worked_off(waiting_kinds(view))
             await self._worked_off(self.waiting.begin(kinds, view.settled))
+            stamp = Stamp(_uid(timing.rng), trial.at)
             session = Session(
                 self._settings.sessions,
                 view,
@@ -331,9 +333,11 @@ class BatchScheduler:
                     scheduler_name=self._profile.scheduler_name,
                 ),
                 registry=REGISTRY,
-                ports=SessionPorts(self._committer.on(self._snapshot, trial), self._evictions, self._handling.begins),
+                ports=SessionPorts(
+                    self._committer.on(self._snapshot, trial, stamp.uid), self._evictions, self._handling.begins
+                ),
                 account=QueueAccount(usage.book, usage.promises if self._lets_in else None),
-                stamp=Stamp(_uid(timing.rng), trial.at),
+                stamp=stamp,
             )
             spent: dict[Stage, float] = {}
             steps = hold(session, usage, clock=timing.clock, spent=spent)

@@ -233,7 +233,7 @@ class FastPath:
         # Beside decisions: reports and answers to questions.
         self._timing = timing
         self._strangers = Strangers(cluster, messenger, timing)
-        self.explainer = Explainer(state, rules, self.history, timing)
+        self.explainer = Explainer(state, rules, self.history, self.binder.past, timing)
         self.selfcheck = SelfCheck(
             runtime, state, informers=informers, binder=self.binder, views=lambda: self._workers[0].views
         )
@@ -378,6 +378,7 @@ class FastPath:
             self.queue.flush_unschedulable_leftovers()
             self.queue.go_on()
             self.history.expire()
+            self.binder.past.expire()
 
 
 def _shard(state: SharedState, rules: Rules, informers: Informers) -> SchedulerShard | None:

@@ -7,14 +7,20 @@ a cycle without kept answers, so it serves requests of people only and no schedu
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 
+from ..framework.handle import Handle
+from ..framework.plugin import Profile
+from ..ledger import Ledger
 from ..state.columns import Bools, Columns, Ints, Rows
+from ..state.podinfo import PodInfo
 from .classview import ClassView
 from .compiled import CompiledFilter
+from .snapshot import Snapshot
+from .trial import WhatIf
 
 #: The most near misses of a plugin, and the most best nodes, in an explanation.
 _SHOWN: Final = 3
@@ -52,7 +58,7 @@ class RankedNode(NamedTuple):
 class Explanation(NamedTuple):
     """The explanation of a class. `message` is that of the refusal, empty if a node is feasible.
 
-    `plugins` are in the order of asking.
+    `plugins` are in the order of asking. `weights` are those of the plugins that tell nodes apart.
     """
 
     nodes: int
@@ -60,10 +66,14 @@ class Explanation(NamedTuple):
     message: str
     plugins: tuple[PluginAnswer, ...]
     best: tuple[RankedNode, ...]
+    weights: Mapping[str, float]
 
 
-def explain(view: ClassView, columns: Columns, *, per_point: int = 1) -> Explanation:
-    """Explain a class on the snapshot that `view` was refreshed with. `per_point` is that of the profile."""
+def explain(view: ClassView, columns: Columns, *, per_point: int = 1, also: Sequence[int] = ()) -> Explanation:
+    """Explain a class on the snapshot that `view` was refreshed with. `per_point` is that of the profile.
+
+    `best` has the rows `also`, too, if they are feasible.
+    """
     rows = np.flatnonzero(columns.present[: columns.size])
     # A filter that narrows nodes refuses only nodes that its plugin's own filter refuses, too.
     filters = {entry.plugin.name: entry for entry in view.filters}.values()
@@ -87,8 +97,23 @@ def explain(view: ClassView, columns: Columns, *, per_point: int = 1) -> Explana
         feasible=feasible.shape[0],
         message="" if feasible.size else view.refusal(columns).message,
         plugins=plugins,
-        best=_best(view, columns, feasible, per_point),
+        best=_best(view, columns, feasible, per_point, also),
+        weights=view.weights(per_point),
     )
+
+
+def explain_without(
+    pod: PodInfo, row: int, profile: Profile, ledger: Ledger, handle: Handle, also: Sequence[int]
+) -> Explanation:
+    """Explain a pod that is placed on `row` as if it were not, on the ledger as it is; `also` as in `explain`."""
+    cls = handle.class_of(pod)
+    # Makes the ledger count what the class needs. Kept until the end, because counts that no class needs are dropped.
+    counting = ClassView(profile, cls, Snapshot(ledger, handle))
+    snapshot = Snapshot(ledger, handle)
+    WhatIf(ledger, snapshot.columns).remove(pod, row)
+    view = ClassView(profile, counting.pod, snapshot)
+    view.refresh(snapshot)
+    return explain(view, snapshot.columns, per_point=profile.per_point, also=also)
 
 
 def _answer(entry: CompiledFilter, columns: Columns, rows: Rows, passed: Bools, refusals: Ints) -> PluginAnswer:
@@ -107,12 +132,13 @@ def _answer(entry: CompiledFilter, columns: Columns, rows: Rows, passed: Bools, 
     )
 
 
-def _best(view: ClassView, columns: Columns, rows: Rows, per_point: int) -> tuple[RankedNode, ...]:
+def _best(view: ClassView, columns: Columns, rows: Rows, per_point: int, also: Sequence[int]) -> tuple[RankedNode, ...]:
     if not rows.size:
         return ()
     scores = {name: values.tolist() for name, values in view.plugin_scores(columns, rows).items()}
     totals = [sum(values[index] for values in scores.values()) for index in range(rows.shape[0])]
-    order = sorted(range(rows.shape[0]), key=lambda index: -totals[index])[:_SHOWN]
+    order = sorted(range(rows.shape[0]), key=lambda index: -totals[index])
+    order = [index for place, index in enumerate(order) if place < _SHOWN or rows[index] in also]
 
     def points(score: int) -> float:
         return score // per_point if score % per_point == 0 else round(score / per_point, 2)
@@ -150,4 +176,5 @@ def plain(explanation: Explanation) -> dict[str, Any]:
             for each in explanation.plugins
         ],
         "best": [ranking._asdict() for ranking in explanation.best],
+        "weights": dict(explanation.weights),
     }

@@ -1,0 +1,93 @@
+"""Explains as plain data why a pod is on its node: the decision as it was, and the scores as they are now.
+
+Computed per request on snapshots of its own, so that no state of decisions changes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from agent_scheduler.cluster.cluster import Cluster
+from agent_scheduler.engine.decide.explain import explain_without, plain
+from agent_scheduler.engine.framework.plugin import Profile
+from agent_scheduler.engine.state.podinfo import PodInfo
+
+from .past_decisions import PastDecision, PastDecisions
+
+#: How a candidate node has changed since the decision, other than by the pod itself.
+UNCHANGED: Final = "unchanged"
+CHANGED: Final = "changed"
+GONE: Final = "gone"
+
+_HOLDS: Final = "the pod keeps its devices and volumes here, so nodes without these are rejected"
+
+
+class BoundPodExplainer:
+    """Explains pods with a node; stateless."""
+
+    def __init__(self, cluster: Cluster, past: PastDecisions, text: Callable[[float], str]) -> None:
+        """`text` writes an instant of the clock as a time."""
+        self._cluster = cluster
+        self._past = past
+        self._text = text
+
+    def placement(self, pod: PodInfo, node_name: str, profile: Profile | None, *, beside: str = "") -> dict[str, Any]:
+        """Return the key `placement` of the page, as in docs/operations.md.
+
+        `profile` is None for a pod of another scheduler. `beside` is appended if there is no record.
+        """
+        if profile is None:
+            why = f"its schedulerName is {pod.scheduler_name!r}: another scheduler chose the node, or its creator"
+            return {"unknown": why}
+        past = self._past.of(pod.uid)
+        if past is not None and past.node_name == node_name:
+            return {**self._decided(past, profile), "now": self._now(pod, node_name, profile, past)}
+        since = self._text(self._past.since)
+        why = f"this process, which has records since {since}, has none of it: another process or its creator chose it"
+        if past is not None:
+            began = self._text(past.began)
+            why = f"this process chose {past.node_name} at {began}, and another one bound the pod to {node_name}"
+        return {"unknown": f"{why}{beside}", "since": since, "now": self._now(pod, node_name, profile, None)}
+
+    def _decided(self, past: PastDecision, profile: Profile) -> dict[str, Any]:
+        candidates, unit = past.placement.candidates, profile.per_point
+        chosen = next((each.score for each in candidates if each.node_name == past.node_name), None)
+        found = []
+        for each in candidates:
+            below = None if chosen is None or each.score is None else round((chosen - each.score) / unit, 2)
+            version = past.version if each.node_name == past.node_name else each.version
+            found.append({"node": each.node_name, "below": below, "since": self._since(each.node_name, version)})
+        return {
+            "node": past.node_name,
+            "time": self._text(past.began),
+            "attempt": past.attempts,
+            "by": past.by,
+            "nominated": past.placement.nominated,
+            "candidates": found,
+        }
+
+    def _since(self, node_name: str, version: int) -> str:
+        ledger = self._cluster.ledger
+        row = ledger.rows.get(node_name)
+        if row is None:
+            return GONE
+        return UNCHANGED if ledger.columns.version[row] == version else CHANGED
+
+    def _now(self, pod: PodInfo, node_name: str, profile: Profile, past: PastDecision | None) -> dict[str, Any]:
+        """Return what a cycle would decide now without the pod; only `problem` if a plugin raises."""
+        cluster = self._cluster
+        rows = cluster.ledger.rows
+        names = (
+            [node_name, *(each.node_name for each in past.placement.candidates)] if past is not None else [node_name]
+        )
+        if node_name not in rows:
+            return {"problem": f"node {node_name} does not exist"}
+        if pod.uid not in cluster.ledger.placements:
+            return {"problem": "the pod takes nothing of the node"}
+        also = [rows[name] for name in names if name in rows]
+        try:
+            found = plain(explain_without(pod, rows[node_name], profile, cluster.ledger, cluster.handle, also))
+        except Exception as error:
+            return {"problem": f"{type(error).__name__}: {error}"}
+        return {**found, "note": _HOLDS if pod.claims or pod.cls.volumes is not None else ""}
