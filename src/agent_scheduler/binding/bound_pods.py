@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from agent_scheduler.cluster.cluster import Cluster
-from agent_scheduler.engine.decide.explain import explain_without, plain
+from agent_scheduler.engine.decide.explain import explain_without, plain, points
 from agent_scheduler.engine.framework.plugin import Profile
 from agent_scheduler.engine.state.podinfo import PodInfo
 
@@ -38,13 +38,15 @@ class BoundPodExplainer:
         `profile` is None for a pod of another scheduler. `beside` is appended if there is no record.
         """
         if profile is None:
-            why = f"its schedulerName is {pod.scheduler_name!r}: another scheduler chose the node, or its creator"
+            why = f"its schedulerName is {pod.scheduler_name!r}: another scheduler or the pod's creator chose the node"
             return {"unknown": why}
         past = self._past.of(pod.uid)
         if past is not None and past.node_name == node_name:
             return {**self._decided(past, profile), "now": self._now(pod, node_name, profile, past)}
         since = self._text(self._past.since)
-        why = f"this process, which has records since {since}, has none of it: another process or its creator chose it"
+        why = (
+            f"this process, which has records since {since}, has none of it: another process or the pod's creator chose"
+        )
         if past is not None:
             began = self._text(past.began)
             why = f"this process chose {past.node_name} at {began}, and another one bound the pod to {node_name}"
@@ -55,7 +57,7 @@ class BoundPodExplainer:
         chosen = next((each.score for each in candidates if each.node_name == past.node_name), None)
         found = []
         for each in candidates:
-            below = None if chosen is None or each.score is None else round((chosen - each.score) / unit, 2)
+            below = None if chosen is None or each.score is None else points(chosen - each.score, unit)
             version = past.version if each.node_name == past.node_name else each.version
             found.append({"node": each.node_name, "below": below, "since": self._since(each.node_name, version)})
         return {
@@ -78,14 +80,12 @@ class BoundPodExplainer:
         """Return what a cycle would decide now without the pod; only `problem` if a plugin raises."""
         cluster = self._cluster
         rows = cluster.ledger.rows
-        names = (
-            [node_name, *(each.node_name for each in past.placement.candidates)] if past is not None else [node_name]
-        )
+        others = [each.node_name for each in past.placement.candidates] if past is not None else []
         if node_name not in rows:
             return {"problem": f"node {node_name} does not exist"}
         if pod.uid not in cluster.ledger.placements:
             return {"problem": "the pod takes nothing of the node"}
-        also = [rows[name] for name in names if name in rows]
+        also = [rows[name] for name in (node_name, *others) if name in rows]
         try:
             found = plain(explain_without(pod, rows[node_name], profile, cluster.ledger, cluster.handle, also))
         except Exception as error:

@@ -148,7 +148,7 @@ def _amounts(amounts: dict[str, str]) -> str:
 def _placement_sections(placement: dict[str, Any]) -> list[tuple[str, list[str]]]:
     """Return the headings and lines about a pod with a node: the decision as it was, and as it would be now."""
     if "unknown" in placement:
-        sections = [("Chosen by", [f"  unknown: {placement['unknown']}"])]
+        sections = [("Chosen", [f"  unknown: {placement['unknown']}"])]
     else:
         why = "; the pod was nominated to the node, which therefore came first" if placement["nominated"] else ""
         line = f"  by {placement['by']} in attempt {placement['attempt']}, which began at {placement['time']}{why}"
@@ -162,7 +162,7 @@ def _placement_sections(placement: dict[str, Any]) -> list[tuple[str, list[str]]
         ]
         sections = [("Chosen", [line, *_table(("CANDIDATE", "SCORE BELOW THE CHOSEN", "SINCE THEN"), rows)])]
     now = placement.get("now")
-    return sections + (_decision_sections("As of now, without this pod", now) if now else [])
+    return sections + (_decision_sections("Scores as of now, without this pod", now) if now else [])
 
 
 _THIS = ", apart from this pod"

@@ -246,9 +246,9 @@ class ClassView:
             self._scores = nodes.with_own(self._scores)
         self._strategy = strategy_for(nodes, self.filters, self._scores)
         self._rows = self._strategy.rows
-        #: (columns, count, offset) -> up to `count` rows that pass every filter, by falling final score, with this score
-        #: up to a constant that all rows share. Among equal scores the first at or after row `offset` wins, wrapping
-        #: around. Call after `refresh`.
+        #: (columns, count, offset) -> up to `count` rows that pass every filter, by falling final score, each with this
+        #: score up to a constant that all rows share. Among equal scores the first at or after row `offset` wins,
+        #: wrapping around. Call after `refresh`.
         self.best = self._strategy.best
         #: The ledger's sequence that the answers hold for.
         self.seen = -1
@@ -298,9 +298,10 @@ class ClassView:
             found[score.plugin.name] = score.weight * (normalize(raw) if normalize else raw)
         return found
 
-    def weights(self, per_point: int) -> dict[str, float]:
-        """Return the weight of each plugin in `plugin_scores`; `per_point` is that of the profile."""
-        return {each.plugin.name: each.weight * each.plugin.per_point / per_point for each in self._scores}
+    @property
+    def weights(self) -> dict[str, int]:
+        """The number by which each plugin in `plugin_scores` multiplies a point."""
+        return {each.plugin.name: each.weight * each.plugin.per_point for each in self._scores}
 
     def refused(self, columns: Columns, rows: Rows | None = None) -> Diagnosis:
         """Return the filters' diagnosis of `rows`, which must be present.

@@ -98,7 +98,7 @@ def explain(view: ClassView, columns: Columns, *, per_point: int = 1, also: Sequ
         message="" if feasible.size else view.refusal(columns).message,
         plugins=plugins,
         best=_best(view, columns, feasible, per_point, also),
-        weights=view.weights(per_point),
+        weights={name: points(weight, per_point) for name, weight in view.weights.items()},
     )
 
 
@@ -139,18 +139,19 @@ def _best(view: ClassView, columns: Columns, rows: Rows, per_point: int, also: S
     totals = [sum(values[index] for values in scores.values()) for index in range(rows.shape[0])]
     order = sorted(range(rows.shape[0]), key=lambda index: -totals[index])
     order = [index for place, index in enumerate(order) if place < _SHOWN or rows[index] in also]
-
-    def points(score: int) -> float:
-        return score // per_point if score % per_point == 0 else round(score / per_point, 2)
-
     return tuple(
         RankedNode(
             _name(columns, int(rows[index])),
-            points(totals[index]),
-            {name: points(values[index]) for name, values in scores.items()},
+            points(totals[index], per_point),
+            {name: points(values[index], per_point) for name, values in scores.items()},
         )
         for index in order
     )
+
+
+def points(score: int, per_point: int) -> float:
+    """Return a score in points: a whole number if it is one."""
+    return score // per_point if score % per_point == 0 else round(score / per_point, 2)
 
 
 def _name(columns: Columns, row: int) -> str:
