@@ -14,8 +14,8 @@ from msgspec import Struct
 
 from agent_scheduler.engine.decide.decide import CandidateNodes
 
-#: The most decisions that are kept. One takes half a kilobyte, so all take 25 MB. They are those of ten minutes at
-#: 83 pods/s, and those of five seconds at 10,000 pods/s.
+#: The most decisions that are kept. One takes up to 0.7 KB, so all take up to 35 MB. They are those of ten
+#: minutes at 83 pods/s, and those of five seconds at 10,000 pods/s.
 KEPT: Final = 50_000
 #: Seconds for which a decision is kept.
 KEPT_SECONDS: Final = 600.0

@@ -150,7 +150,7 @@ def _placement_sections(placement: dict[str, Any]) -> list[tuple[str, list[str]]
     if "unknown" in placement:
         sections = [("Chosen", [f"  unknown: {placement['unknown']}"])]
     else:
-        why = "; the pod was nominated to the node, which therefore came first" if placement["nominated"] else ""
+        why = "; the pod was nominated to the node, which came first" if placement["nominated"] else ""
         line = f"  by {placement['by']} in attempt {placement['attempt']}, which began at {placement['time']}{why}"
         rows = [
             (
@@ -176,7 +176,7 @@ def _decision_sections(name: str, decision: dict[str, Any]) -> list[tuple[str, l
     if decision["plugins"]:
         sections.append(("Plugins that reject nodes", _plugins(decision["plugins"])))
     if decision["best"]:
-        sections.append(("Best nodes", _best(decision["best"], decision["weights"])))
+        sections.append(("Best nodes", _best(decision["best"], decision.get("weights"))))
     return sections
 
 
@@ -210,14 +210,18 @@ def _plugins(plugins: Sequence[dict[str, Any]]) -> list[str]:
     return lines
 
 
-def _best(best: Sequence[dict[str, Any]], weights: Mapping[str, float]) -> list[str]:
-    """Format the score of each plugin from 0 to 100, with its weight in the heading, and the weighted sum."""
+def _best(best: Sequence[dict[str, Any]], weights: Mapping[str, float] | None) -> list[str]:
+    """Format the score of each plugin from 0 to 100, with its weight in the heading, and the weighted sum.
+
+    Without weights, as from an earlier version, the scores are the weighted ones.
+    """
+    weights = weights or dict.fromkeys(best[0]["scores"], 1)
     heads = [name if weight == 1 else f"{name} x {weight:g}" for name, weight in weights.items()]
     rows = [
         (
             each["node"],
             str(each["total"]),
-            *(f"{each['scores'][name] / weight:.4g}" for name, weight in weights.items()),
+            *(f"{each['scores'].get(name, 0) / weight:.4g}" for name, weight in weights.items()),
         )
         for each in best
     ]

@@ -171,7 +171,7 @@ async def test_a_pod_that_evicted_others_is_told_as_nominated() -> None:
         assert await world.node_of("high") == "n1"
         found = await page(world.running, "high")
         assert found["placement"]["nominated"] and found["placement"]["attempt"] == 2
-        assert "nominated to the node, which therefore came first" in render(found)
+        assert "nominated to the node, which came first" in render(found)
         assert [each["result"] for each in found["attempts"]] == ["scheduled", "unschedulable"]
 
 
