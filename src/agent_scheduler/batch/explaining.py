@@ -12,7 +12,6 @@ from typing import Any, Final
 import msgspec
 
 from agent_scheduler.binding.bound_pods import BoundPodExplainer
-from agent_scheduler.binding.past_decisions import PastDecisions
 from agent_scheduler.binding.queue_admission import explain as explain_gate
 from agent_scheduler.cluster.cluster import Cluster
 from agent_scheduler.cluster.groups import Groups
@@ -30,7 +29,6 @@ from agent_scheduler.engine.state.podinfo import PodInfo
 from agent_scheduler.engine.verdicts import Verdict, by_queue, of_own_gates, without_group
 from agent_scheduler.objects.batch import PodGroup
 from apimachinery.times import time_text
-from kube_client.retry import Timing
 
 from .measuring import EndedSession
 
@@ -59,16 +57,16 @@ class BatchExplainer:
         *,
         profile: Callable[[], Profile],
         last: Callable[[], EndedSession | None],
-        timing: Timing,
-        past: PastDecisions,
+        now: Callable[[], Any],
+        bound_pods: BoundPodExplainer,
     ) -> None:
         """Explain from the state of `cluster` and `groups`; `last` returns the last ended session, if there is one."""
-        self._bound = BoundPodExplainer(cluster, past, timing.text)
         self._cluster = cluster
         self._groups = groups
         self._profile = profile
         self._last = last
-        self._now = timing.now
+        self._now = now
+        self._bound_pods = bound_pods
 
     def pod(self, namespace: str, name: str) -> Page | None:
         """Return the explanation of a pod; None for a pod that does not exist or has another scheduler.
@@ -95,7 +93,7 @@ class BatchExplainer:
             **explain_gate(self._cluster, pod),
         }
         if node:
-            found["placement"] = self._bound.placement(pod, node, self._profile())
+            found["placement"] = self._bound_pods.placement(pod, node, self._profile())
         verdict = self._of_pod(pod) if place in (WAITING, GATED) else None
         found["waits_for"] = "" if verdict is None else verdict.label
         if place == WAITING and not pod.cls.error:

@@ -21,6 +21,7 @@ from typing import Final, TypeVar
 from msgspec.structs import replace
 
 from agent_scheduler.binding.binder import Binder
+from agent_scheduler.binding.bound_pods import BoundPodExplainer
 from agent_scheduler.binding.plugin_writes import PluginWrites
 from agent_scheduler.binding.preemption import EvictCall
 from agent_scheduler.cluster.cluster import Cluster
@@ -106,6 +107,7 @@ class FastPathParts:
 
     cluster: Cluster
     binder: Binder
+    bound_pods: BoundPodExplainer
     writes: PluginWrites
     evict: EvictCall
     pdbs: PDBs
@@ -183,7 +185,7 @@ class BatchScheduler:
             ),
             pdbs=parts.pdbs,
         )
-        self.explainer = self._explaining(binder)
+        self.explainer = self._explaining(parts.bound_pods)
         #: The configuration that the next session adopts, if it was changed.
         self._next: tuple[BatchSettings, Profile] | None = None
         self._let_in(settings)
@@ -208,14 +210,14 @@ class BatchScheduler:
             try_again=try_again,
         )
 
-    def _explaining(self, binder: Binder) -> BatchExplainer:
+    def _explaining(self, bound_pods: BoundPodExplainer) -> BatchExplainer:
         return BatchExplainer(
             self._cluster,
             self.waiting.groups,
             profile=lambda: self._profile,
             last=lambda: self.last,
-            timing=self._timing,
-            past=binder.past,
+            now=self._timing.now,
+            bound_pods=bound_pods,
         )
 
     def _let_in(self, settings: BatchSettings) -> None:

@@ -1,6 +1,6 @@
 """Explains as plain data why a pod is on its node: the decision as it was, and the scores as they are now.
 
-Computed per request on snapshots of its own, so that no state of decisions changes.
+Computed per request on the workers' snapshot, from which the pod is removed meanwhile, with a separate view.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from agent_scheduler.cluster.cluster import Cluster
 from agent_scheduler.engine.decide.explain import explain_without, plain, points
+from agent_scheduler.engine.decide.snapshot import Snapshot
 from agent_scheduler.engine.framework.plugin import Profile
 from agent_scheduler.engine.state.podinfo import PodInfo
 
@@ -26,9 +27,10 @@ _HOLDS: Final = "the pod keeps its devices and volumes here, so nodes without th
 class BoundPodExplainer:
     """Explains pods with a node; stateless."""
 
-    def __init__(self, cluster: Cluster, past: PastDecisions, text: Callable[[float], str]) -> None:
-        """`text` writes an instant of the clock as a time."""
+    def __init__(self, cluster: Cluster, snapshot: Snapshot, past: PastDecisions, text: Callable[[float], str]) -> None:
+        """`text` writes an instant of the clock as a time. Nothing may be hypothetical in `snapshot` between cycles."""
         self._cluster = cluster
+        self._snapshot = snapshot
         self._past = past
         self._text = text
 
@@ -44,9 +46,8 @@ class BoundPodExplainer:
         if past is not None and past.node_name == node_name:
             return {**self._decided(past, profile), "now": self._now(pod, node_name, profile, past)}
         since = self._text(self._past.since)
-        why = (
-            f"this process, which has records since {since}, has none of it: another process or the pod's creator chose"
-        )
+        chose = "another process, the pod's creator or an earlier decision chose its node"
+        why = f"the records of this process begin at {since} and lack the pod: {chose}"
         if past is not None:
             began = self._text(past.began)
             why = f"this process chose {past.node_name} at {began}, and another one bound the pod to {node_name}"
@@ -87,7 +88,7 @@ class BoundPodExplainer:
             return {"problem": "the pod takes nothing of the node"}
         also = [rows[name] for name in (node_name, *others) if name in rows]
         try:
-            found = plain(explain_without(pod, rows[node_name], profile, cluster.ledger, cluster.handle, also))
+            found = plain(explain_without(pod, rows[node_name], profile, cluster.ledger, self._snapshot, also))
         except Exception as error:
             return {"problem": f"{type(error).__name__}: {error}"}
         return {**found, "note": _HOLDS if pod.claims or pod.cls.volumes is not None else ""}

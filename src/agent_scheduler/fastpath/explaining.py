@@ -10,7 +10,6 @@ from typing import Any, Final, NamedTuple
 
 from agent_scheduler.binding.bound_pods import BoundPodExplainer
 from agent_scheduler.binding.history import History
-from agent_scheduler.binding.past_decisions import PastDecisions
 from agent_scheduler.binding.queue_admission import explain as explain_gate
 from agent_scheduler.binding.queue_gate import NAME as QUEUE_CAPACITY
 from agent_scheduler.cluster.state import SharedState
@@ -50,7 +49,9 @@ _BY_NODES: Final = (WORDS[WaitReason.NODES].label, WORDS[WaitReason.DEVICES].lab
 class Explainer:
     """Explains one pod at a time, without changing shared state."""
 
-    def __init__(self, state: SharedState, rules: Rules, history: History, past: PastDecisions, timing: Timing) -> None:
+    def __init__(
+        self, state: SharedState, rules: Rules, history: History, bound_pods: BoundPodExplainer, timing: Timing
+    ) -> None:
         """Create the explainer; the clock of `timing` is the queue's."""
         self._cluster = state.cluster
         self._snapshot = state.snapshot
@@ -59,7 +60,7 @@ class Explainer:
         self._history = history
         self._clock = timing.clock
         self._text = timing.text
-        self._bound = BoundPodExplainer(state.cluster, past, timing.text)
+        self._bound_pods = bound_pods
 
     def pod(self, namespace: str, name: str) -> dict[str, Any]:
         """Return the page as in docs/operations.md.
@@ -170,7 +171,7 @@ class Explainer:
         rules = self._rules
         outside = rules.settings.sharding is not ShardingMode.NONE and node_name not in rules.membership.nodes
         beside = f"; {node_name} is not in the shard of this scheduler" if outside else ""
-        return self._bound.placement(pod, node_name, rules.profiles.get(pod.scheduler_name), beside=beside)
+        return self._bound_pods.placement(pod, node_name, rules.profiles.get(pod.scheduler_name), beside=beside)
 
     def _decision(self, pod: PodInfo) -> dict[str, Any]:
         """Return what a cycle would decide now. If a plugin raises, only `problem` is set."""

@@ -139,6 +139,9 @@ async def test_an_explanation_changes_nothing_that_decisions_read() -> None:
                 ledger.columns.taken[:],
             ) == before
             assert len(running.fast_path.binder.past) == 2
+            # Views that were kept meanwhile, and the snapshot, are as they would be without it.
+            report = await running.fast_path.selfcheck.run()
+            assert report.checked and not report.differences, report
 
 
 @pytest.mark.parametrize("what", ["devices", "GPUs"])
@@ -201,14 +204,14 @@ async def test_a_pod_without_a_record_is_told_as_such() -> None:
                 "unknown": "its schedulerName is 'another': another scheduler or the pod's creator chose the node"
             }
             found = await placement(running, "foreign")
-            assert found["unknown"].startswith(f"this process, which has records since {found['since']}, has none of")
+            assert found["unknown"].startswith(f"the records of this process begin at {found['since']} and lack")
             assert found["now"]["feasible"] == 0
             await cluster.add_pod("p")
             assert (await placement(running, "p"))["by"] == "worker 0"
         async with scheduling(cluster.transport) as running:
             # Another process knows nothing of decisions before it.
             found = await placement(running, "p")
-            assert "has none of it" in found["unknown"] and found["now"]["feasible"] == 2
+            assert "lack the pod" in found["unknown"] and found["now"]["feasible"] == 2
 
 
 async def test_a_pod_that_another_scheduler_bound_elsewhere_meanwhile_is_not_told_as_decided_here() -> None:

@@ -95,7 +95,7 @@ async def test_a_pod_is_explained_without_a_scheduler_and_nothing_is_written(
         code, out, _ = await afresh("default/small")
         assert code == 0 and "It fits on 1 of 1 nodes." in out
         code, out, _ = await afresh("default/placed")
-        assert code == 0 and "  unknown: this process, which has records since " in out
+        assert code == 0 and "  unknown: the records of this process begin at " in out
         assert "Scores as of now, without this pod\n  It fits on 1 of 1 nodes." in out
         assert (await afresh("default/nobody"))[0] == 1
         code, _, err = await afresh("podgroup/default/g")

@@ -12,7 +12,6 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from ..framework.handle import Handle
 from ..framework.plugin import Profile
 from ..ledger import Ledger
 from ..state.columns import Bools, Columns, Ints, Rows
@@ -103,17 +102,25 @@ def explain(view: ClassView, columns: Columns, *, per_point: int = 1, also: Sequ
 
 
 def explain_without(
-    pod: PodInfo, row: int, profile: Profile, ledger: Ledger, handle: Handle, also: Sequence[int]
+    pod: PodInfo, row: int, profile: Profile, ledger: Ledger, snapshot: Snapshot, also: Sequence[int]
 ) -> Explanation:
-    """Explain a pod that is placed on `row` as if it were not, on the ledger as it is; `also` as in `explain`."""
-    cls = handle.class_of(pod)
+    """Explain a pod that is placed on `row` as if it were not, on the ledger as it is; `also` as in `explain`.
+
+    Afterwards `snapshot` is as it was, with `row` touched.
+    """
+    snapshot.refresh()
+    cls = snapshot.handle.class_of(pod)
     # Makes the ledger count what the class needs. Kept until the end, because counts that no class needs are dropped.
-    counting = ClassView(profile, cls, Snapshot(ledger, handle))
-    snapshot = Snapshot(ledger, handle)
-    WhatIf(ledger, snapshot.columns).remove(pod, row)
-    view = ClassView(profile, counting.pod, snapshot)
-    view.refresh(snapshot)
-    return explain(view, snapshot.columns, per_point=profile.per_point, also=also)
+    counting = ClassView(profile, cls, snapshot)
+    try:
+        with WhatIf(ledger, snapshot.columns) as there:
+            there.remove(pod, row)
+            snapshot.touched.append(row)
+            view = ClassView(profile, counting.pod, snapshot)
+            view.refresh(snapshot)
+            return explain(view, snapshot.columns, per_point=profile.per_point, also=also)
+    finally:
+        snapshot.touched.append(row)
 
 
 def _answer(entry: CompiledFilter, columns: Columns, rows: Rows, passed: Bools, refusals: Ints) -> PluginAnswer:
@@ -135,17 +142,18 @@ def _answer(entry: CompiledFilter, columns: Columns, rows: Rows, passed: Bools, 
 def _best(view: ClassView, columns: Columns, rows: Rows, per_point: int, also: Sequence[int]) -> tuple[RankedNode, ...]:
     if not rows.size:
         return ()
-    scores = {name: values.tolist() for name, values in view.plugin_scores(columns, rows).items()}
-    totals = [sum(values[index] for values in scores.values()) for index in range(rows.shape[0])]
-    order = sorted(range(rows.shape[0]), key=lambda index: -totals[index])
-    order = [index for place, index in enumerate(order) if place < _SHOWN or rows[index] in also]
+    scores = view.plugin_scores(columns, rows)
+    totals: Ints = sum(scores.values(), np.zeros(rows.shape[0], dtype=np.int64))
+    order = np.argsort(-totals, kind="stable")
+    shown = np.isin(rows[order], also)
+    shown[:_SHOWN] = True
     return tuple(
         RankedNode(
             _name(columns, int(rows[index])),
-            points(totals[index], per_point),
-            {name: points(values[index], per_point) for name, values in scores.items()},
+            points(totals.item(index), per_point),
+            {name: points(values.item(index), per_point) for name, values in scores.items()},
         )
-        for index in order
+        for index in order[shown].tolist()
     )
 
 
