@@ -32,7 +32,7 @@ class PastDecision(Struct, frozen=True, gc=False):
     #: The version of the node's row with the pod.
     version: int
     attempts: int
-    #: Who decided, for users.
+    #: The worker or session that decided, for users.
     by: str
 
 

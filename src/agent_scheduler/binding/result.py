@@ -65,5 +65,5 @@ class ScheduleResult(NamedTuple):
     reserves: bool = False
     #: Whether it is bound with others of its group, behind pods of the fast path.
     in_group: bool = False
-    #: Who decided, for users.
+    #: The worker or session that decided, for users.
     by: str = ""
