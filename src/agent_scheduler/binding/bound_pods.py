@@ -39,26 +39,39 @@ class BoundPodExplainer:
 
         `profile` is None for a pod of another scheduler. `beside` is appended if there is no record.
         """
-        if profile is None:
-            why = f"its schedulerName is {pod.scheduler_name!r}: another scheduler or the pod's creator chose the node"
-            return {"unknown": why}
         past = self._past.of(pod.uid)
-        if past is not None and past.node_name == node_name:
-            return {**self._decided(past, profile), "now": self._now(pod, node_name, profile, past)}
+        of_here = past if past is not None and past.node_name == node_name else None
+        if of_here is not None:
+            found = self._decided(of_here, 1 if profile is None else profile.per_point)
+        else:
+            found = self._without_record(pod, node_name, past, has_profile=profile is not None, beside=beside)
+        ledger = self._cluster.ledger
+        placed = ledger.placements.get(pod.uid)
+        if profile is not None and placed is not None and placed.node_name == node_name and node_name in ledger.rows:
+            found["now"] = self._now(pod, node_name, profile, of_here)
+        return found
+
+    def _without_record(
+        self, pod: PodInfo, node_name: str, past: PastDecision | None, *, has_profile: bool, beside: str
+    ) -> dict[str, Any]:
+        """Return why the decision is unknown; `past` is a record of another node."""
         since = self._text(self._past.since)
-        chose = "another process, the pod's creator or an earlier decision chose its node"
-        why = f"the records of this process begin at {since} and lack the pod: {chose}"
         if past is not None:
             began = self._text(past.began)
             why = f"this process chose {past.node_name} at {began}, and another one bound the pod to {node_name}"
-        return {"unknown": f"{why}{beside}", "since": since, "now": self._now(pod, node_name, profile, None)}
+        elif has_profile:
+            chose = "another process, the pod's creator or an earlier decision chose its node"
+            why = f"the records of this process begin at {since} and lack the pod: {chose}"
+        else:
+            why = f"its schedulerName is {pod.scheduler_name!r}: another scheduler or the pod's creator chose the node"
+        return {"unknown": f"{why}{beside}", "since": since}
 
-    def _decided(self, past: PastDecision, profile: Profile) -> dict[str, Any]:
-        candidates, unit = past.placement.candidates, profile.per_point
+    def _decided(self, past: PastDecision, per_point: int) -> dict[str, Any]:
+        candidates = past.placement.candidates
         chosen = next((each.score for each in candidates if each.node_name == past.node_name), None)
         found = []
         for each in candidates:
-            below = None if chosen is None or each.score is None else points(chosen - each.score, unit)
+            below = None if chosen is None or each.score is None else points(chosen - each.score, per_point)
             version = past.version if each.node_name == past.node_name else each.version
             found.append({"node": each.node_name, "below": below, "since": self._since(each.node_name, version)})
         return {
@@ -82,10 +95,6 @@ class BoundPodExplainer:
         cluster = self._cluster
         rows = cluster.ledger.rows
         others = [each.node_name for each in past.placement.candidates] if past is not None else []
-        if node_name not in rows:
-            return {"problem": f"node {node_name} does not exist"}
-        if pod.uid not in cluster.ledger.placements:
-            return {"problem": "the pod takes nothing of the node"}
         also = [rows[name] for name in (node_name, *others) if name in rows]
         try:
             found = plain(explain_without(pod, rows[node_name], profile, cluster.ledger, self._snapshot, also))
