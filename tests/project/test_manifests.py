@@ -175,8 +175,8 @@ def test_selectors_choose_the_pods_of_the_deployment() -> None:
 
 
 def test_probes_ask_for_pages_that_are_open() -> None:
-    assert CONTAINER["livenessProbe"]["httpGet"] == {"path": "/livez", "port": "http"}
-    assert CONTAINER["readinessProbe"]["httpGet"] == {"path": "/readyz", "port": "http"}
+    assert CONTAINER["livenessProbe"]["httpGet"] == {"path": "/livez", "port": "https", "scheme": "HTTPS"}
+    assert CONTAINER["readinessProbe"]["httpGet"] == {"path": "/readyz", "port": "https", "scheme": "HTTPS"}
 
 
 # ---- the image

@@ -51,6 +51,11 @@ def add_ways(parser: argparse.ArgumentParser) -> None:
         type=Path,
         help="the authority of its certificate (default: the system's authorities)",
     )
+    straight.add_argument(
+        "--insecure-skip-tls-verify",
+        action="store_true",
+        help="accept any certificate, for a self-signed one behind kubectl port-forward",
+    )
     through = parser.add_argument_group("asking the leader through the API server (default)")
     through.add_argument(
         "--kubeconfig", metavar="FILE", type=Path, help="the kubeconfig file (default: as for kubectl)"
@@ -76,10 +81,15 @@ def ways_of(args: argparse.Namespace) -> Ways:
         raise Unreachable(f"{given}: not allowed with --server, which names the scheduler")
     if args.certificate_authority is not None and not args.server:
         raise Unreachable("--certificate-authority: needs --server")
+    if args.insecure_skip_tls_verify and not args.server:
+        raise Unreachable("--insecure-skip-tls-verify: needs --server")
+    if args.insecure_skip_tls_verify and args.certificate_authority is not None:
+        raise Unreachable("--insecure-skip-tls-verify: not allowed with --certificate-authority")
     return Ways(
         server=args.server,
         token=args.token.strip(),
         certificate_authority=args.certificate_authority,
+        is_unverified=args.insecure_skip_tls_verify,
         kubeconfig=args.kubeconfig,
         namespace=args.namespace,
         lease=args.lease,
@@ -118,6 +128,8 @@ def _afresh(args: argparse.Namespace, namespace: str, name: str) -> Mapping[str,
 
     usual, names = Ways(), ("server", "certificate_authority", "namespace", "lease", "token")
     given = [f"--{name.replace('_', '-')}" for name in names if getattr(args, name) != getattr(usual, name)]
+    if args.insecure_skip_tls_verify:
+        given.append("--insecure-skip-tls-verify")
     if given:
         raise Unreachable(f"{', '.join(given)}: not allowed with --from-cluster, which asks no scheduler")
     if args.pod.startswith(GROUP_PREFIX):
