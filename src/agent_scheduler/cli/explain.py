@@ -16,7 +16,9 @@ from typing import Any
 
 from agent_scheduler.serving.explanation import BOLD, PLAIN, render
 from apimachinery.errors import ConfigurationError
+from kube_client.credentials import KubeConfigError
 
+from .clusters import add_cluster, endpoint_of
 from .outputs import complain, dumped, show
 from .reach import GROUP_PREFIX, Unreachable, Ways, ask
 
@@ -57,9 +59,7 @@ def add_ways(parser: argparse.ArgumentParser) -> None:
         help="accept any certificate, for a self-signed one behind kubectl port-forward",
     )
     through = parser.add_argument_group("asking the leader through the API server (default)")
-    through.add_argument(
-        "--kubeconfig", metavar="FILE", type=Path, help="the kubeconfig file (default: as for kubectl)"
-    )
+    add_cluster(through)
     through.add_argument(
         "--namespace",
         metavar="NAME",
@@ -91,6 +91,7 @@ def ways_of(args: argparse.Namespace) -> Ways:
         certificate_authority=args.certificate_authority,
         is_unverified=args.insecure_skip_tls_verify,
         kubeconfig=args.kubeconfig,
+        context=args.context,
         namespace=args.namespace,
         lease=args.lease,
     )
@@ -136,9 +137,12 @@ def _afresh(args: argparse.Namespace, namespace: str, name: str) -> Mapping[str,
         raise Unreachable("--from-cluster: explains only pods; ask a running batch scheduler about groups")
     try:
         configuration = configuration_of(args.config)
+        endpoint = endpoint_of(args)
     except OSError as error:
         raise ConfigurationError(f"--config {args.config}: {error.strerror}") from None
-    return asyncio.run(explain(namespace, name, configuration, args.kubeconfig))
+    except KubeConfigError as error:
+        raise Unreachable(str(error)) from error
+    return asyncio.run(explain(namespace, name, configuration, endpoint))
 
 
 def _fail(problem: str) -> int:

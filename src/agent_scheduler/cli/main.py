@@ -9,13 +9,15 @@ from __future__ import annotations
 import argparse
 import gc
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
 
 from agent_scheduler import __version__
+
+from .program import program
 
 #: The exit code after Ctrl-C.
 INTERRUPTED = 130
@@ -41,6 +43,21 @@ _COMMANDS = {
 _FOREIGN = {"bench": "agent-scheduler-bench", "cluster": "embedded-kubernetes", "demo": "agent-scheduler-bench"}
 
 
+class _Program(argparse.ArgumentParser):
+    """The parser of the program. Its help says where the pages of this version are."""
+
+    def format_help(self) -> str:
+        # Imported here because only the help needs it.
+        from importlib.metadata import PackageNotFoundError, metadata
+
+        urls: list[str] = []
+        with suppress(PackageNotFoundError):
+            urls = metadata("agent-scheduler").get_all("Project-URL") or []
+        labeled = dict(url.split(", ", 1) for url in urls)
+        place = labeled.get("Documentation", f"docs/README.md in the tag v{__version__} of the repository")
+        return f"{super().format_help()}\nDocumentation of this version: {place}\n"
+
+
 class _Command(argparse.ArgumentParser):
     """The parser of one command, which gets its arguments on first use."""
 
@@ -64,9 +81,14 @@ def whole_parser() -> argparse.ArgumentParser:
     return _parser(filled=True)
 
 
-def _parser(*, filled: bool = False) -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="agent-scheduler",
+def parser_of(words: Sequence[str]) -> argparse.ArgumentParser:
+    """Return the parser with the arguments of the command that `words` begin with, if there is one."""
+    return _parser(only=next((word for word in words if not word.startswith("-")), ""))
+
+
+def _parser(*, filled: bool = False, only: str = "") -> argparse.ArgumentParser:
+    parser = _Program(
+        prog=program(),
         description="A Kubernetes scheduler for AI-agent workloads: bursts of small pods, bound at once.",
     )
     _add_version(parser)
@@ -76,7 +98,7 @@ def _parser(*, filled: bool = False) -> argparse.ArgumentParser:
             text += f" (pip install {_FOREIGN[name]})"
         command = commands.add_parser(name, help=text, allow_abbrev=False)
         command.name = name
-        if filled:
+        if filled or name == only:
             _fill(command, name)
     return parser
 

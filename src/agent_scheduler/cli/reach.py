@@ -68,6 +68,7 @@ class Ways:
     certificate_authority: Path | None = None
     is_unverified: bool = False
     kubeconfig: Path | None = None
+    context: str | None = None
     namespace: str = "agent-scheduler"
     lease: str = "agent-scheduler"
     #: This host's name, as used in a lease by a scheduler on it.
@@ -114,7 +115,7 @@ async def _own_token(base: str, ways: Ways) -> dict[str, str]:
         raise Unreachable(f"{base} requires a token; over http only one given with --token is sent")
     if ways.is_unverified:
         raise Unreachable(f"{base} requires a token; with --insecure-skip-tls-verify only that of --token is sent")
-    endpoint = load_endpoint(kubeconfig=ways.kubeconfig)
+    endpoint = load_endpoint(kubeconfig=ways.kubeconfig, context=ways.context)
     found = (await endpoint.headers()).get("Authorization", "")
     if not found.lower().startswith("bearer "):
         raise Unreachable(f"{base} requires a token, and {endpoint.source} has none; use --token")
@@ -158,7 +159,7 @@ async def _get(endpoint: Endpoint, page: ServedPage, connect: Connect) -> Respon
 
 
 async def _through_the_api_server(page: ServedPage, ways: Ways, connect: Connect) -> dict[str, Any]:
-    endpoint = load_endpoint(kubeconfig=ways.kubeconfig)
+    endpoint = load_endpoint(kubeconfig=ways.kubeconfig, context=ways.context)
     if ways.token:
         endpoint = _with_page_token(endpoint, ways.token)
     transport = connect(endpoint)

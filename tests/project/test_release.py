@@ -1,0 +1,61 @@
+"""The parts of a release: versions, addresses and long descriptions."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from agent_scheduler import __version__
+from release.__main__ import url_of
+from release.description import long_description
+from release.versions import DISTRIBUTIONS, found
+from tests.support.places import ROOT
+
+TAG = "v1.2.3"
+URL = "https://host.example/owner/name"
+
+
+def test_every_place_has_the_version() -> None:
+    assert {version for _, version in found()} == {__version__}
+    assert len([*found()]) > 25
+
+
+@pytest.mark.parametrize(
+    ("remote", "url"),
+    [
+        ("https://host.example/owner/name.git", URL),
+        ("https://user:secret@host.example/owner/name", URL),
+        ("git@host.example:owner/name.git", URL),
+        ("ssh://git@host.example:2222/owner/name.git", URL),
+        *((remote, "") for remote in ("/srv/name.git", "file:///srv/name.git", "../name", "host:name")),
+    ],
+)
+def test_the_address_of_the_pages_is_that_of_a_remote_that_names_a_host(remote: str, url: str) -> None:
+    assert url_of(remote) == url
+
+
+@pytest.mark.parametrize(
+    ("text", "at_a_host", "without"),
+    [
+        ("[jobs](docs/a.md#jobs)", f"[jobs]({URL}/blob/{TAG}/p/q/docs/a.md#jobs)", "jobs (p/q/docs/a.md)"),
+        ("[x](../../README.md)", f"[x]({URL}/blob/{TAG}/README.md)", "x (README.md)"),
+        ("[p/q/a.md](a.md)", f"[p/q/a.md]({URL}/blob/{TAG}/p/q/a.md)", "p/q/a.md"),
+        ("![The console](i.png)", f"![The console]({URL}/raw/{TAG}/p/q/i.png)", "The console"),
+        *((same, same, same) for same in ("[a](https://b.example)", "[a](#b)", "`[a](b.md)`", "```\n[a](b.md)\n```")),
+    ],
+)
+def test_links_of_a_long_description_lead_to_the_tag(text: str, at_a_host: str, without: str) -> None:
+    assert long_description(text, "p/q", url=URL, tag=TAG) == at_a_host
+    assert long_description(text, "p/q", url="", tag=TAG) == without
+
+
+@pytest.mark.parametrize("folder", DISTRIBUTIONS)
+def test_long_descriptions_have_no_link_that_needs_the_repository_beside_them(folder: str) -> None:
+    text = (ROOT / folder / "README.md").read_text()
+    for url in (URL, ""):
+        made = long_description(text, folder, url=url, tag=TAG)
+        links = re.findall(r"\]\(([^)\s]+)\)", re.sub(r"^```.*?^```", "", made, flags=re.MULTILINE | re.DOTALL))
+        assert [link for link in links if not link.startswith(("https://", "#"))] == []
+        for path in re.findall(rf"{URL}/\w+/{TAG}/([^)#\s]+)", made):
+            assert (ROOT / path).exists(), path
