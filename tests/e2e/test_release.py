@@ -117,22 +117,19 @@ def test_a_tag_that_exists_is_refused(changed: Clone) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "old", "place"),
+    ("name", "old"),
     [
-        ("bench/src/bench/__init__.py", f'__version__ = "{VERSION}"', "bench/src/bench/__init__.py:10"),
-        ("packages/kube-client/pyproject.toml", f"apimachinery=={VERSION}", "packages/kube-client/pyproject.toml:24"),
-        ("config/webhook/kustomization.yaml", f"newTag: {VERSION}", "config/webhook/kustomization.yaml:21"),
+        ("bench/src/bench/__init__.py", f'__version__ = "{VERSION}"'),
+        ("packages/kube-client/pyproject.toml", f"apimachinery=={VERSION}"),
+        ("config/webhook/kustomization.yaml", f"newTag: {VERSION}"),
     ],
 )
-def test_another_version_anywhere_is_refused(changed: Clone, name: str, old: str, place: str) -> None:
+def test_another_version_anywhere_is_refused(changed: Clone, name: str, old: str) -> None:
     edit(changed, name, old, old.replace(VERSION, "7.8.8"))
     code, out, err = changed.release()
     assert (code, out) == (2, "")
-    assert re.fullmatch(
-        rf"release: not all have the version {VERSION}: {re.sub(r'\d+$', '', place)}\d+ has 7\.8\.8; "
-        rf"run: make version VERSION={VERSION}\n",
-        err,
-    )
+    told = f"release: not all have the version {VERSION}: {name}:N has 7.8.8; run: make version VERSION={VERSION}\n"
+    assert re.sub(r":\d+ has", ":N has", err) == told
 
 
 @pytest.mark.parametrize("name", CHANGELOGS)
