@@ -98,7 +98,7 @@ def check(version: str, checks: Sequence[str]) -> str:
 
 
 def entry_of(version: str, path: str) -> str:
-    """Return what a changelog says of the version. Raises Refused without a dated entry."""
+    """Return the entry of the version in a changelog. Raises Refused without a dated entry."""
     text = (ROOT / path).read_text()
     match = re.search(
         rf"^## {re.escape(version)} - \d{{4}}-\d\d-\d\d\n(.*?)(?=^## |\Z)", text, re.MULTILINE | re.DOTALL

@@ -32,6 +32,7 @@ _PLACES = {
     "config/helm/agent-scheduler/Chart.yaml": r"^(?:version|appVersion): ",
     "Dockerfile": r"-t agent-scheduler:",
     "docs/README.md": r"(?:They are for version |`v|agent-scheduler-docs-)",
+    "docs/operations.md": r"dist/agent_scheduler-",
     "docs/quickstart.md": r"/agent-scheduler:",
 }
 

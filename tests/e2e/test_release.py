@@ -253,7 +253,10 @@ def programs(dist: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("installed")
     venv.create(folder / "venv", with_pip=True)
     constraints = folder / "constraints.txt"
-    constraints.write_text("".join(f"{pin.name}=={pin.version}\n" for pin in read(FOLDER / "dev.lock")))
+    pins = [
+        f"{pin.name}=={pin.version}" + (f" ; {pin.marker}" if pin.marker else "") for pin in read(FOLDER / "dev.lock")
+    ]
+    constraints.write_text("\n".join(pins))
     words = ("install", "--quiet", "--find-links", dist, "-c", constraints, f"agent-scheduler[cluster,tls]=={VERSION}")
     done = subprocess.run(
         [folder / "venv" / "bin" / "pip", *words], cwd=folder, check=False, capture_output=True, text=True
