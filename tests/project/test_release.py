@@ -3,17 +3,43 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import pytest
 
 from agent_scheduler import __version__
-from release.__main__ import url_of
+from release.__main__ import Release, image, url_of
 from release.description import long_description
 from release.versions import DISTRIBUTIONS, found
 from tests.support.places import ROOT
 
 TAG = "v1.2.3"
 URL = "https://host.example/owner/name"
+
+
+#: An engine that notes its arguments.
+ENGINE = """#!/bin/sh
+echo "$@" >> "$(dirname "$0")/log"
+case "$1 $2" in
+  "image inspect") echo "registry.example/python@sha256:0123" ;;
+  "save -o") echo image > "$3" ;;
+esac
+"""
+
+
+def test_the_image_is_built_on_the_current_digest_of_its_base(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    release = Release(version="1.2.3", url="", time=7)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    (tmp_path / "docker").write_text("#!/bin/sh\nexit 1\n")
+    (tmp_path / "docker").chmod(0o755)
+    told = "no docker or podman with a running engine is here; in the tag: docker build -t agent-scheduler:1.2.3 ."
+    assert image(release, ROOT, tmp_path) == told
+    (tmp_path / "docker").write_text(ENGINE)
+    assert image(release, ROOT, tmp_path) == ""
+    *_, build, save = (tmp_path / "log").read_text().splitlines()
+    pinned = "--build-arg PYTHON_IMAGE=python:3.13-slim-trixie@sha256:0123 --build-arg SOURCE_DATE_EPOCH=7"
+    assert build == f"build {pinned} -t agent-scheduler:1.2.3 {ROOT}"
+    assert (tmp_path / "agent-scheduler-1.2.3-image.tar").exists() and save.startswith("save -o ")
 
 
 def test_every_place_has_the_version() -> None:
