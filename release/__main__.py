@@ -52,6 +52,8 @@ class Release:
     version: str
     #: The repository's URL for readers, or empty.
     url: str
+    #: The image's name in manifests and chart, without its tag.
+    image: str
     #: The commit's time, in seconds since 1970.
     time: int
 
@@ -78,8 +80,8 @@ def check(version: str, checks: Sequence[str]) -> str:
     """Return the changelog's entry of the version. Raises Refused for the first condition that does not hold."""
     if not FORM.fullmatch(version):
         raise Refused(f"found the version {version!r}; allowed: X.Y.Z, three numbers (make release VERSION=X.Y.Z)")
-    if changed := _git("status", "--porcelain"):
-        raise Refused(f"the working tree has changes that no commit has: {', '.join(changed.splitlines()[:5])}")
+    if changed := _changed():
+        raise Refused(f"the working tree has changes that no commit has: {changed}")
     if _git("tag", "--list", f"v{version}"):
         raise Refused(f"the tag v{version} exists")
     other = [f"{place} has {there}" for place, there in found() if there != version]
@@ -92,9 +94,15 @@ def check(version: str, checks: Sequence[str]) -> str:
     for command in checks:
         if code := subprocess.run(shlex.split(command), cwd=ROOT, check=False).returncode:
             raise Refused(f"`{command}` ended with {code}")
-    if changed := _git("status", "--porcelain"):
-        raise Refused(f"the checks have changed files: {', '.join(changed.splitlines()[:5])}")
+    if changed := _changed():
+        raise Refused(f"the checks have changed files: {changed}")
     return entries[0]
+
+
+def _changed() -> str:
+    """Return the first changed files, or an empty text."""
+    files = [line.split(maxsplit=1)[1] for line in _git("status", "--porcelain").splitlines()]
+    return ", ".join(files[:5]) + (f" and {len(files) - 5} more" if len(files) > 5 else "")
 
 
 def entry_of(version: str, path: str) -> str:
@@ -120,7 +128,7 @@ def url_of(remote: str) -> str:
 
 
 def stage(release: Release, folder: Path) -> None:
-    """Unpack the commit, with long descriptions and URLs for readers elsewhere."""
+    """Unpack the commit, with long descriptions and URLs for readers elsewhere, and the image's name."""
     archive = subprocess.run(["git", "archive", "HEAD"], cwd=ROOT, check=True, capture_output=True).stdout
     with tarfile.open(fileobj=io.BytesIO(archive)) as packed:
         packed.extractall(folder, filter="tar")
@@ -129,6 +137,15 @@ def stage(release: Release, folder: Path) -> None:
         readme.write_text(long_description(readme.read_text(), each, url=release.url, tag=release.tag))
         urls = project_urls(each, url=release.url, tag=release.tag, changelogs=CHANGELOGS)
         project.write_text(project.read_text() + urls)
+    for file in (folder / "config").rglob("*.yaml"):
+        text = file.read_text()
+        changed = re.sub(
+            r"^(\s+(?:newName|repository): )agent-scheduler$", rf"\g<1>{release.image}", text, flags=re.MULTILINE
+        )
+        if release.url:
+            changed = changed.replace("runbook: docs/", f"runbook: {release.url}/blob/{release.tag}/docs/")
+        if changed != text:
+            file.write_text(changed)
 
 
 def distributions(release: Release, folder: Path, target: Path) -> None:
@@ -188,7 +205,7 @@ def bill(release: Release, target: Path) -> None:
 def image(release: Release, folder: Path, target: Path) -> str:
     """Build the image with the base's current digest, and save it. Return why not, or an empty text."""
     engine = next((each for each in ENGINES if shutil.which(each) and _works(each)), None)
-    tag = f"agent-scheduler:{release.version}"
+    tag = f"{release.image}:{release.version}"
     if engine is None:
         return f"no {' or '.join(ENGINES)} with a running engine is here; in the tag: docker build -t {tag} ."
     match = re.search(r"^ARG PYTHON_IMAGE=(\S+)", (folder / "Dockerfile").read_text(), re.MULTILINE)
@@ -269,6 +286,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "--url", metavar="URL", help="address of the repository's pages (default: from the remote origin)"
     )
     parser.add_argument(
+        "--image",
+        default="agent-scheduler",
+        metavar="NAME",
+        help="image in manifests and chart, such as registry.example/agent-scheduler (default: %(default)s)",
+    )
+    parser.add_argument(
         "--check",
         metavar="COMMAND",
         action="append",
@@ -279,7 +302,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         entry = check(args.version, CHECKS if args.check is None else args.check)
         remote = _git("remote", "get-url", "origin") if "origin" in _git("remote").splitlines() else ""
         url = (url_of(remote) if args.url is None else args.url).rstrip("/")
-        release = Release(version=args.version, url=url, time=int(_git("log", "-1", "--format=%ct")))
+        release = Release(version=args.version, url=url, image=args.image, time=int(_git("log", "-1", "--format=%ct")))
         if not url:
             print("release: no URL: the remote origin names no host, so descriptions have no links to files; see --url")
         if args.dry_run:

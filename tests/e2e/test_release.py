@@ -33,6 +33,7 @@ pytestmark = [pytest.mark.wide, pytest.mark.timeout(900)]
 
 VERSION = "7.8.9"
 URL = "https://host.example/owner/name"
+IMAGE = "registry.example/agent-scheduler"
 CHANGELOGS = ("CHANGELOG.md", "packages/kube-client/CHANGELOG.md", "packages/embedded-kubernetes/CHANGELOG.md")
 OWN = ("agent_scheduler", "agent_scheduler_bench", "apimachinery", "embedded_kubernetes", "kube_client")
 
@@ -104,7 +105,7 @@ def test_a_version_of_another_form_is_refused(clone: Clone, version: str) -> Non
 def test_changes_that_no_commit_has_are_refused(changed: Clone) -> None:
     edit(changed, "README.md", "# agent", "# the agent", commit=False)
     (changed.folder / "new.py").touch()
-    told = "release: the working tree has changes that no commit has: M README.md, ?? new.py\n"
+    told = "release: the working tree has changes that no commit has: README.md, new.py\n"
     assert changed.release() == (2, "", told)
 
 
@@ -142,7 +143,7 @@ def test_a_changelog_without_an_entry_of_the_version_is_refused(changed: Clone, 
 
 def test_a_failed_check_is_refused_and_so_is_one_that_changes_files(changed: Clone) -> None:
     assert changed.release(VERSION, "--check", "false") == (2, "", "release: `false` ended with 1\n")
-    told = "release: the checks have changed files: ?? made\n"
+    told = "release: the checks have changed files: made\n"
     assert changed.release(VERSION, "--check", "touch made") == (2, "", told)
 
 
@@ -159,7 +160,7 @@ def test_a_dry_run_makes_nothing(clone: Clone) -> None:
 @pytest.fixture(scope="module")
 def dist(clone: Clone) -> Path:
     """Return the folder of a release."""
-    code, out, err = clone.release()
+    code, out, err = clone.release(VERSION, "--image", IMAGE)
     assert (code, err) == (0, "")
     assert out.endswith(
         f"release: the tag v{VERSION} is set in this clone only; push it with: git push origin v{VERSION}\n"
@@ -198,7 +199,7 @@ def test_the_tag_has_the_entry_of_the_changelog(dist: Path, clone: Clone) -> Non
 
 def test_the_same_commit_gives_the_same_bytes(dist: Path, clone: Clone, tmp_path: Path) -> None:
     clone.git("tag", "--delete", f"v{VERSION}")
-    code, _, err = clone.release(VERSION, "--output", str(tmp_path / "again"))
+    code, _, err = clone.release(VERSION, "--image", IMAGE, "--output", str(tmp_path / "again"))
     assert (code, err) == (0, "")
 
     def lines(folder: Path) -> list[str]:
@@ -225,12 +226,18 @@ def test_wheels_say_whose_they_are_and_link_to_the_tag(dist: Path, name: str) ->
 
 def test_the_chart_and_the_manifests_name_the_image_of_the_version(dist: Path) -> None:
     packed = str(dist / f"agent-scheduler-{VERSION}.tgz")
-    done = subprocess.run([tool("helm"), "template", "it", packed], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [tool("helm"), "template", "it", packed, "--set=monitoring.enabled=true"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert f"runbook: {URL}/blob/v{VERSION}/docs/alerts.md#" in done.stdout
     rendered = (dist / f"agent-scheduler-{VERSION}-default.yaml").read_text()
     for text in (done.stdout, rendered):
         kinds = {each["kind"]: each for each in yaml.safe_load_all(text)}
         (container,) = kinds["Deployment"]["spec"]["template"]["spec"]["containers"]
-        assert container["image"] == f"agent-scheduler:{VERSION}"
+        assert container["image"] == f"{IMAGE}:{VERSION}"
 
 
 def test_the_documentation_is_whole_and_names_its_version(dist: Path) -> None:

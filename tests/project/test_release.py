@@ -28,17 +28,17 @@ esac
 
 
 def test_the_image_is_built_on_the_current_digest_of_its_base(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    release = Release(version="1.2.3", url="", time=7)
+    release = Release(version="1.2.3", url="", image="registry.example/a", time=7)
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     (tmp_path / "docker").write_text("#!/bin/sh\nexit 1\n")
     (tmp_path / "docker").chmod(0o755)
-    told = "no docker or podman with a running engine is here; in the tag: docker build -t agent-scheduler:1.2.3 ."
+    told = "no docker or podman with a running engine is here; in the tag: docker build -t registry.example/a:1.2.3 ."
     assert image(release, ROOT, tmp_path) == told
     (tmp_path / "docker").write_text(ENGINE)
     assert image(release, ROOT, tmp_path) == ""
     *_, build, save = (tmp_path / "log").read_text().splitlines()
     pinned = "--build-arg PYTHON_IMAGE=python:3.13-slim-trixie@sha256:0123 --build-arg SOURCE_DATE_EPOCH=7"
-    assert build == f"build {pinned} -t agent-scheduler:1.2.3 {ROOT}"
+    assert build == f"build {pinned} -t registry.example/a:1.2.3 {ROOT}"
     assert (tmp_path / "agent-scheduler-1.2.3-image.tar").exists() and save.startswith("save -o ")
 
 
