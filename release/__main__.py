@@ -137,6 +137,12 @@ def stage(release: Release, folder: Path) -> None:
         readme.write_text(long_description(readme.read_text(), each, url=release.url, tag=release.tag))
         urls = project_urls(each, url=release.url, tag=release.tag, changelogs=CHANGELOGS)
         project.write_text(project.read_text() + urls)
+    if release.url:
+        package = folder / "src" / "agent_scheduler" / "__init__.py"
+        pages = f"{release.url}/blob/{release.tag}/docs/README.md"
+        package.write_text(
+            re.sub(r"^DOCUMENTATION = .*$", f'DOCUMENTATION = "{pages}"', package.read_text(), flags=re.MULTILINE)
+        )
     for file in (folder / "config").rglob("*.yaml"):
         text = file.read_text()
         changed = re.sub(

@@ -9,13 +9,13 @@ from __future__ import annotations
 import argparse
 import gc
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from functools import partial
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
 
-from agent_scheduler import __version__
+from agent_scheduler import DOCUMENTATION, __version__
 
 from .program import program
 
@@ -41,21 +41,6 @@ _COMMANDS = {
 #: Commands of other distributions, and their distribution. If it is not installed, the list of commands and the
 #: command itself say what to install. Each name is also an extra of agent-scheduler.
 _FOREIGN = {"bench": "agent-scheduler-bench", "cluster": "embedded-kubernetes", "demo": "agent-scheduler-bench"}
-
-
-class _Program(argparse.ArgumentParser):
-    """The parser of the program. Its help says where the pages of this version are."""
-
-    def format_help(self) -> str:
-        # Imported here because only the help needs it.
-        from importlib.metadata import PackageNotFoundError, metadata
-
-        urls: list[str] = []
-        with suppress(PackageNotFoundError):
-            urls = metadata("agent-scheduler").get_all("Project-URL") or []
-        labeled = dict(url.split(", ", 1) for url in urls)
-        place = labeled.get("Documentation", f"docs/README.md in the tag v{__version__} of the repository")
-        return f"{super().format_help()}\nDocumentation of this version: {place}\n"
 
 
 class _Command(argparse.ArgumentParser):
@@ -87,9 +72,10 @@ def parser_of(words: Sequence[str]) -> argparse.ArgumentParser:
 
 
 def _parser(*, filled: bool = False, only: str = "") -> argparse.ArgumentParser:
-    parser = _Program(
+    parser = argparse.ArgumentParser(
         prog=program(),
         description="A Kubernetes scheduler for AI-agent workloads: bursts of small pods, bound at once.",
+        epilog=f"Documentation of this version: {DOCUMENTATION}",
     )
     _add_version(parser)
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True, parser_class=_Command)
