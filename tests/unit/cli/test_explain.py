@@ -134,6 +134,11 @@ async def test_a_list_that_fails_ends_the_command_with_its_cause(
     [
         ("--server http://127.0.0.1:1 --namespace x --lease y", "--namespace, --lease: not allowed with --server"),
         ("--certificate-authority f", "--certificate-authority: needs --server"),
+        ("--insecure-skip-tls-verify", "--insecure-skip-tls-verify: needs --server"),
+        (
+            "--server u --insecure-skip-tls-verify --certificate-authority f",
+            "--insecure-skip-tls-verify: not allowed with --certificate-authority",
+        ),
         ("--from-cluster --server http://127.0.0.1:1 --token t", "--server, --token: not allowed with --from-cluster"),
     ],
 )
