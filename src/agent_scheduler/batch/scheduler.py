@@ -48,7 +48,7 @@ from apimachinery.times import time_text
 from kube_client.retry import Timing
 from kube_client.transport import Transport
 
-from .committing import Evictions, GroupCommitter, Outcomes
+from .committing import BindReports, Evictions, GroupCommitter, Outcomes
 from .conclusions import claimed_room, is_followed, kept_out_by_cluster, kept_out_by_quotas, left_alone, refusals_of
 from .explaining import BatchExplainer
 from .handling import GroupHandling
@@ -166,6 +166,7 @@ class BatchScheduler:
         self._handling = GroupHandling(groups, observer.handling)
         self._wanting = WantingGroups(cluster.ledger.usage, waiting.pods, waiting.activate)
         self._evictions = Evictions(cluster, parts.evict, observer, try_again=try_again)
+        self._binds = BindReports(groups, self._messages.tell_of_group)
         self._committer = self._committing(binder)
         self._binder = binder
         self._pictures = Pictures(
@@ -201,11 +202,13 @@ class BatchScheduler:
         return GroupCommitter(
             self._cluster,
             binder.commit_group,
-            Outcomes(messenger, self._observer, try_again=try_again),
+            Outcomes(self._cluster, messenger, self._observer, self._binds, try_again=try_again),
+            binds=self._binds,
             messenger=messenger,
             profile=self._profile,
             clock=self._timing.clock,
             try_again=try_again,
+            member_events=self._settings.member_events,
         )
 
     def _explaining(self) -> BatchExplainer:
@@ -263,6 +266,7 @@ class BatchScheduler:
             running.append(tasks.create_task(self._flush()))
             # Statuses that were decided in an earlier term and not written are decided again.
             self._messages.statuses.forget()
+            self._binds.forget()
             self.waiting.due.set()
             await tasks.create_task(self._hold_sessions())
             for writer in self._messages.writers:

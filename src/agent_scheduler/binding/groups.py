@@ -26,9 +26,7 @@ from kube_client.pace import Pace
 from .prebind import NOTHING, PreBinder, Reserved, Unavailable
 from .result import ScheduleResult
 
-#: Binds of groups may use one in `_SHARE` of the concurrent binds, and at most `_BESIDE_OTHERS` while other pods
-#: arrive.
-_SHARE: Final = 2
+#: The maximum of concurrent binds of groups while other pods arrive.
 _BESIDE_OTHERS: Final = 4
 
 
@@ -83,10 +81,8 @@ class GroupBinds:
 
     def may_begin(self, limit: int, waiting: int) -> bool:
         """Return whether one of the `waiting` binds may begin. `limit` is that of all binds."""
-        most = limit // _SHARE
-        if self._pace.others_come:
-            most = min(most, _BESIDE_OTHERS)
-        return self.under_way < max(1, most) and self._pace.admits(self._go_on, waiting)
+        most = min(limit, _BESIDE_OTHERS) if self._pace.others_come else limit
+        return self.under_way < most and self._pace.admits(self._go_on, waiting)
 
 
 class GroupJudge:
