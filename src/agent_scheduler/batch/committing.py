@@ -15,8 +15,10 @@ from agent_scheduler.binding.preemption import EvictCall
 from agent_scheduler.binding.result import AttemptOwner, ScheduleResult
 from agent_scheduler.cluster.cluster import Cluster, Entry
 from agent_scheduler.cluster.groups import Groups
+from agent_scheduler.engine.decide.classview import ClassView
 from agent_scheduler.engine.decide.decide import CandidateNode, CandidateNodes
 from agent_scheduler.engine.decide.refusals import Refusal
+from agent_scheduler.engine.decide.reserving import Reservations
 from agent_scheduler.engine.decide.snapshot import Snapshot
 from agent_scheduler.engine.decide.trial import Trial
 from agent_scheduler.engine.framework.plugin import Profile
@@ -209,9 +211,10 @@ class GroupCommitter:
             self._try_again()
         return refused
 
-    def member(self, task: TaskInfo, snapshot: Snapshot, trial: Trial, *, is_reported: bool) -> Member:
+    def member(
+        self, task: TaskInfo, view: ClassView, snapshot: Snapshot, reserved: Reservations, *, is_reported: bool
+    ) -> Member:
         pod, row = task.pod, task.row
-        view = trial.view_of(pod)
         candidate = CandidateNode(task.node_name, row, snapshot.columns.version[row])
         now = self._clock()
         result = ScheduleResult(
@@ -228,7 +231,7 @@ class GroupCommitter:
             True,
             is_reported,
         )
-        return Member(result, self.profile, trial.reserved(pod))
+        return Member(result, self.profile, reserved)
 
 
 class TrialCommitter:
@@ -240,8 +243,11 @@ class TrialCommitter:
         self._trial = trial
 
     def commit(self, job: JobInfo, tasks: Sequence[TaskInfo], minimum: int) -> Collection[str]:
-        committer, is_reported = self._committer, self._committer.reports(job)
-        members = [committer.member(task, self._snapshot, self._trial, is_reported=is_reported) for task in tasks]
+        committer, trial, is_reported = self._committer, self._trial, self._committer.reports(job)
+        members = [
+            committer.member(task, view, self._snapshot, trial.reserved(task.pod), is_reported=is_reported)
+            for task, view in zip(tasks, trial.views_of(task.pod for task in tasks), strict=True)
+        ]
         refused = committer.commit(job, members, minimum)
         for task in tasks:
             if task.uid not in refused:
