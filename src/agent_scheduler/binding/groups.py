@@ -26,7 +26,9 @@ from kube_client.pace import Pace
 from .prebind import NOTHING, PreBinder, Reserved, Unavailable
 from .result import ScheduleResult
 
-#: The maximum of concurrent binds of groups while other pods arrive.
+#: One in `_LEFT` of the concurrent binds, but at least one, is left to other pods, so that they do not wait for binds of
+#: groups that the server does not answer. While other pods arrive, groups have at most `_BESIDE_OTHERS`.
+_LEFT: Final = 8
 _BESIDE_OTHERS: Final = 4
 
 
@@ -81,8 +83,10 @@ class GroupBinds:
 
     def may_begin(self, limit: int, waiting: int) -> bool:
         """Return whether one of the `waiting` binds may begin. `limit` is that of all binds."""
-        most = min(limit, _BESIDE_OTHERS) if self._pace.others_come else limit
-        return self.under_way < most and self._pace.admits(self._go_on, waiting)
+        most = limit - max(1, limit // _LEFT)
+        if self._pace.others_come:
+            most = min(most, _BESIDE_OTHERS)
+        return self.under_way < max(1, most) and self._pace.admits(self._go_on, waiting)
 
 
 class GroupJudge:

@@ -1,9 +1,8 @@
 """What makes the embedded cluster resemble a real control plane, for `--like-real`.
 
-The scheduler is installed as its manifests do, with the rights of its role, over TLS, with leader election; groups
-start in the phase Pending, as Volcano's API server leaves them; all kinds are watched and all events written. The
-cluster takes for its answers what a kube-apiserver takes: its own answers, from memory and without a consensus, come
-earlier, so a scheduler beside it meets more changes in one turn of its loop than beside a real one.
+The scheduler has the service account and the rights of its manifests, over TLS, and acquires a lease first. The cluster
+answers its writes after the time that a kube-apiserver takes. The embedded one answers from memory, so without this a
+scheduler would receive more changes in one turn of its loop than beside a real control plane, and each would cost less.
 """
 
 from __future__ import annotations
@@ -13,13 +12,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from kube_client.transport import Transport
-
-from .install import kubeconfig_of
-
-#: The time of a write that takes at most this many seconds, with its share of the writes. kube-apiserver 1.36.2 with
-#: etcd and TLS on two cores answered a bind within 5.6 ms in the median with 8 requests in flight, 17 with 32, and
-#: 28 ms with 64; the longest of a hundred take four to five times as long.
+#: Seconds that a write takes, with the share of the writes that take them. Measured: kube-apiserver 1.36.2 with etcd,
+#: over TLS on two cores, answered a bind in 5.6 ms in the median with 8 requests in flight, in 17 ms with 32 and in
+#: 28 ms with 64, and one in a hundred took four to five times as long.
 WRITES: Final[tuple[tuple[float, float], ...]] = (
     (0.006, 0.3),
     (0.012, 0.3),
@@ -56,8 +51,3 @@ def cluster_arguments(folder: Path) -> tuple[str, ...]:
     file = folder / "real-plane.json"
     file.write_text(json.dumps(delays()))
     return ("--authorization-mode", "RBAC", "--faults", str(file))
-
-
-async def install(transport: Transport, kubeconfig: Path) -> Path:
-    """Install the scheduler's role, and return a kubeconfig of its account. Raises RequestFailed."""
-    return await kubeconfig_of(transport, kubeconfig)
