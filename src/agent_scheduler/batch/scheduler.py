@@ -3,9 +3,10 @@
     groups, queues, pods ──> due ──> a session, in slices ──> gangs to the binder, evictions
                                         └──> statuses, conditions, events
 
-A session runs in slices of a quarter of a millisecond, with turns of the event loop between them in which pods of the
-fast path go first, so it never blocks the loop. The binder detects changes made between slices when a gang is
-committed. Sessions are at least one period apart, and one runs only after an event that may help a waiting pod.
+A session runs in slices of a quarter of a millisecond, or of two while the fast path has no pods, with turns of the
+event loop between them in which pods of the fast path go first, so it never blocks the loop. The binder detects changes
+made between slices when a gang is committed. Sessions are at least one period apart, and one runs only after an event
+that may help a waiting pod.
 """
 
 from __future__ import annotations
@@ -66,6 +67,9 @@ _log = get_logger(__name__)
 #: Seconds of a slice, so the time for which the watch event of a fast path's pod may have to wait. From this event to
 #: the pod's bind there are about three turns of the event loop, so `_TURNS` of them follow each slice.
 _SLICE: Final = 0.00025
+#: Seconds of a slice while the fast path has had no pod for a second; then one turn follows each slice. A turn costs
+#: some 20 us, and in a longer one more responses and events are handled together.
+_SLICE_ALONE: Final = 0.002
 #: Turns of the event loop between two slices, and their maximum while the fast path has pods to decide on.
 _TURNS: Final = 3
 _TURNS_AT_MOST: Final = 8
@@ -420,11 +424,13 @@ class BatchScheduler:
         """Run the steps in slices and return their result. Raises _Stopped if `stop` was called."""
         clock, cluster, trial = self._timing.clock, self._cluster, self._trial
         while True:
+            alone = not (self._binder.pace.others_come or cluster.queue.has_ready)
             began = clock()
+            ends = began + (_SLICE_ALONE if alone else _SLICE)
             self._handling.go_on()
             try:
                 # Reservations of the trial are visible to all tasks, so no other task runs until they are settled.
-                while clock() < began + _SLICE or trial.holds_reservations:
+                while clock() < ends or trial.holds_reservations:
                     next(steps)
             except StopIteration as end:
                 found: T = end.value
@@ -434,7 +440,7 @@ class BatchScheduler:
                 self._handling.pause()
             for turn in range(_TURNS_AT_MOST):
                 await asyncio.sleep(0)
-                if turn + 1 >= _TURNS and not (cluster.queue.has_ready and self._binder.has_room()):
+                if alone or (turn + 1 >= _TURNS and not (cluster.queue.has_ready and self._binder.has_room())):
                     break
             if self._stopping.is_set():
                 raise _Stopped

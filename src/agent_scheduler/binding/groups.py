@@ -26,8 +26,8 @@ from kube_client.pace import Pace
 from .prebind import NOTHING, PreBinder, Reserved, Unavailable
 from .result import ScheduleResult
 
-#: One in `_LEFT` of the concurrent binds, but at least one, is left to other pods, so that they do not wait for binds of
-#: groups that the server does not answer. While other pods arrive, groups have at most `_BESIDE_OTHERS`.
+#: One in `_LEFT` of the concurrent binds, but at least one, is left to other pods, so that they do not wait for binds
+#: of groups that the server does not answer. While other pods arrive, groups have at most `_BESIDE_OTHERS`.
 _LEFT: Final = 8
 _BESIDE_OTHERS: Final = 4
 
