@@ -64,6 +64,7 @@ NOT_HERE: Final = (
     ),
     Row("docs/operations.md", r"helm rollback .*", "a release of Helm's"),
     Row(".*", r"kubectl -n agent-scheduler port-forward (\S+) .*", "containers", r"kubectl -n agent-scheduler get \1"),
+    Row("docs/operations.md", r"agent-scheduler top --server https:.*", "containers, which serve HTTPS"),
     Row("packages/.*", r"pip install .*", "a release; tests/e2e/test_packages.py installs the wheels"),
 )
 
@@ -147,7 +148,11 @@ GIVEN: Final[Mapping[str, Given]] = {
         + "kubectl create namespace monitoring\nkubectl -n monitoring create serviceaccount support\n"
         + "kubectl apply -f config/samples/pod.yaml -f config/samples/gang.yaml\n"
         + "kubectl wait --for=jsonpath='{.status.phase}'=Running podgroup/evaluate --timeout=60s",
-        {"kubectl apply -k config/crd &&": "kubectl -n agent-scheduler set env deployment/agent-scheduler OLD=1"},
+        {
+            "kubectl apply -k config/crd &&": "kubectl -n agent-scheduler set env deployment/agent-scheduler OLD=1",
+            "ln -s": "mkdir -p $HOME/.local/bin && export PATH=$HOME/.local/bin:$PATH\n"
+            "kubectl config rename-context $(kubectl config current-context) staging",
+        },
         {"podgroup/NAMESPACE/NAME": "podgroup/default/evaluate", "NAMESPACE/POD": "default/agent", "PID": "$SCHEDULER"},
     ),
     "docs/packing.md": Given(
