@@ -25,7 +25,7 @@ spec:
 """
 _SERVER = "--server http://127.0.0.1:10251"
 _PROMPT = "$"
-#: What is typed, the start of the last row at which the next is typed, and seconds in between.
+#: What is typed, the last row at which the next is typed, and seconds in between.
 _STEPS = (
     ("agent-scheduler cluster --nodes 100 --node-gpus 4 --with-scheduler \\", ">", 0.0),
     ("  --kubeconfig-out kubeconfig >log 2>&1 &", _PROMPT, 0.3),
@@ -33,11 +33,10 @@ _STEPS = (
     ("kubectl create deployment agents --image=agent --replicas=1000", _PROMPT, 0.2),
     ("kubectl rollout status deployment agents | tail -1", _PROMPT, 0.2),
     ("kubectl get deployment agents", _PROMPT, 1.5),
-    ("kubectl scale deployment agents --replicas=5000", _PROMPT, 0.0),
-    (f"agent-scheduler top -n 1 {_SERVER}", "Nodes 100", 3.0),
-    ("C-c", _PROMPT, 0.2),
-    ("clear; cat trainer.yaml", _PROMPT, 0.8),
-    ("kubectl apply -f trainer.yaml", _PROMPT, 0.6),
+    ("kubectl get pods | head -4", _PROMPT, 2.0),
+    ("clear; cat trainer.yaml", _PROMPT, 1.2),
+    ("kubectl apply -f trainer.yaml", _PROMPT, 0.8),
+    ("clear", _PROMPT, 0.0),
     (f"agent-scheduler explain default/trainer {_SERVER} | head -22", _PROMPT, 5.0),
 )
 
@@ -59,11 +58,11 @@ class _Recorder:
             await asyncio.sleep(_FRAME)
 
     async def until(self, text: str) -> None:
-        """Wait for a row that begins with `text`; for the prompt without a command, in the last row."""
+        """Wait until the last row is `text`."""
         end = self.now() + 30
         while True:
             rows = [row for row in (await self._terminal.screen()).texts() if row]
-            if rows and (rows[-1] == text or (text != _PROMPT and any(row.startswith(text) for row in rows))):
+            if rows and rows[-1] == text:
                 return
             assert self.now() < end, rows
             await asyncio.sleep(_FRAME / 2)
@@ -81,13 +80,10 @@ async def session() -> str:
         await recorder.until(_PROMPT)
         try:
             for typed, shown, pause in _STEPS:
-                if typed == "C-c":
-                    await terminal.press(typed)
-                else:
-                    for begin in range(0, len(typed), _KEYS):
-                        await terminal.type(typed[begin : begin + _KEYS])
-                        await asyncio.sleep(_FRAME / 2)
-                    await terminal.press("Enter")
+                for begin in range(0, len(typed), _KEYS):
+                    await terminal.type(typed[begin : begin + _KEYS])
+                    await asyncio.sleep(_FRAME / 2)
+                await terminal.press("Enter")
                 await recorder.until(shown)
                 await asyncio.sleep(pause)
             end = recorder.now()

@@ -97,7 +97,7 @@ def svg(name: str, draw: Callable[[Any], str | None]) -> str:
     with mpl.rc_context():
         # Without the settings of the user's matplotlibrc.
         mpl.rcdefaults()
-        mpl.rcParams.update(settings)
+        mpl.rcParams.update(settings)  # type: ignore[arg-type]
         figure = Figure(figsize=(6.4, 3.1), layout="constrained")
         FigureCanvasSVG(figure)
         axes = figure.add_subplot()
