@@ -148,7 +148,7 @@ def film(frames: Sequence[tuple[float, Screen]], *, columns: int, seconds: float
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:g} {height:g}" width="{width:g}" '
         f'height="{height:g}" role="img" aria-label="{escape(title)}"><style>{_STYLE.strip()}{moving}</style>'
-        f'<defs>{defined}</defs>'
+        f"<defs>{defined}</defs>"
         f'<rect class="ground" x=".5" y=".5" width="{width - 1:g}" height="{height - 1:g}" rx="8"/>'
         f'<svg x="{_MARGIN}" y="{_MARGIN}" width="{width - 2 * _MARGIN:g}" height="{height - 2 * _MARGIN:g}">'
         f'<g transform="translate(0 13)"><g class="strip">{"".join(strip)}</g></g></svg></svg>\n'
