@@ -109,7 +109,7 @@ async def recording() -> Pictures:
 
 
 PICTURES: dict[str, Callable[[], Awaitable[Pictures]]] = {
-    "console-10": lambda: console("console-10", 10, width=400),
+    "console-10": lambda: console("console-10", 10, width=400, until="#queues"),
     "console-50": lambda: console("console-50", 50, until="#nodes"),
     "console-shards": lambda: console("console-shards", 300, colour="shard", sharded=True),
     "console-5000": lambda: console("console-5000", 5000, until="#pending"),
