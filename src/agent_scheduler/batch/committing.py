@@ -103,9 +103,9 @@ class GroupCommitter:
         self._try_again = try_again
         self._admission = cluster.ledger.usage
 
-    def on(self, snapshot: Snapshot, trial: Trial) -> TrialCommitter:
-        """Return the `Committer` of a session on this trial."""
-        return TrialCommitter(self, snapshot, trial)
+    def on(self, snapshot: Snapshot, trial: Trial, session: str) -> TrialCommitter:
+        """Return the `Committer` of a session, with this UID, on this trial."""
+        return TrialCommitter(self, snapshot, trial, f"session {session}")
 
     def commit(self, members: Sequence[Member], minimum: int) -> Collection[str]:
         refused = self._commit(members, minimum, self._admission)
@@ -122,7 +122,7 @@ class GroupCommitter:
             self._try_again()
         return refused
 
-    def member(self, task: TaskInfo, snapshot: Snapshot, trial: Trial) -> Member:
+    def member(self, task: TaskInfo, snapshot: Snapshot, trial: Trial, by: str) -> Member:
         pod, row = task.pod, task.row
         view = trial.view_of(pod)
         candidate = CandidateNode(task.node_name, row, snapshot.columns.version[row])
@@ -139,6 +139,7 @@ class GroupCommitter:
             self._cluster.catalogue.version,
             view.reserves,
             True,
+            by,
         )
         return Member(result, self.profile, trial.reserved(pod))
 
@@ -146,13 +147,14 @@ class GroupCommitter:
 class TrialCommitter:
     """The `Committer` of one session: passes tasks to the binder with what its trial has placed and reserved."""
 
-    def __init__(self, committer: GroupCommitter, snapshot: Snapshot, trial: Trial) -> None:
+    def __init__(self, committer: GroupCommitter, snapshot: Snapshot, trial: Trial, by: str) -> None:
         self._committer = committer
+        self._by = by
         self._snapshot = snapshot
         self._trial = trial
 
     def commit(self, job: JobInfo, tasks: Sequence[TaskInfo], minimum: int) -> Collection[str]:
-        members = [self._committer.member(task, self._snapshot, self._trial) for task in tasks]
+        members = [self._committer.member(task, self._snapshot, self._trial, self._by) for task in tasks]
         refused = self._committer.commit(members, minimum)
         for task in tasks:
             if task.uid not in refused:

@@ -21,6 +21,7 @@ from typing import Final, TypeVar
 from msgspec.structs import replace
 
 from agent_scheduler.binding.binder import Binder
+from agent_scheduler.binding.bound_pods import BoundPodExplainer
 from agent_scheduler.binding.plugin_writes import PluginWrites
 from agent_scheduler.binding.preemption import EvictCall
 from agent_scheduler.cluster.cluster import Cluster
@@ -106,6 +107,7 @@ class FastPathParts:
 
     cluster: Cluster
     binder: Binder
+    bound_pods: BoundPodExplainer
     writes: PluginWrites
     evict: EvictCall
     pdbs: PDBs
@@ -183,7 +185,7 @@ class BatchScheduler:
             ),
             pdbs=parts.pdbs,
         )
-        self.explainer = self._explaining()
+        self.explainer = self._explaining(parts.bound_pods)
         #: The configuration that the next session adopts, if it was changed.
         self._next: tuple[BatchSettings, Profile] | None = None
         self._let_in(settings)
@@ -208,13 +210,14 @@ class BatchScheduler:
             try_again=try_again,
         )
 
-    def _explaining(self) -> BatchExplainer:
+    def _explaining(self, bound_pods: BoundPodExplainer) -> BatchExplainer:
         return BatchExplainer(
             self._cluster,
             self.waiting.groups,
             profile=lambda: self._profile,
             last=lambda: self.last,
             now=self._timing.now,
+            bound_pods=bound_pods,
         )
 
     def _let_in(self, settings: BatchSettings) -> None:
@@ -320,6 +323,7 @@ class BatchScheduler:
                 view = replace(view, unready=self._shared.unready, shard_full=self._shard_full)
             kinds = await self._worked_off(waiting_kinds(view))
             await self._worked_off(self.waiting.begin(kinds, view.settled))
+            stamp = Stamp(_uid(timing.rng), trial.at)
             session = Session(
                 self._settings.sessions,
                 view,
@@ -331,9 +335,11 @@ class BatchScheduler:
                     scheduler_name=self._profile.scheduler_name,
                 ),
                 registry=REGISTRY,
-                ports=SessionPorts(self._committer.on(self._snapshot, trial), self._evictions, self._handling.begins),
+                ports=SessionPorts(
+                    self._committer.on(self._snapshot, trial, stamp.uid), self._evictions, self._handling.begins
+                ),
                 account=QueueAccount(usage.book, usage.promises if self._lets_in else None),
-                stamp=Stamp(_uid(timing.rng), trial.at),
+                stamp=stamp,
             )
             spent: dict[Stage, float] = {}
             steps = hold(session, usage, clock=timing.clock, spent=spent)

@@ -33,7 +33,7 @@ _BESIDE_OTHERS: Final = 4
 
 
 class Member(NamedTuple):
-    """A member; `result` has one candidate and was decided by `profile`.
+    """A member. The first candidate of `result`, which was decided by `profile`, is its node.
 
     `reservations` are made on that node already; the binder owns them once the member is accepted.
     """
@@ -54,11 +54,15 @@ class Admission(Protocol):
 
 
 class Accepted(NamedTuple):
-    """An assumed member; `reserved` is what has to be written or waited for before its bind, if anything."""
+    """An assumed member; `reserved` is what has to be written or waited for before its bind, if anything.
+
+    `version` is that of the node's row with this member.
+    """
 
     result: ScheduleResult
     node_name: str
     reserved: Reserved | None
+    version: int
 
 
 class _Standing(NamedTuple):
@@ -132,7 +136,7 @@ class GroupJudge:
         if reserved is None and result.pod.stands_by:
             reserved = NOTHING
         self._cluster.ledger.assume(result.pod, node.row)
-        return Accepted(result, node.node_name, reserved)
+        return Accepted(result, node.node_name, reserved, self._cluster.ledger.sequence)
 
     def _undo(self, standing: Sequence[_Standing], admission: Admission) -> None:
         for (result, _, reservations), _, _ in reversed(standing):
