@@ -3,9 +3,10 @@
     groups, queues, pods ──> due ──> a session, in slices ──> gangs to the binder, evictions
                                         └──> statuses, conditions, events
 
-A session runs in slices of a quarter of a millisecond, with turns of the event loop between them in which pods of the
-fast path go first, so it never blocks the loop. The binder detects changes made between slices when a gang is
-committed. Sessions are at least one period apart, and one runs only after an event that may help a waiting pod.
+A session runs in slices of a quarter of a millisecond, or of two while the fast path has no pods, with turns of the
+event loop between them in which pods of the fast path go first, so it never blocks the loop. The binder detects changes
+made between slices when a gang is committed. Sessions are at least one period apart, and one runs only after an event
+that may help a waiting pod.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ from apimachinery.times import time_text
 from kube_client.retry import Timing
 from kube_client.transport import Transport
 
-from .committing import Evictions, GroupCommitter, Outcomes
+from .committing import BindReports, Evictions, GroupCommitter, Outcomes
 from .conclusions import claimed_room, is_followed, kept_out_by_cluster, kept_out_by_quotas, left_alone, refusals_of
 from .explaining import BatchExplainer
 from .handling import GroupHandling
@@ -67,6 +68,9 @@ _log = get_logger(__name__)
 #: Seconds of a slice, so the time for which the watch event of a fast path's pod may have to wait. From this event to
 #: the pod's bind there are about three turns of the event loop, so `_TURNS` of them follow each slice.
 _SLICE: Final = 0.00025
+#: Seconds of a slice while the fast path has had no pod for a second; then one turn follows each slice. A turn costs
+#: some 20 us, and in a longer one more responses and events are handled together.
+_SLICE_ALONE: Final = 0.002
 #: Turns of the event loop between two slices, and their maximum while the fast path has pods to decide on.
 _TURNS: Final = 3
 _TURNS_AT_MOST: Final = 8
@@ -168,6 +172,7 @@ class BatchScheduler:
         self._handling = GroupHandling(groups, observer.handling)
         self._wanting = WantingGroups(cluster.ledger.usage, waiting.pods, waiting.activate)
         self._evictions = Evictions(cluster, parts.evict, observer, try_again=try_again)
+        self._binds = BindReports(groups, self._messages.tell_of_group)
         self._committer = self._committing(binder)
         self._binder = binder
         self._pictures = Pictures(
@@ -203,11 +208,13 @@ class BatchScheduler:
         return GroupCommitter(
             self._cluster,
             binder.commit_group,
-            Outcomes(messenger, self._observer, try_again=try_again),
+            Outcomes(self._cluster, messenger, self._observer, self._binds, try_again=try_again),
+            binds=self._binds,
             messenger=messenger,
             profile=self._profile,
             clock=self._timing.clock,
             try_again=try_again,
+            member_events=self._settings.member_events,
         )
 
     def _explaining(self, bound_pods: BoundPodExplainer) -> BatchExplainer:
@@ -266,6 +273,7 @@ class BatchScheduler:
             running.append(tasks.create_task(self._flush()))
             # Statuses that were decided in an earlier term and not written are decided again.
             self._messages.statuses.forget()
+            self._binds.forget()
             self.waiting.due.set()
             await tasks.create_task(self._hold_sessions())
             for writer in self._messages.writers:
@@ -422,11 +430,13 @@ class BatchScheduler:
         """Run the steps in slices and return their result. Raises _Stopped if `stop` was called."""
         clock, cluster, trial = self._timing.clock, self._cluster, self._trial
         while True:
+            alone = not (self._binder.pace.others_come or cluster.queue.has_ready)
             began = clock()
+            ends = began + (_SLICE_ALONE if alone else _SLICE)
             self._handling.go_on()
             try:
                 # Reservations of the trial are visible to all tasks, so no other task runs until they are settled.
-                while clock() < began + _SLICE or trial.holds_reservations:
+                while clock() < ends or trial.holds_reservations:
                     next(steps)
             except StopIteration as end:
                 found: T = end.value
@@ -436,7 +446,7 @@ class BatchScheduler:
                 self._handling.pause()
             for turn in range(_TURNS_AT_MOST):
                 await asyncio.sleep(0)
-                if turn + 1 >= _TURNS and not (cluster.queue.has_ready and self._binder.has_room()):
+                if alone or (turn + 1 >= _TURNS and not (cluster.queue.has_ready and self._binder.has_room())):
                     break
             if self._stopping.is_set():
                 raise _Stopped

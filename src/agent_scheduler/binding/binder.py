@@ -444,7 +444,8 @@ class Binder:
         self._observer.pod_scheduled(pod, node_name, result.started)
         if entry.attempts > 1:
             owner.failures.overcome(pod, node_name, started=result.started)
-        self._messenger.scheduled(pod, node_name)
+        if not result.is_reported:
+            self._messenger.scheduled(pod, node_name)
 
 
 def _limit(most: int, *, adapts: bool) -> AdaptiveConcurrency:

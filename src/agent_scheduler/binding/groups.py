@@ -26,9 +26,9 @@ from kube_client.pace import Pace
 from .prebind import NOTHING, PreBinder, Reserved, Unavailable
 from .result import ScheduleResult
 
-#: Binds of groups may use one in `_SHARE` of the concurrent binds, and at most `_BESIDE_OTHERS` while other pods
-#: arrive.
-_SHARE: Final = 2
+#: One in `_LEFT` of the concurrent binds, but at least one, is left to other pods, so that they do not wait for binds
+#: of groups that the server does not answer. While other pods arrive, groups have at most `_BESIDE_OTHERS`.
+_LEFT: Final = 8
 _BESIDE_OTHERS: Final = 4
 
 
@@ -87,7 +87,7 @@ class GroupBinds:
 
     def may_begin(self, limit: int, waiting: int) -> bool:
         """Return whether one of the `waiting` binds may begin. `limit` is that of all binds."""
-        most = limit // _SHARE
+        most = limit - max(1, limit // _LEFT)
         if self._pace.others_come:
             most = min(most, _BESIDE_OTHERS)
         return self.under_way < max(1, most) and self._pace.admits(self._go_on, waiting)

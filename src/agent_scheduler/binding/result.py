@@ -67,3 +67,5 @@ class ScheduleResult(NamedTuple):
     in_group: bool = False
     #: The worker or session that decided, for users.
     by: str = ""
+    #: Whether its owner reports the bind, so that the pod gets no event `Scheduled`.
+    is_reported: bool = False

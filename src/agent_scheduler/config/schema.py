@@ -111,6 +111,9 @@ class Events(Section, frozen=True, kw_only=True):
     qps: Annotated[Rate, LIVE] = 100.0
     burst: Annotated[PositiveInt | None, LIVE] = None
     buffer: PositiveInt = 10_000
+    #: Whether each pod that a session binds with its PodGroup gets an event `Scheduled`, as in Volcano. If off, the
+    #: PodGroup gets one event for all of them.
+    members: bool = False
 
 
 class LeaderElection(Section, frozen=True, kw_only=True):
