@@ -57,6 +57,8 @@ class JobsCluster:
         self.commands: dict[str, Command] = {}
         self.queues: dict[str, Queue] = {}
         self.priorities: dict[str, int] = {}
+        #: The number of changes of `priorities`.
+        self.priority_changes = 0
         self._happened: dict[str, deque[JobEvent]] = {}
         #: UIDs of pods that this process has deleted, whose deletion the watch may not have delivered yet.
         self._leaving: set[str] = set()
@@ -132,6 +134,9 @@ class JobsCluster:
         if found.status.phase in ENDED:
             self._ended.add(metadata.uid)
         pods[metadata.name] = found
+        if known is not None and _is_alike(known, found):
+            # The Job does not depend on the other fields.
+            return
         is_noted = self._noting and known is not None and self._note_change(key, known, found)
         if is_noted or found.metadata.deletion_timestamp is not None or self._has_stages(key):
             self.put(key)
@@ -195,6 +200,8 @@ class JobsCluster:
         An action on the whole Job removes such pods. One that is left was created by a request that the API server
         carried out after the action. A pod that such an action kept, because it had ended, is never late.
         """
+        if not job.status.version:
+            return False
         is_earlier = pod.version < job.status.version and pod.annotation(VERSION) == str(pod.version)
         return is_earlier and pod.metadata.uid not in self._ended
 
@@ -261,12 +268,13 @@ class JobsCluster:
             return
         self._groups[place] = found
         before = None if known is None else known.status.phase
+        is_alike = known is not None and _is_group_alike(known, found)
         is_noted = self._noting and before is not None and found.status.phase == UNKNOWN != before
         if is_noted and metadata.deletion_timestamp is None:
             self._note(key, JobEvent(UNKNOWN))
         if is_noted or before is None or (before in NOT_LET_IN) != (found.status.phase in NOT_LET_IN):
             self.put(key)
-        else:
+        elif not is_alike:
             # The other fields only affect the Job's events.
             self.put(key, COUNTING)
 
@@ -317,9 +325,11 @@ class JobsCluster:
 
     def set_priority(self, found: PriorityClass) -> None:
         self.priorities[found.metadata.name] = found.value
+        self.priority_changes += 1
 
     def delete_priority(self, gone: PriorityClass) -> None:
         self.priorities.pop(gone.metadata.name, None)
+        self.priority_changes += 1
 
     # ---- what has happened
 
@@ -368,6 +378,29 @@ def _job_of_group(metadata: Metadata) -> str:
     return job_key(metadata.namespace, metadata.name[:-_UID_LENGTH])
 
 
+def _is_alike(before: JobPod, now: JobPod) -> bool:
+    """Return whether two versions of a pod differ only in fields that are not read, such as its node."""
+    old, new = before.metadata, now.metadata
+    return (
+        before.status == now.status
+        and old.uid == new.uid
+        and before.spec == now.spec
+        and old.deletion_timestamp == new.deletion_timestamp
+        and (old.labels, old.annotations, old.owner_references) == (new.labels, new.annotations, new.owner_references)
+    )
+
+
+def _is_group_alike(before: PodGroup, now: PodGroup) -> bool:
+    """Return whether two versions of a group differ only in their phase and in numbers of pods."""
+    old, new = before.metadata, now.metadata
+    return (
+        before.status.conditions == now.status.conditions
+        and before.spec == now.spec
+        and (old.uid, old.deletion_timestamp) == (new.uid, new.deletion_timestamp)
+        and (old.labels, old.annotations, old.owner_references) == (new.labels, new.annotations, new.owner_references)
+    )
+
+
 def _leaving(pod: JobPod) -> JobPod:
     """Return the pod as the API server reports it while it is being deleted."""
     metadata = pod.metadata
@@ -383,8 +416,8 @@ def _task(job: Job, pod: JobPod) -> TaskSpec | None:
 def _restarts(pod: JobPod) -> int:
     """Return the restarts of all containers of the pod."""
     status = pod.status
-    reports = (*(status.init_container_statuses or ()), *(status.container_statuses or ()))
-    return sum(each.restart_count for each in reports)
+    reports = (status.init_container_statuses or ()) + (status.container_statuses or ())
+    return sum([each.restart_count for each in reports])
 
 
 def _of_pod(event: str, pod: JobPod) -> JobEvent:
