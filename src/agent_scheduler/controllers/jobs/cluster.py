@@ -227,25 +227,29 @@ class JobsCluster:
             event = POD_EVICTED if is_new and self._is_wanted(key, now) else ""
         elif phase == "Failed":
             event = POD_FAILED if changed else ""
-        elif job is None or (task := _task(job, now)) is None:
+        elif job is None:
             pass
-        elif phase == "Succeeded" and changed and self._is_completed(job, task):
-            event = TASK_COMPLETED
-        elif phase in ("Pending", "Running") and _restarts(now) and self._is_failed(job, task):
-            event = TASK_FAILED
+        elif phase == "Succeeded" and changed:
+            event = TASK_COMPLETED if self._is_completed(job, _task(job, now)) else ""
+        elif phase in ("Pending", "Running") and _restarts(now):
+            event = TASK_FAILED if self._is_failed(job, _task(job, now)) else ""
         if event:
             self._note(key, _of_pod(event, now))
         return event != ""
 
-    def _is_completed(self, job: Job, task: TaskSpec) -> bool:
+    def _is_completed(self, job: Job, task: TaskSpec | None) -> bool:
+        if task is None:
+            return False
         ended = [each for each in self.pods(job).values() if each.status.phase == "Succeeded"]
         # This runs at the end of each pod, and usually too few pods of all tasks have ended.
         if not 0 < task.replicas <= len(ended):
             return False
         return sum(each.annotation(TASK_SPEC) == task.name for each in ended) >= task.replicas
 
-    def _is_failed(self, job: Job, task: TaskSpec) -> bool:
+    def _is_failed(self, job: Job, task: TaskSpec | None) -> bool:
         """Return whether its containers reached the restart limit; -1 means unlimited."""
+        if task is None:
+            return False
         most = task.max_retry or _MAX_RESTARTS
         restarts = sum(_restarts(pod) for pod in self._of_task(job, task) if pod.status.phase in ("Pending", "Running"))
         return 0 < most <= restarts
