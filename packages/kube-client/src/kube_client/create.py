@@ -97,9 +97,7 @@ async def create_each(
 class _Creations:
     """One call of `create_each`. Owner of the tasks of requests that are not settled by a first response."""
 
-    def __init__(
-        self, transport: Transport, collection: str, wanted: Callable[[], bool], timing: Timing
-    ) -> None:
+    def __init__(self, transport: Transport, collection: str, wanted: Callable[[], bool], timing: Timing) -> None:
         self._transport = transport
         self._start = start_of(transport)
         self._collection = collection

@@ -244,8 +244,8 @@ class CollectionView(Generic[T]):
     """The delivered state of a collection. The arguments are as for `Reflector`.
 
     `known` has the last delivered object by UID; it serves to find what a list no longer has and to refuse older
-    versions. An object may be delivered from the response to a write, before the watch shows it: see `written`. `version` is the newest version of the whole collection, where the next watch begins. Only a list can
-    set it back, and not to before `proved`.
+    versions. `version` is the newest version of the whole collection, where the next watch begins. Only a list can set
+    it back, and not to before `proved`. `written` delivers an object before the watch shows it.
     """
 
     def __init__(

@@ -28,7 +28,18 @@ from .depends import REASON, WaitingTask, attainable_minimum, pods_in_vain, rese
 from .group import group_for, renewal
 from .identity import key_of
 from .plugins.registry import changed, unknown
-from .pods import correction, desired, is_lost, partition_of, place_of, places_of, pod_for, pod_name, stand_by, with_index
+from .pods import (
+    correction,
+    desired,
+    is_lost,
+    partition_of,
+    place_of,
+    places_of,
+    pod_for,
+    pod_name,
+    stand_by,
+    with_index,
+)
 from .policies import JobEvent
 from .states import CLOSED, ENDED, FAILED, FINISHED, PENDING, PHASES, RESTARTING, Kill, Scope, next_phase, tasks_of
 from .status import controlled_by, counted, explained, found_again, moved, without_others, without_plugins

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Mapping, Set
 from enum import Enum
 from itertools import chain
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 
