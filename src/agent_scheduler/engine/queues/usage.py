@@ -227,6 +227,13 @@ class QueueUsage:
         self.kept.drop(uid)
         vector = self.members.vector_of(placement.cls)
         before = self.book.entry(uid)
+        is_counted_so = before is not None and (before.queue, before.vector) == (queue, vector)
+        if before is not None and is_counted_so and not placement.assumed and before.standing is not Standing.RESERVED:
+            # An assumed pod is bound, or a bound one is seen again, so all else was counted when it was assumed.
+            if before.standing is not Standing.BOUND:
+                self.book.set(uid, queue, vector, Standing.BOUND)
+                self.events.usage_changed()
+            return frees
         if queue:
             standing = Standing.ASSUMED if placement.assumed else Standing.BOUND
             self.book.set(uid, queue, vector, standing)
@@ -236,7 +243,6 @@ class QueueUsage:
             self.book.remove(uid)
         other = isinstance(pod, PodInfo) and pod.scheduler_name not in self.members.batch_schedulers
         self._set_other(uid, (queue, vector) if queue and other else None)
-        is_counted_so = before is not None and (before.queue, before.vector) == (queue, vector)
         # An admitted member of a session counts before it is assumed. A placed pod counts for all other pods, a
         # reserved one only for those that come after it.
         if queue and (placement.assumed or before is None or before.standing is Standing.RESERVED or not is_counted_so):
