@@ -23,7 +23,7 @@ from kube_client.recorder import NORMAL, WARNING, EventRecorder, ObjectReference
 from kube_client.retry import Timing
 
 from .belongings import Belongings
-from .cluster import NEWS, JobsCluster
+from .cluster import NEWS, JobsCluster, unschedulable
 from .depends import REASON, WaitingTask, attainable_minimum, pods_in_vain, reserves, waiting_roles, waiting_tasks
 from .group import group_for, renewal
 from .identity import key_of
@@ -328,10 +328,10 @@ class Carrying:
         return True
 
     def _say_unschedulable(self, job: Job, group: PodGroup) -> None:
-        conditions = [each for each in group.status.conditions or () if each.status != "False"]
-        if conditions and conditions[-1].type == "Unschedulable":
+        why = unschedulable(group)
+        if why is not None:
             place = f"{job.metadata.namespace}:{job.metadata.name}"
-            note = f"PodGroup {place} unschedulable, reason: {conditions[-1].message}"
+            note = f"PodGroup {place} unschedulable, reason: {why}"
             self.say(job, "PodGroupPending", note, warning=True)
 
     def _now(self) -> str:

@@ -395,14 +395,20 @@ def _is_alike(before: JobPod, now: JobPod) -> bool:
 
 
 def _is_group_alike(before: PodGroup, now: PodGroup) -> bool:
-    """Return whether two versions of a group differ only in their phase and in numbers of pods."""
+    """Return whether two versions of a group differ only in a status that has nothing to report about the Job."""
     old, new = before.metadata, now.metadata
     return (
-        before.status.conditions == now.status.conditions
+        unschedulable(now) is None
         and before.spec == now.spec
         and (old.uid, old.deletion_timestamp) == (new.uid, new.deletion_timestamp)
         and (old.labels, old.annotations, old.owner_references) == (new.labels, new.annotations, new.owner_references)
     )
+
+
+def unschedulable(group: PodGroup) -> str | None:
+    """Return why the group cannot be scheduled, by its last condition; None if that says something else."""
+    conditions = [each for each in group.status.conditions or () if each.status != "False"]
+    return conditions[-1].message if conditions and conditions[-1].type == "Unschedulable" else None
 
 
 def _leaving(pod: JobPod) -> JobPod:
