@@ -214,7 +214,7 @@ class Carrying:
     ) -> bool:
         """Create the missing pods; those of `waiting` tasks get the stage gate."""
         places = list(missing)
-        failed = await self._writes.make_pods(job.metadata.namespace, _bodies(job, places, waiting), wanted)
+        failed = await self._writes.make_pods(job.metadata.namespace, bodies(job, places, waiting), wanted)
         problems, done = [], True
         for index, made in failed.items():
             if made.found and await self._take_back(job, *places[index], made.found, wanted):
@@ -338,7 +338,7 @@ class Carrying:
         return time_text(self._timing.now())
 
 
-def _bodies(
+def bodies(
     job: Job, places: Iterable[tuple[TaskSpec, int]], waiting: Collection[str]
 ) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield name and body of pods to create; those of `waiting` tasks have the stage gate.
