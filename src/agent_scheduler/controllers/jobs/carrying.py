@@ -73,9 +73,9 @@ class Carrying:
         self._plugins = plugins
         self._events = events
         self._timing = timing
-        #: By the key of a Job: its spec and version for which its pods were last checked, and these pods by UID.
+        #: Key of a Job -> its spec and version for which its pods were last checked, and these pods by UID.
         self._correct: dict[str, tuple[tuple[JobSpec, int], dict[str, Metadata]]] = {}
-        #: By the key of a Job: the state in which its group was as desired.
+        #: Key of a Job -> the state in which its group was as desired.
         self._kept: dict[str, tuple[object, ...]] = {}
 
     def say(self, job: Job, reason: str, note: str, *, warning: bool = False) -> None:
