@@ -89,6 +89,15 @@ def is_ready(pod: Json) -> bool:
     return bool(node_of(pod)) and not is_leaving(pod) and phase(pod) != "Failed"
 
 
+def has_capacity(pod: Json) -> bool:
+    """Return whether the pod counts for its gang before a bind.
+
+    kube-scheduler, and the fast path with it, counts a member with a node until it has ended or is gone, also while it
+    is being deleted.
+    """
+    return is_ready(pod) or (not is_batch(pod) and bool(node_of(pod)) and not has_ended(pod))
+
+
 def waits(pod: Json) -> bool:
     return not (node_of(pod) or is_leaving(pod) or has_ended(pod))
 

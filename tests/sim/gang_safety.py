@@ -224,7 +224,7 @@ class GangSafety(Judge):
         members = seen.gang(name)
         # A pod without requests fits everywhere, and waits for no other.
         idle = filter(read.asks_for_nothing, filter(read.waits, filter(read.is_batch, members)))
-        ready = [*filter(read.is_ready, members), *idle]
+        ready = [*filter(read.has_capacity, members), *idle]
         self._lacked[process.identity, name, now] = read.minimum(group, members).lacks(ready)
 
     def judge_queues(self, process: Process, seen: SeenGangs, pod: Json) -> None:

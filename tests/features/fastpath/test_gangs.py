@@ -127,6 +127,20 @@ async def test_a_gang_that_needs_fewer_members_while_those_with_a_place_back_off
 
 
 @pytest.mark.promise("S27")
+@pytest.mark.parametrize(("change", "expected"), [("deleted", True), ("gone", False), ("ended", False)])
+@virtual_time
+async def test_a_bound_member_counts_until_it_has_ended_or_is_gone(change: str, expected: bool) -> None:
+    async with living() as there:
+        assert bound(await create(there, node("n1", "4"), group(2), *pods(2))) == ["p0", "p1"]
+        for each in ("p0", "p1"):
+            if change == "ended":
+                await there.do({"do": "patch", "kind": "Pod", "name": each, "body": {"status": {"phase": "Failed"}}})
+            else:
+                there.call("DELETE", f"{PODS}/{each}", {"gracePeriodSeconds": 30 if change == "deleted" else 0})
+        assert ("p2" in bound(await create(there, pod("p2")))) is expected
+
+
+@pytest.mark.promise("S27")
 @virtual_time
 async def test_two_gangs_that_each_fit_alone_never_hold_half_of_what_they_need() -> None:
     async with living(pause=0.0) as there:
