@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Protocol
@@ -22,6 +22,7 @@ from agent_scheduler.engine.decide.reserving import Reservations
 from agent_scheduler.engine.decide.snapshot import Snapshot
 from agent_scheduler.engine.decide.trial import Trial
 from agent_scheduler.engine.framework.plugin import Profile
+from agent_scheduler.engine.queues.asks import role_of
 from agent_scheduler.engine.queues.shortfall import Shortfall
 from agent_scheduler.engine.session.model import JobInfo, TaskInfo
 from agent_scheduler.engine.session.session import GroupEvent
@@ -67,9 +68,13 @@ class BindReports:
         known = self._groups.groups.get(group)
         return known is not None and isinstance(known.object, PodGroup)
 
-    def begin(self, group: GroupKey, uids: Collection[str]) -> None:
-        binds = _Binds(group, len(uids))
-        self._in_progress.update(dict.fromkeys(uids, binds))
+    def begin(self, group: GroupKey, pods: Iterable[PodInfo]) -> None:
+        """Record a commit. The pods that stand by are bound later, so those of each role are reported by themselves."""
+        together: dict[tuple[bool, str], list[str]] = {}
+        for pod in pods:
+            together.setdefault((pod.stands_by, role_of(pod) if pod.stands_by else ""), []).append(pod.uid)
+        for uids in together.values():
+            self._in_progress.update(dict.fromkeys(uids, _Binds(group, len(uids))))
 
     def bound(self, uid: str, node_name: str) -> None:
         binds = self._in_progress.get(uid)
@@ -199,7 +204,7 @@ class GroupCommitter:
         refused = self._commit(members, minimum, self._admission)
         accepted = [pod for member in members if (pod := member.result.pod).uid not in refused]
         if accepted and members[0].result.is_reported:
-            self._binds.begin(job.group.key, [pod.uid for pod in accepted])
+            self._binds.begin(job.group.key, accepted)
         for pod in accepted:
             if pod.stands_by:
                 # The pod has a node now, so an autoscaler must not add one for it.

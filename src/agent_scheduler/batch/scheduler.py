@@ -276,6 +276,8 @@ class BatchScheduler:
             self._binds.forget()
             self.waiting.due.set()
             await tasks.create_task(self._hold_sessions())
+            # Binds that end now are reported, too.
+            await self._binder.drained()
             for writer in self._messages.writers:
                 await writer.drain(self._grace)
             for task in running:

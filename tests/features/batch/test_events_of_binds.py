@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from tests.support.embedded import until
 from tests.support.installation import CONFIGURATION, Installation, faulty, installed
-from tests.support.transports import refused
+from tests.support.transports import Held, refused
 
 EVENTS = "/apis/events.k8s.io/v1/namespaces/default/events"
 OF_MEMBERS = f"{CONFIGURATION}events: {{members: true}}\n"
@@ -63,3 +65,20 @@ async def test_each_member_gets_an_event_if_the_configuration_says_so() -> None:
 
         await until(is_told)
         assert not any("assigned" in note for kind, _, note in await told(world) if kind == "PodGroup")
+
+
+async def test_members_that_are_bound_while_the_scheduler_stops_are_told() -> None:
+    async with faulty() as (world, transport):
+        held = Held()
+        transport.ways["POST", "/pods/g-1/binding"] = [held]
+        await world.add_node("a")
+        await world.gang("g", 2)
+        await held.came.wait()
+        world.runtime.stop()
+        await asyncio.sleep(0.2)
+        held.go.set()
+
+        async def is_told() -> bool:
+            return ("PodGroup", "g", "Successfully assigned 2 pods to 1 node") in await told(world)
+
+        await until(is_told)

@@ -162,6 +162,20 @@ def test_what_a_group_was_promised_is_nobody_elses_until_its_members_are_placed(
     assert world.promises.left(key_of("g")) == {"cpu": 1000}, "it has run"
 
 
+@pytest.mark.parametrize("is_assumed", [True, False])
+def test_a_placed_member_that_names_another_group_returns_what_it_used_of_the_promise(is_assumed: bool) -> None:
+    world = Groups(queue("q", "4"))
+    world.made(group("g"), group("h"))
+    world.ask(ask("g"), ask("h"))
+    if is_assumed:
+        world.ledger.assume(pod("m", "q", group="g"), 0)
+    else:
+        world.ledger.set_pod(pod("m", "q", group="g"), "n")
+    assert [world.promises.left(key_of(name))["cpu"] for name in "gh"] == [1000, 2000]
+    world.ledger.set_pod(pod("m", "q", group="h"), "n")
+    assert [world.promises.left(key_of(name))["cpu"] for name in "gh"] == [2000, 1000]
+
+
 def test_a_group_that_needs_more_than_it_was_promised_has_that_too_or_waits_for_all_of_it() -> None:
     world = Groups(queue("q", "5"))
     world.made(group("a"), group("b"))
