@@ -92,10 +92,6 @@ class BindReports:
             note = f"Successfully assigned {counted(binds.bound, 'pod')} to {counted(len(binds.nodes), 'node')}"
             self._tell(GroupEvent(binds.group, "Normal", "Scheduled", note))
 
-    def forget(self) -> None:
-        """Forget the binds in progress of an earlier term."""
-        self._in_progress.clear()
-
 
 class Outcomes:
     """Handles the outcomes of members that were passed to the binder: both callbacks of a result's `AttemptOwner`."""

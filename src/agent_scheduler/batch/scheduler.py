@@ -273,7 +273,6 @@ class BatchScheduler:
             running.append(tasks.create_task(self._flush()))
             # Statuses that were decided in an earlier term and not written are decided again.
             self._messages.statuses.forget()
-            self._binds.forget()
             self.waiting.due.set()
             await tasks.create_task(self._hold_sessions())
             # Binds that end now are reported, too.

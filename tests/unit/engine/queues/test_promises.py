@@ -580,6 +580,15 @@ class Model(RuleBasedStateMachine):
             if self.world.usage.full(found) is None:
                 self.world.ledger.assume(found, 0)
 
+    @rule(data=st.data(), other=st.sampled_from(_NAMES))
+    def name_another_group(self, data: st.DataObject, other: str) -> None:
+        placed = [uid for uid in self.pods if self._is_placed(uid) and uid[0] in _NAMES and "-m-" in uid]
+        if placed and other in self.queues:
+            uid = data.draw(st.sampled_from(sorted(placed)))
+            self.pods[uid] = pod(uid, self.queues[other], group=other)
+            self.world.ledger.set_pod(self.pods[uid], "n")
+            self.world.gated.admit()
+
     @rule(bound=st.booleans())
     def be_answered(self, bound: bool) -> None:
         for uid, placement in list(self.world.ledger.placements.items()):
@@ -621,6 +630,15 @@ class Model(RuleBasedStateMachine):
     @invariant()
     def the_ledger_is_of_one_mind(self) -> None:
         assert contradictions(self.world.ledger) == []
+
+    @invariant()
+    def placed_members_use_the_promise_of_their_group_and_no_other(self) -> None:
+        spender = self.world.promises._spender
+        for uid, placement in self.world.ledger.placements.items():
+            batch = placement.pod.batch if isinstance(placement.pod, PodInfo) else None
+            key = batch.group if batch is not None else None
+            expected = key if key in self.world.promises._promises else None
+            assert spender.get(uid) == expected
 
     @invariant()
     def nobody_waits_for_room_that_there_is(self) -> None:
