@@ -69,7 +69,7 @@ _log = get_logger(__name__)
 #: the pod's bind there are about three turns of the event loop, so `_TURNS` of them follow each slice.
 _SLICE: Final = 0.00025
 #: Seconds of a slice while the fast path has had no pod for a second; then one turn follows each slice. A turn costs
-#: some 20 us, and in a longer one more responses and events are handled together.
+#: some 20 us, and after a longer slice it handles more responses and events together.
 _SLICE_ALONE: Final = 0.002
 #: Turns of the event loop between two slices, and their maximum while the fast path has pods to decide on.
 _TURNS: Final = 3
