@@ -57,16 +57,20 @@ class BindReports:
     Owner of the commits with binds in progress. Invariant: a UID is known from its commit to its first outcome.
     """
 
-    def __init__(self, groups: Groups, tell: Callable[[GroupEvent], None]) -> None:
-        """Report to `tell` about those of `groups` that have a PodGroup of Volcano."""
+    def __init__(self, groups: Groups, tell: Callable[[GroupEvent], None], *, member_events: bool) -> None:
+        """Report to `tell` about those of `groups` that have a PodGroup of Volcano.
+
+        With `member_events` it reports no group, because each bound member gets an event.
+        """
         self._groups = groups
         self._tell = tell
+        self._member_events = member_events
         self._in_progress: dict[str, _Binds] = {}
 
     def reports(self, group: GroupKey) -> bool:
-        """Return whether there is an object that can have an event."""
+        """Return whether one event of the group reports the binds of its members."""
         known = self._groups.groups.get(group)
-        return known is not None and isinstance(known.object, PodGroup)
+        return not self._member_events and known is not None and isinstance(known.object, PodGroup)
 
     def begin(self, group: GroupKey, pods: Iterable[PodInfo]) -> None:
         """Record a commit. The pods that stand by are bound later, so those of each role are reported by themselves."""
@@ -109,17 +113,17 @@ class Outcomes:
         self._cluster = cluster
         self._messenger = messenger
         self._observer = observer
-        self._binds = binds
+        self.binds = binds
         self._try_again = try_again
 
     def scheduled(self, entry: Entry) -> None:
         placement = self._cluster.ledger.placements.get(entry.uid)
         if placement is not None:
-            self._binds.bound(entry.uid, placement.node_name)
+            self.binds.bound(entry.uid, placement.node_name)
 
     def done(self, uid: str) -> None:
         """End the attempt. The watch delivers the bound pod, or has delivered that it no longer waits."""
-        self._binds.over(uid)
+        self.binds.over(uid)
 
     def overcome(self, pod: PodInfo, node_name: str, *, started: float) -> None: ...
 
@@ -152,15 +156,12 @@ class Outcomes:
         self._failed(entry)
 
     def _failed(self, entry: Entry) -> None:
-        self._binds.over(entry.uid)
+        self.binds.over(entry.uid)
         self._try_again()
 
 
 class GroupCommitter:
-    """Passes members to the binder for a session.
-
-    `member_events`: whether each bound member gets an event, instead of one for its group.
-    """
+    """Passes members to the binder for a session. Stateless."""
 
     def __init__(
         self,
@@ -168,18 +169,15 @@ class GroupCommitter:
         commit: CommitGroup,
         outcomes: Outcomes,
         *,
-        binds: BindReports,
         messenger: KubeMessenger,
         profile: Profile,
         clock: Callable[[], float],
         try_again: Callable[[], None],
-        member_events: bool,
     ) -> None:
         """Create the committer; `try_again` makes a session due."""
         self._cluster = cluster
         self._commit = commit
-        self._binds = binds
-        self._member_events = member_events
+        self.binds = outcomes.binds
         self._owner = AttemptOwner(outcomes, outcomes)
         self._messenger = messenger
         #: The profile by which members are decided.
@@ -192,15 +190,11 @@ class GroupCommitter:
         """Return the `Committer` of a session, with this UID, on this trial."""
         return TrialCommitter(self, snapshot, trial, f"session {session}")
 
-    def reports(self, job: JobInfo) -> bool:
-        """Return whether one event of the job's group reports the binds of its members."""
-        return not self._member_events and self._binds.reports(job.group.key)
-
     def commit(self, job: JobInfo, members: Sequence[Member], minimum: int) -> Collection[str]:
         refused = self._commit(members, minimum, self._admission)
         accepted = [pod for member in members if (pod := member.result.pod).uid not in refused]
         if accepted and members[0].result.is_reported:
-            self._binds.begin(job.group.key, accepted)
+            self.binds.begin(job.group.key, accepted)
         for pod in accepted:
             if pod.stands_by:
                 # The pod has a node now, so an autoscaler must not add one for it.
@@ -246,7 +240,8 @@ class TrialCommitter:
         self._trial = trial
 
     def commit(self, job: JobInfo, tasks: Sequence[TaskInfo], minimum: int) -> Collection[str]:
-        committer, trial, is_reported = self._committer, self._trial, self._committer.reports(job)
+        committer, trial = self._committer, self._trial
+        is_reported = committer.binds.reports(job.group.key)
         members = [
             committer.member(task, view, self._snapshot, trial.reserved(task.pod), by=self._by, is_reported=is_reported)
             for task, view in zip(tasks, trial.views_of(task.pod for task in tasks), strict=True)
