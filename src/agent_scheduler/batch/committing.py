@@ -57,20 +57,20 @@ class BindReports:
     Owner of the commits with binds in progress. Invariant: a UID is known from its commit to its first outcome.
     """
 
-    def __init__(self, groups: Groups, tell: Callable[[GroupEvent], None], *, member_events: bool) -> None:
+    def __init__(self, groups: Groups, tell: Callable[[GroupEvent], None], *, of_members: bool) -> None:
         """Report to `tell` about those of `groups` that have a PodGroup of Volcano.
 
-        With `member_events` it reports no group, because each bound member gets an event.
+        `of_members`: nothing is reported, because each member gets an event.
         """
         self._groups = groups
         self._tell = tell
-        self._member_events = member_events
+        self._of_members = of_members
         self._in_progress: dict[str, _Binds] = {}
 
     def reports(self, group: GroupKey) -> bool:
-        """Return whether one event of the group reports the binds of its members."""
-        known = self._groups.groups.get(group)
-        return not self._member_events and known is not None and isinstance(known.object, PodGroup)
+        """Return whether binds of this group are reported: it has an object that can have an event."""
+        known = None if self._of_members else self._groups.groups.get(group)
+        return known is not None and isinstance(known.object, PodGroup)
 
     def begin(self, group: GroupKey, pods: Iterable[PodInfo]) -> None:
         """Record a commit. The pods that stand by are bound later, so those of each role are reported by themselves."""
@@ -113,17 +113,33 @@ class Outcomes:
         self._cluster = cluster
         self._messenger = messenger
         self._observer = observer
-        self.binds = binds
+        self._binds = binds
         self._try_again = try_again
+
+    def reports(self, group: GroupKey) -> bool:
+        """See `BindReports.reports`."""
+        return self._binds.reports(group)
+
+    def begin(self, group: GroupKey, pods: Sequence[PodInfo], *, is_reported: bool) -> None:
+        """Handle that the binder has accepted these members; `is_reported` as in their results."""
+        if is_reported:
+            self._binds.begin(group, pods)
+        for pod in pods:
+            if pod.stands_by:
+                # The pod has a node now, so an autoscaler must not add one for it.
+                self._messenger.gated(pod, HAS_GATES)
+            else:
+                # A report of an earlier rejection that is still queued must not follow the bind.
+                self._messenger.binding(pod)
 
     def scheduled(self, entry: Entry) -> None:
         placement = self._cluster.ledger.placements.get(entry.uid)
         if placement is not None:
-            self.binds.bound(entry.uid, placement.node_name)
+            self._binds.bound(entry.uid, placement.node_name)
 
     def done(self, uid: str) -> None:
         """End the attempt. The watch delivers the bound pod, or has delivered that it no longer waits."""
-        self.binds.over(uid)
+        self._binds.over(uid)
 
     def overcome(self, pod: PodInfo, node_name: str, *, started: float) -> None: ...
 
@@ -156,7 +172,7 @@ class Outcomes:
         self._failed(entry)
 
     def _failed(self, entry: Entry) -> None:
-        self.binds.over(entry.uid)
+        self._binds.over(entry.uid)
         self._try_again()
 
 
@@ -169,7 +185,6 @@ class GroupCommitter:
         commit: CommitGroup,
         outcomes: Outcomes,
         *,
-        messenger: KubeMessenger,
         profile: Profile,
         clock: Callable[[], float],
         try_again: Callable[[], None],
@@ -177,9 +192,8 @@ class GroupCommitter:
         """Create the committer; `try_again` makes a session due."""
         self._cluster = cluster
         self._commit = commit
-        self.binds = outcomes.binds
+        self._outcomes = outcomes
         self._owner = AttemptOwner(outcomes, outcomes)
-        self._messenger = messenger
         #: The profile by which members are decided.
         self.profile = profile
         self._clock = clock
@@ -190,18 +204,14 @@ class GroupCommitter:
         """Return the `Committer` of a session, with this UID, on this trial."""
         return TrialCommitter(self, snapshot, trial, f"session {session}")
 
+    def reports(self, job: JobInfo) -> bool:
+        """Return whether one event of the job's group reports the binds of its members."""
+        return self._outcomes.reports(job.group.key)
+
     def commit(self, job: JobInfo, members: Sequence[Member], minimum: int) -> Collection[str]:
         refused = self._commit(members, minimum, self._admission)
         accepted = [pod for member in members if (pod := member.result.pod).uid not in refused]
-        if accepted and members[0].result.is_reported:
-            self.binds.begin(job.group.key, accepted)
-        for pod in accepted:
-            if pod.stands_by:
-                # The pod has a node now, so an autoscaler must not add one for it.
-                self._messenger.gated(pod, HAS_GATES)
-            else:
-                # A report of an earlier rejection that is still queued must not follow the bind.
-                self._messenger.binding(pod)
+        self._outcomes.begin(job.group.key, accepted, is_reported=members[0].result.is_reported)
         if refused:
             self._try_again()
         return refused
@@ -240,8 +250,7 @@ class TrialCommitter:
         self._trial = trial
 
     def commit(self, job: JobInfo, tasks: Sequence[TaskInfo], minimum: int) -> Collection[str]:
-        committer, trial = self._committer, self._trial
-        is_reported = committer.binds.reports(job.group.key)
+        committer, trial, is_reported = self._committer, self._trial, self._committer.reports(job)
         members = [
             committer.member(task, view, self._snapshot, trial.reserved(task.pod), by=self._by, is_reported=is_reported)
             for task, view in zip(tasks, trial.views_of(task.pod for task in tasks), strict=True)

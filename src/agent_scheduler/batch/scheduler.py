@@ -172,7 +172,7 @@ class BatchScheduler:
         self._handling = GroupHandling(groups, observer.handling)
         self._wanting = WantingGroups(cluster.ledger.usage, waiting.pods, waiting.activate)
         self._evictions = Evictions(cluster, parts.evict, observer, try_again=try_again)
-        self._binds = BindReports(groups, self._messages.tell_of_group, member_events=settings.member_events)
+        self._binds = BindReports(groups, self._messages.tell_of_group, of_members=settings.member_events)
         self._committer = self._committing(binder)
         self._binder = binder
         self._pictures = Pictures(
@@ -209,7 +209,6 @@ class BatchScheduler:
             self._cluster,
             binder.commit_group,
             Outcomes(self._cluster, messenger, self._observer, self._binds, try_again=try_again),
-            messenger=messenger,
             profile=self._profile,
             clock=self._timing.clock,
             try_again=try_again,
