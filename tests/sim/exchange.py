@@ -82,6 +82,8 @@ class Exchange:
             if "/resourceclaims/" in asked.path and world.allocations is not None:
                 world.allocations.refused(asked.body or b"{}")
             refused = refusal(world.rng.choice((403, 422)), {"kind": "Status", "reason": "Forbidden"})
+            if self._verb == "status":
+                world.rejected_statuses.add(asked.path)
         elif fate == "claim_taken" and world.device_nemesis:
             world.device_nemesis.claim_taken(asked)
         elif fate == "shard_written" and world.shard_nemesis:
@@ -108,6 +110,8 @@ class Exchange:
             result = world.api.handle(asked)
         assert isinstance(result, requests.Response)
         world.trace(process.name, f"{asked.method} {asked.path} -> {result.status}")
+        if result.status == 200 and self._verb == "status":
+            world.rejected_statuses.discard(asked.path)
         if asked.path.endswith("/binding") and result.status == 201:
             world.nemesis.after_bind(process)
         if self._verb == "group" and world.gang_nemesis is not None:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from agent_scheduler.engine.queues.entries import Standing as Stands
 
 from . import gang_reading as read
-from .api import NODES, Json, condition_of, name_of, objects, reason_of, uid_of
+from .api import NODES, PODS_PATH, Json, condition_of, name_of, objects, reason_of, uid_of
 from .gang_load import GATE
 from .gang_rest import Standing
 from .gate_cluster import asks, gates, is_ours
@@ -283,7 +283,8 @@ class _Rest(NamedTuple):
     `account`: of each pod and each group with a promise, its queue, its amounts, and whether it is placed; reservations
     of all kinds are alike. `says`: of pods that have not ended, their node and report, and of groups their phases.
     `queues`: of both, all queues except the root that count their requests. `lacking`: groups without their minimum of
-    members, with their pods, and groups that pods name and that do not exist.
+    members, with their pods, and groups that pods name and that do not exist. `unwritten`: pods whose last report the
+    API server has rejected.
     """
 
     account: dict[str, tuple[str, dict[str, float], bool]]
@@ -291,6 +292,7 @@ class _Rest(NamedTuple):
     queues: dict[str, frozenset[str]]
     lacking: frozenset[str]
     nodes: frozenset[str]
+    unwritten: frozenset[str]
 
     @classmethod
     def of(cls, world: World, process: Process) -> _Rest:
@@ -321,7 +323,9 @@ class _Rest(NamedTuple):
         above = {name: frozenset(read.chain(queue, queues)) - {"root"} for name, queue in of.items()}
         nodes = frozenset(name_of(node) for node in objects(world.store, NODES))
         of_lacking = frozenset((*(f"group {name}" for name in lacking | missing), *without))
-        return cls(account, says, above, of_lacking, nodes)
+        rejected = world.rejected_statuses
+        unwritten = frozenset(name for name in names.values() if f"{PODS_PATH}/{name}/status" in rejected)
+        return cls(account, says, above, of_lacking, nodes, unwritten)
 
     def changes(self, after: _Rest) -> list[str]:
         """Return the changes between two pictures, without permitted ones.
@@ -329,7 +333,7 @@ class _Rest(NamedTuple):
         Pods whose reservation had timed out have it again. Which of several groups that lack members is admitted may
         change, because a process forgets which of them have had their turn, and with it which pods beside them have the
         capacity. An autoscaler may remove a node, and with it ended members. If it adds one outside of the shard, pods
-        report `NodeShardFull`.
+        report `NodeShardFull`. A report that the API server has rejected is written when the pod is tried again.
         """
         lacking = self.lacking | after.lacking
         new_nodes = after.nodes - self.nodes
@@ -346,7 +350,7 @@ class _Rest(NamedTuple):
         found = []
         for name in compared:
             was, now = self.says.get(name, nowhere), after.says.get(name, nowhere)
-            may_report = name in lacking or (new_nodes and now[1].endswith("NodeShardFull"))
+            may_report = name in lacking or name in self.unwritten or (new_nodes and now[1].endswith("NodeShardFull"))
             if was[0] != now[0] or (was != now and not may_report):
                 found.append(f"{name}: {' '.join(was)}, then {' '.join(now)}")
         # If pods have moved, the account differs as a consequence.

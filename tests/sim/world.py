@@ -228,6 +228,8 @@ class World:
         #: When the API server is available again, and until when which kinds cannot be listed.
         self.server_back = 0.0
         self.unlistable: dict[str, float] = {}
+        #: Paths of statuses whose last write was rejected. It is repeated when the pod is tried again.
+        self.rejected_statuses: set[str] = set()
         #: (Time, version) of commits, from which a lagging replica's state follows.
         self._commits: list[tuple[float, int]] = [(0.0, 1)]
         for table in self.store.tables.values():
