@@ -7,14 +7,14 @@ from typing import Literal
 
 import pytest
 
-from bench.shard_model import Cost, Plane, ShardWorld, most_pods, simulate
+from bench.shard_model import EventCost, Plane, ShardWorld, most_pods, simulate
 from bench.sizing import Several, memory_of, predicted
 from bench.sizing_costs import SizeCosts
 
 FREE = Plane(lanes=100, writes=((1e-6, 1.0),), fan_out=0.0)
 SLOW = Plane(lanes=10, writes=((0.01, 0.5), (0.03, 0.5)), fan_out=1e-5, others=2)
-OWN, FOREIGN = Cost(5e-4, 3e-4), Cost(2e-4, 1e-4)
-BUSY, SEEN = Cost(2e-3, 2e-3), Cost(6e-4, 6e-4)
+OWN, FOREIGN = EventCost(5e-4, 3e-4), EventCost(2e-4, 1e-4)
+BUSY, SEEN = EventCost(2e-3, 2e-3), EventCost(6e-4, 6e-4)
 WORLD = ShardWorld(shards=4, own=OWN, foreign=FOREIGN, plane=SLOW, rate=60.0, seconds=4.0, nodes=40, life=0.5)
 
 

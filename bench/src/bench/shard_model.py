@@ -27,14 +27,14 @@ _LATER_EVENTS = 4
 _STARTING, _RUNNING = 0.2, 0.5
 
 
-class Cost(NamedTuple):
+class EventCost(NamedTuple):
     """CPU seconds of an event for a process that is idle when it arrives, and for one that is busy."""
 
     idle: float
     busy: float
 
 
-NOTHING = Cost(0.0, 0.0)
+NOTHING = EventCost(0.0, 0.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,8 +58,8 @@ class ShardWorld:
     """A cluster, its schedulers and its load. `own` and `foreign` are the costs of a pod's whole life."""
 
     shards: int
-    own: Cost
-    foreign: Cost
+    own: EventCost
+    foreign: EventCost
     plane: Plane
     rate: float
     seconds: float
@@ -73,7 +73,7 @@ class ShardWorld:
     places: int = 1_000_000
     #: Reports of nodes per second, and the cost of one.
     reports: float = 0.0
-    report: Cost = NOTHING
+    report: EventCost = NOTHING
     #: Concurrent binds of a scheduler.
     bind_concurrency: int = 64
     seed: int = 1
@@ -190,8 +190,8 @@ class _Simulation:
         self.last_bind = 0.0
         self.rejected = self.delayed = 0
         later = world.foreign.idle / (_LATER_EVENTS + 1), world.foreign.busy / (_LATER_EVENTS + 1)
-        self.event = Cost(*later)
-        self.decision = Cost(world.own.idle - _LATER_EVENTS * later[0], world.own.busy - _LATER_EVENTS * later[1])
+        self.event = EventCost(*later)
+        self.decision = EventCost(world.own.idle - _LATER_EVENTS * later[0], world.own.busy - _LATER_EVENTS * later[1])
 
     def at(self, moment: float, do: Callable[[float], object]) -> None:
         self.count += 1
@@ -205,7 +205,7 @@ class _Simulation:
         self.served += seconds
         return done
 
-    def deliver(self, now: float, cost: Cost, owner: int = -1, decision: Cost | None = None) -> float:
+    def deliver(self, now: float, cost: EventCost, owner: int = -1, decision: EventCost | None = None) -> float:
         """Send an event to all watches; return when the owner's process has handled it."""
         watches = self.world.shards + self.world.plane.others
         self.events += watches

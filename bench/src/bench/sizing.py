@@ -23,7 +23,7 @@ import uvloop
 
 from bench import shards
 from bench.harness.real_plane import WRITES
-from bench.shard_model import Cost, Plane, ShardResult, ShardWorld, most_pods, simulate
+from bench.shard_model import EventCost, Plane, ShardResult, ShardWorld, most_pods, simulate
 from bench.sizing_costs import SizeCosts, measure
 from bench.tables import short, table
 
@@ -94,15 +94,15 @@ def world(size: SizeCosts, shards: int, rate: float, seconds: float) -> ShardWor
     lanes = math.ceil(rate * _WRITES / _PLANE * sum(duration * share for duration, share in WRITES))
     return ShardWorld(
         shards=shards,
-        own=Cost(size.own_pod, min(size.own_pod, size.own_pod_together)),
-        foreign=Cost(size.foreign_pod, min(size.foreign_pod, size.foreign_pod_together)),
+        own=EventCost(size.own_pod, min(size.own_pod, size.own_pod_together)),
+        foreign=EventCost(size.foreign_pod, min(size.foreign_pod, size.foreign_pod_together)),
         plane=Plane(lanes=lanes, writes=WRITES, fan_out=_FAN_OUT, others=_OTHERS),
         rate=rate,
         seconds=seconds,
         life=1.0,
         nodes=size.nodes,
         reports=size.nodes / _REPORT_SECONDS,
-        report=Cost(size.node_report, size.node_report),
+        report=EventCost(size.node_report, size.node_report),
     )
 
 
