@@ -7,7 +7,7 @@ STAMP  := $(VENV)/.installed
 # Tests start hundreds of processes; without its bytecode each would take twice as long to start.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test verify test-busy check types lint pins audit sbom bench mutants catalogue soak soak-examples chart promises rights lock version release clean
+.PHONY: demo test verify test-busy check types lint pins audit sbom bench mutants catalogue soak soak-examples chart pictures promises rights lock version release clean
 
 demo: $(STAMP)
 	$(BIN)/agent-scheduler demo $(DEMO_ARGS)
@@ -101,6 +101,10 @@ chart: $(STAMP)
 COMPILE := build/lock/bin/uv pip compile --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
   --no-header -q --no-emit-package agent-scheduler --no-emit-package agent-scheduler-bench \
   --no-emit-package apimachinery --no-emit-package kube-client --no-emit-package embedded-kubernetes
+
+# The pictures of the documentation, from the code as it is. Needs Chromium, tmux and kubectl.
+pictures: $(STAMP)
+	$(BIN)/python -m tests.console.pictures $(PICTURES_ARGS)
 
 # The page that lists the tests of each promise.
 promises: $(STAMP)
