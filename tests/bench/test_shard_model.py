@@ -31,7 +31,8 @@ def test_each_pod_is_bound_or_rejected_and_nothing_is_used_more_than_wholly(
     assert 0 < result.p50 <= result.p99
     # In mode `hard` only the scheduler of a shard assigns its places, and it knows of all of its own.
     assert result.rejected == 0 or mode == "soft"
-    assert mode == "soft" or (result.delayed > 0) == (places < 100)
+    assert result.delayed == 0 or places < 100
+    assert result.delayed > 0 or places > 45
 
 
 def test_a_world_has_one_outcome_for_each_seed() -> None:

@@ -132,11 +132,11 @@ class _Places:
         return None
 
     def take(self, scheduler: int, node: int) -> bool:
-        """Assign a place; return False if the node has none, so that its kubelet rejects the pod."""
+        """Assign a place; return False if the node has none, so that its kubelet will reject the pod."""
+        self._mine[scheduler, node] = self._mine.get((scheduler, node), 0) + 1
         if self._taken[node] >= self._room[node]:
             return False
         self._taken[node] += 1
-        self._mine[scheduler, node] = self._mine.get((scheduler, node), 0) + 1
         return True
 
     def show(self, scheduler: int, node: int) -> None:
@@ -145,16 +145,17 @@ class _Places:
         self._mine[scheduler, node] -= 1
         if not self._mine[scheduler, node]:
             del self._mine[scheduler, node]
-        if self._seen[node] == self._room[node]:
+        if self._seen[node] >= self._room[node] and node in self._at:
             nodes, place = self._open[node % self._shards], self._at.pop(node)
             last = nodes.pop()
             if last != node:
                 nodes[place], self._at[last] = last, place
 
-    def free(self, node: int) -> None:
-        self._taken[node] -= 1
+    def free(self, node: int, *, fits: bool) -> None:
+        """Record the end of a pod; a pod that did not fit has taken no place."""
+        self._taken[node] -= fits
         self._seen[node] -= 1
-        if node not in self._at:
+        if node not in self._at and self._seen[node] < self._room[node]:
             self._put(node)
 
     def _put(self, node: int) -> None:
@@ -166,7 +167,7 @@ class _Places:
 @dataclass(slots=True)
 class _Scheduler:
     in_flight: int = 0
-    decided: deque[tuple[int, float]] = field(default_factory=deque)
+    decided: deque[tuple[int, bool, float]] = field(default_factory=deque)
     waiting: deque[float] = field(default_factory=deque)
 
 
@@ -231,9 +232,7 @@ class _Simulation:
             self.delayed += not again
             self.schedulers[owner].waiting.append(created)
             return
-        if not self.places.take(owner, node):
-            node = -1
-        self.schedulers[owner].decided.append((node, created))
+        self.schedulers[owner].decided.append((node, self.places.take(owner, node), created))
         self.send(now, owner)
 
     def send(self, now: float, owner: int) -> None:
@@ -242,7 +241,7 @@ class _Simulation:
             scheduler.in_flight += 1
             self.at(self.write(now), partial(self.bound, owner, *scheduler.decided.popleft()))
 
-    def bound(self, owner: int, node: int, created: float, now: float) -> None:
+    def bound(self, owner: int, node: int, fits: bool, created: float, now: float) -> None:
         self.schedulers[owner].in_flight -= 1
         self.send(now, owner)
         # The event that tells users.
@@ -250,26 +249,26 @@ class _Simulation:
         self.last_bind = now
         self.latencies.append(now - created)
         seen = self.deliver(now, self.event, owner)
-        if node < 0:
-            self.rejected += 1
-            self.at(now + _STARTING, lambda at: self.reported(at, owner))
-            return
         self.at(seen, lambda _: self.places.show(owner, node))
+        if not fits:
+            self.rejected += 1
+            self.at(seen + _STARTING, lambda at: self.finish(at, owner, node, fits=False))
+            return
         life = _RUNNING + self.chance.expovariate(1 / self.world.life)
         self.at(now + _STARTING, lambda at: self.reported(at, owner))
         self.at(now + _RUNNING, lambda at: self.reported(at, owner))
-        self.at(seen + life, lambda at: self.finish(at, owner, node))
+        self.at(seen + life, lambda at: self.finish(at, owner, node, fits=True))
 
     def reported(self, now: float, owner: int) -> None:
         self.at(self.write(now), lambda done: self.deliver(done, self.event, owner))
 
-    def finish(self, now: float, owner: int, node: int) -> None:
+    def finish(self, now: float, owner: int, node: int, *, fits: bool) -> None:
         def finished(done: float) -> None:
             self.write(done)  # the deletion, of which the watch of running pods receives nothing
             self.at(self.deliver(done, self.event, owner), freed)
 
         def freed(at: float) -> None:
-            self.places.free(node)
+            self.places.free(node, fits=fits)
             for number in (owner, *range(self.world.shards)):
                 waiting = self.schedulers[number].waiting
                 if waiting and (node % self.world.shards == number or self.world.mode == "soft"):

@@ -1,6 +1,6 @@
 """Measures and simulates what clusters of 1,000, 10,000 and 100,000 nodes need: docs/sizing.md has the results.
 
-   python -m bench.sizing [--keep FILE]        # measure (ten minutes) and simulate
+   python -m bench.sizing [--keep FILE]        # measure (15 minutes) and simulate
    python -m bench.sizing --costs FILE         # simulate with kept costs
 
 `bench.sizing_costs` measures one scheduler's process at each size, and `bench.shards` measures 1, 2 and 4 schedulers,
@@ -201,7 +201,7 @@ def report(costs: Costs, seconds: float) -> str:
 def _little_room(size: SizeCosts, seconds: float) -> str:
     rows = []
     for room in (1.5, 1.2, 1.05):
-        for number in (2, 8, 16):
+        for number in (1, 2, 8):
             found = []
             for mode in _MODES:
                 # Long enough for as many to end as begin. A place is taken from the decision to the end.
@@ -211,7 +211,7 @@ def _little_room(size: SizeCosts, seconds: float) -> str:
             shares = (soft.delayed / soft.pods, soft.rejected / soft.pods, hard.delayed / hard.pods)
             rows.append(
                 (
-                    f"{room:.0%} of the places that the load uses on average, {number} schedulers",
+                    f"{room:.0%} of the places that are used on average, {number} scheduler{'s' if number > 1 else ''}",
                     *(f"{share:.2%}" for share in shares),
                     *(short(each.p99 * 1e3) for each in found),
                 )
@@ -243,7 +243,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--costs", type=Path, help="a file of --keep; without it everything is measured")
     parser.add_argument("--keep", type=Path, help="write the measured costs to this file")
-    parser.add_argument("--nodes", type=int, help="measure only a cluster with this number of nodes, and as many pods")
+    parser.add_argument("--nodes", type=int, help="measure clusters with up to this number of nodes and pods instead")
     parser.add_argument("--lives", type=int, default=3000, help="pods and reports of nodes that a cost is the mean of")
     parser.add_argument("--pods", type=int, default=8000, help="pods of the runs with several schedulers")
     parser.add_argument("--runs", type=int, default=3, help="runs with each number of schedulers")
@@ -255,6 +255,11 @@ def main(argv: Sequence[str] | None = None) -> None:
         except (OSError, msgspec.MsgspecError) as error:
             parser.error(f"--costs: {error}")
     else:
+        try:
+            if args.keep is not None:
+                args.keep.touch()
+        except OSError as error:
+            parser.error(f"--keep: {error}")
         sizes = ((args.nodes, 0), (args.nodes // 2, args.nodes), (args.nodes, args.nodes)) if args.nodes else _SIZES
         costs = uvloop.run(measured(sizes, lives=args.lives, pods=args.pods, runs=args.runs))
         if args.keep is not None:
