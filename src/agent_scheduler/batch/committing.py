@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Protocol
@@ -22,6 +22,7 @@ from agent_scheduler.engine.decide.reserving import Reservations
 from agent_scheduler.engine.decide.snapshot import Snapshot
 from agent_scheduler.engine.decide.trial import Trial
 from agent_scheduler.engine.framework.plugin import Profile
+from agent_scheduler.engine.queues.asks import role_of
 from agent_scheduler.engine.queues.shortfall import Shortfall
 from agent_scheduler.engine.session.model import JobInfo, TaskInfo
 from agent_scheduler.engine.session.session import GroupEvent
@@ -56,20 +57,28 @@ class BindReports:
     Owner of the commits with binds in progress. Invariant: a UID is known from its commit to its first outcome.
     """
 
-    def __init__(self, groups: Groups, tell: Callable[[GroupEvent], None]) -> None:
-        """Report to `tell` about those of `groups` that have a PodGroup of Volcano."""
+    def __init__(self, groups: Groups, tell: Callable[[GroupEvent], None], *, of_members: bool) -> None:
+        """Report to `tell` about those of `groups` that have a PodGroup of Volcano.
+
+        `of_members`: nothing is reported, because each member gets an event.
+        """
         self._groups = groups
         self._tell = tell
+        self._of_members = of_members
         self._in_progress: dict[str, _Binds] = {}
 
     def reports(self, group: GroupKey) -> bool:
-        """Return whether there is an object that can have an event."""
-        known = self._groups.groups.get(group)
+        """Return whether binds of this group are reported: it has an object that can have an event."""
+        known = None if self._of_members else self._groups.groups.get(group)
         return known is not None and isinstance(known.object, PodGroup)
 
-    def begin(self, group: GroupKey, uids: Collection[str]) -> None:
-        binds = _Binds(group, len(uids))
-        self._in_progress.update(dict.fromkeys(uids, binds))
+    def begin(self, group: GroupKey, pods: Iterable[PodInfo]) -> None:
+        """Record a commit. The pods that stand by are bound later, so those of each role are reported by themselves."""
+        together: dict[tuple[bool, str], list[str]] = {}
+        for pod in pods:
+            together.setdefault((pod.stands_by, role_of(pod) if pod.stands_by else ""), []).append(pod.uid)
+        for uids in together.values():
+            self._in_progress.update(dict.fromkeys(uids, _Binds(group, len(uids))))
 
     def bound(self, uid: str, node_name: str) -> None:
         binds = self._in_progress.get(uid)
@@ -86,10 +95,6 @@ class BindReports:
         if not binds.left and binds.bound:
             note = f"Successfully assigned {counted(binds.bound, 'pod')} to {counted(len(binds.nodes), 'node')}"
             self._tell(GroupEvent(binds.group, "Normal", "Scheduled", note))
-
-    def forget(self) -> None:
-        """Forget the binds in progress of an earlier term."""
-        self._in_progress.clear()
 
 
 class Outcomes:
@@ -110,6 +115,22 @@ class Outcomes:
         self._observer = observer
         self._binds = binds
         self._try_again = try_again
+
+    def reports(self, group: GroupKey) -> bool:
+        """See `BindReports.reports`."""
+        return self._binds.reports(group)
+
+    def begin(self, group: GroupKey, pods: Sequence[PodInfo], *, is_reported: bool) -> None:
+        """Handle that the binder has accepted these members; `is_reported` as in their results."""
+        if is_reported:
+            self._binds.begin(group, pods)
+        for pod in pods:
+            if pod.stands_by:
+                # The pod has a node now, so an autoscaler must not add one for it.
+                self._messenger.gated(pod, HAS_GATES)
+            else:
+                # A report of an earlier rejection that is still queued must not follow the bind.
+                self._messenger.binding(pod)
 
     def scheduled(self, entry: Entry) -> None:
         placement = self._cluster.ledger.placements.get(entry.uid)
@@ -156,10 +177,7 @@ class Outcomes:
 
 
 class GroupCommitter:
-    """Passes members to the binder for a session.
-
-    `member_events`: whether each bound member gets an event, instead of one for its group.
-    """
+    """Passes members to the binder for a session. Stateless."""
 
     def __init__(
         self,
@@ -167,20 +185,15 @@ class GroupCommitter:
         commit: CommitGroup,
         outcomes: Outcomes,
         *,
-        binds: BindReports,
-        messenger: KubeMessenger,
         profile: Profile,
         clock: Callable[[], float],
         try_again: Callable[[], None],
-        member_events: bool,
     ) -> None:
         """Create the committer; `try_again` makes a session due."""
         self._cluster = cluster
         self._commit = commit
-        self._binds = binds
-        self._member_events = member_events
+        self._outcomes = outcomes
         self._owner = AttemptOwner(outcomes, outcomes)
-        self._messenger = messenger
         #: The profile by which members are decided.
         self.profile = profile
         self._clock = clock
@@ -193,20 +206,12 @@ class GroupCommitter:
 
     def reports(self, job: JobInfo) -> bool:
         """Return whether one event of the job's group reports the binds of its members."""
-        return not self._member_events and self._binds.reports(job.group.key)
+        return self._outcomes.reports(job.group.key)
 
     def commit(self, job: JobInfo, members: Sequence[Member], minimum: int) -> Collection[str]:
         refused = self._commit(members, minimum, self._admission)
         accepted = [pod for member in members if (pod := member.result.pod).uid not in refused]
-        if accepted and members[0].result.is_reported:
-            self._binds.begin(job.group.key, [pod.uid for pod in accepted])
-        for pod in accepted:
-            if pod.stands_by:
-                # The pod has a node now, so an autoscaler must not add one for it.
-                self._messenger.gated(pod, HAS_GATES)
-            else:
-                # A report of an earlier rejection that is still queued must not follow the bind.
-                self._messenger.binding(pod)
+        self._outcomes.begin(job.group.key, accepted, is_reported=members[0].result.is_reported)
         if refused:
             self._try_again()
         return refused

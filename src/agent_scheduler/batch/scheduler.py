@@ -69,7 +69,7 @@ _log = get_logger(__name__)
 #: the pod's bind there are about three turns of the event loop, so `_TURNS` of them follow each slice.
 _SLICE: Final = 0.00025
 #: Seconds of a slice while the fast path has had no pod for a second; then one turn follows each slice. A turn costs
-#: some 20 us, and in a longer one more responses and events are handled together.
+#: some 20 us, and after a longer slice it handles more responses and events together.
 _SLICE_ALONE: Final = 0.002
 #: Turns of the event loop between two slices, and their maximum while the fast path has pods to decide on.
 _TURNS: Final = 3
@@ -172,7 +172,7 @@ class BatchScheduler:
         self._handling = GroupHandling(groups, observer.handling)
         self._wanting = WantingGroups(cluster.ledger.usage, waiting.pods, waiting.activate)
         self._evictions = Evictions(cluster, parts.evict, observer, try_again=try_again)
-        self._binds = BindReports(groups, self._messages.tell_of_group)
+        self._binds = BindReports(groups, self._messages.tell_of_group, of_members=settings.member_events)
         self._committer = self._committing(binder)
         self._binder = binder
         self._pictures = Pictures(
@@ -209,12 +209,9 @@ class BatchScheduler:
             self._cluster,
             binder.commit_group,
             Outcomes(self._cluster, messenger, self._observer, self._binds, try_again=try_again),
-            binds=self._binds,
-            messenger=messenger,
             profile=self._profile,
             clock=self._timing.clock,
             try_again=try_again,
-            member_events=self._settings.member_events,
         )
 
     def _explaining(self, bound_pods: BoundPodExplainer) -> BatchExplainer:
@@ -273,9 +270,10 @@ class BatchScheduler:
             running.append(tasks.create_task(self._flush()))
             # Statuses that were decided in an earlier term and not written are decided again.
             self._messages.statuses.forget()
-            self._binds.forget()
             self.waiting.due.set()
             await tasks.create_task(self._hold_sessions())
+            # Binds that end now are reported, too.
+            await self._binder.drained()
             for writer in self._messages.writers:
                 await writer.drain(self._grace)
             for task in running:

@@ -1,4 +1,4 @@
-"""Settings with which the embedded cluster resembles a real control plane, for `--like-real`.
+"""Answers of the embedded cluster that take as long as those of a real control plane, for `--like-real`.
 
 The scheduler has the service account and the rights of its manifests, over TLS, and acquires a lease first. The cluster
 answers its writes after the time that a kube-apiserver takes. The embedded one answers from memory, so without this a
