@@ -55,7 +55,11 @@ class _Row:
         return TraceError(f"{self.file}, line {self.line}, column {column}: expected {expected}, found {found[:80]!r}")
 
     def text(self, column: str) -> str:
-        return self._cells[column].strip()
+        """Return the cell; empty if the file does not have the column."""
+        return self._cells.get(column, "").strip()
+
+    def has(self, column: str) -> bool:
+        return column in self._cells
 
     def name(self, column: str) -> str:
         value = self.text(column)
@@ -158,12 +162,9 @@ def read_openb_nodes(file: Path) -> tuple[NodeSpec, ...]:
 
 def read_openb_pods(file: Path) -> tuple[PodSpec, ...]:
     """Read the tasks of an OpenB pod list, by creation time. Raises `TraceError`."""
-    columns = (
-        "name", "cpu_milli", "memory_mib", "num_gpu", "gpu_milli", "gpu_spec", "creation_time", "deletion_time",
-    )  # fmt: skip
     seen: dict[str, int] = {}
     pods: list[PodSpec] = []
-    for row in _rows(file, columns):
+    for row in _rows(file, ("name", "cpu_milli", "memory_mib", "num_gpu", "gpu_milli")):
         name = _once(row, "name", seen)
         cpu = row.integer("cpu_milli")
         memory = row.integer("memory_mib") * MIB
@@ -179,8 +180,9 @@ def read_openb_pods(file: Path) -> tuple[PodSpec, ...]:
             for model in dict.fromkeys(part.strip() for part in row.text("gpu_spec").split("|"))
             if model
         )
-        created = row.number("creation_time")
-        life = None
+        created, life = 0.0, None
+        if row.has("creation_time"):
+            created = row.number("creation_time")
         if row.text("deletion_time"):
             ended = row.number("deletion_time")
             if ended < created:

@@ -4,6 +4,10 @@ For GPUs it is the measure of FGD (Weng et al., USENIX ATC'23, "Beware of Fragme
 all devices of the node, as an expectation over the kinds of pods that request GPUs: all of it for a kind that does not
 fit, otherwise the free amount on devices with too little left for it. CPU and memory only decide whether a kind fits.
 
+That measure sees a lack of CPU only when the next pod no longer fits. So a second one is added to it: the free GPUs for
+which the node has no CPU, at the CPU per GPU that the whole workload requests. It makes pods that request more CPU per
+GPU than the average, and pods without GPUs, prefer nodes with CPU to spare.
+
 Without GPUs the same idea is applied to divisible amounts: the node is filled with pods of one kind, and the remainder
 is unusable. A kind is weighted by its number of pods and their size, so that a few large ones are not outweighed by
 many small ones. The effect of a pod is relative to its size: 1 if all that it takes was of no use to others, below 0 if
@@ -42,6 +46,10 @@ _KEPT: Final = 1 << 16
 #: The value, in devices, if all that a pod takes of a node without GPUs was unusable before.
 _WHOLE_POD: Final = 2.0
 
+#: The bound of the CPU per GPU, as a multiple of that of the pods with GPUs. Pods without GPUs count, but many of them
+#: may run on other nodes.
+_CPU_AT_MOST: Final = 2.0
+
 #: Ensures equal scores of nodes without a change, despite the rounding of their sums.
 _ROUNDING: Final = 1e-9
 
@@ -67,7 +75,7 @@ class Measure:
         #: A string because it caches its hash: it is looked up for each row.
         self._reach_key = f"reach of a target workload: {list(self._wishes)}"
         self.resources = tuple(weights)
-        self.gpus = _Gpus(sharing, self._bits(sharing))
+        self.gpus = _Gpus(sharing, self._bits(sharing), _total("cpu", kinds))
         self.amounts = _TargetAmounts(dividing, self._bits(dividing), weights)
 
     def _bits(self, kinds: Sequence[tuple[TargetPodKind, float]]) -> list[int]:
@@ -93,30 +101,37 @@ class Measure:
 
 
 class _Gpus:
-    def __init__(self, kinds: Sequence[tuple[TargetPodKind, float]], bits: Sequence[int]) -> None:
+    def __init__(self, kinds: Sequence[tuple[TargetPodKind, float]], bits: Sequence[int], cpu: float) -> None:
+        """Measure these kinds; `cpu` is what all kinds of the workload request, those without GPUs, too."""
         asked = [dict(kind.requests) for kind, _ in kinds]
         amounts = sorted({each[GPU] for each in asked})
         self.is_empty = not kinds
+        #: GPU per CPU, both in thousandths; 0 if the pods with GPUs request no CPU.
+        cpu = min(cpu, _CPU_AT_MOST * _total("cpu", kinds))
+        self._gpu_per_cpu = _total(GPU, kinds) / cpu if cpu else 0.0
         self._bits = bits
         #: [kind]
         self._shares = _shares([share for _, share in kinds])
-        #: [kind] the index of its amount; [amount] the share per device and the number of devices.
+        #: [kind] the index of its amount.
         self._which = np.array([amounts.index(each[GPU]) for each in asked], dtype=np.intp)
-        self._each = np.array([min(amount, WHOLE) for amount in amounts], dtype=np.int64)
-        self._devices = np.array([max(1, amount // WHOLE) for amount in amounts], dtype=np.int64)
+        #: The number of amounts on one device, [free] how many of these it has room for, and the numbers of devices of
+        #: the other amounts.
+        self._on_one = bisect_right(amounts, WHOLE)
+        self._below = [bisect_right(amounts, free, hi=self._on_one) for free in range(WHOLE + 1)]
+        self._devices = [amount // WHOLE for amount in amounts[self._on_one :]]
         #: The distinct requests of kinds in ascending order: between two of these nothing changes. And [kind] its
         #: index.
         self._cpu_levels, self._cpu_level = _levels([each.get("cpu", 0) for each in asked])
         self._memory_levels, self._memory_level = _levels([each.get("memory", 0) for each in asked])
-        #: The sorted free shares of GPUs and the unusable amount of current nodes; and the latter by level.
+        #: The sorted free shares of GPUs and both measures of current nodes; and FGD's by level.
         self._before: dict[tuple[Free, int, int, int], tuple[Free, float]] = {}
         self._found: dict[tuple[Free, int, int, int], float] = {}
-        self._beside: dict[tuple[Free, int], Free] = {}
-        self._usable: dict[Free, Floats] = {}
-        self._fitting: dict[Level, Floats] = {}
+        #: The sorted free shares after a pod, and their sum.
+        self._beside: dict[tuple[Free, int], tuple[Free, int]] = {}
+        self._fitting: dict[Level, tuple[list[float], list[tuple[int, float]]]] = {}
 
     def less(self, gpus: Free, cpu: int, memory: int, asked: tuple[int, int, int], reach: int) -> float:
-        """Return by how many thousandths the unusable amount shrinks with one more pod on a node.
+        """Return by how many thousandths the two measures shrink with one more pod on a node.
 
         The node has `gpus`, `cpu` and `memory` free; `asked` has the pod's CPU, memory and GPU. Called for each changed
         row and each class, so results are cached.
@@ -125,21 +140,31 @@ class _Gpus:
         found = self._before.get(key)
         if found is None:
             free = tuple(sorted(gpus))
-            found = _keep(self._before, key, (free, self._unusable(free, *self._level(cpu, memory), reach)))
+            before = self._unusable(free, *self._level(cpu, memory), reach) + self._without_cpu(sum(free), cpu)
+            found = _keep(self._before, key, (free, before))
         free, before = found
         asked_cpu, asked_memory, amount = asked
-        then = free
-        if amount:
-            beside = self._beside.get((free, amount))
-            then = beside or _keep(self._beside, (free, amount), after_best_fit(free, amount))
+        beside = self._beside.get((free, amount))
+        if beside is None:
+            then = after_best_fit(free, amount) if amount else free
+            beside = _keep(self._beside, (free, amount), (then, sum(then)))
+        then, left = beside
+        cpu -= asked_cpu
         after = (
             then,
-            bisect_right(self._cpu_levels, cpu - asked_cpu),
+            bisect_right(self._cpu_levels, cpu),
             bisect_right(self._memory_levels, memory - asked_memory),
             reach,
         )
         unusable = self._found.get(after)
-        return before - (self._unusable(*after) if unusable is None else unusable)
+        if unusable is None:
+            unusable = self._unusable(*after)
+        return before - unusable - self._without_cpu(left, cpu)
+
+    def _without_cpu(self, free: int, cpu: int) -> float:
+        """Return the part of the free thousandths of GPUs for which there is no CPU."""
+        per_cpu = self._gpu_per_cpu
+        return max(free - max(cpu, 0) * per_cpu, 0.0) if per_cpu else 0.0
 
     def _level(self, cpu: int, memory: int) -> tuple[int, int]:
         """Return the number of distinct requests that fit: nodes of one level have room for the same kinds."""
@@ -147,35 +172,36 @@ class _Gpus:
 
     def _unusable(self, free: Free, cpu: int, memory: int, reach: int) -> float:
         """Return the unusable amount at a level."""
-        usable = self._usable.get(free)
-        if usable is None:
-            usable = _keep(self._usable, free, self._usable_of(free))
         level = (cpu, memory, reach)
         fitting = self._fitting.get(level)
         if fitting is None:
             fitting = _keep(self._fitting, level, self._fitting_in(level))
-        return _keep(self._found, (free, *level), sum(free) - float(fitting @ usable))
+        on_one, on_more = fitting
+        below, usable = self._below, 0.0
+        for left in free:
+            if left > 0:
+                usable += left * on_one[below[left]]
+        if on_more and (whole := free.count(WHOLE)):
+            usable += WHOLE * whole * sum(share for devices, share in on_more if devices <= whole)
+        return _keep(self._found, (free, *level), sum(free) - usable)
 
     def unusable(self, gpus: Free, cpu: int, memory: int, reach: int) -> float:
         """Return the unusable thousandths on a node with these free amounts."""
         return self._unusable(tuple(sorted(gpus)), *self._level(cpu, memory), reach)
 
-    def _usable_of(self, free: Free) -> Floats:
-        """Return [amount] the free amount on devices that are of use for requests of it."""
-        first = np.searchsorted(free, self._each)
-        above = np.append(np.cumsum(free[::-1])[::-1], 0)[first]
-        enough = len(free) - first >= self._devices
-        usable: Floats = np.where(enough, above, 0).astype(np.float64)
-        return usable
+    def _fitting_in(self, level: Level) -> tuple[list[float], list[tuple[int, float]]]:
+        """Return the shares of kinds that fit the other free amounts.
 
-    def _fitting_in(self, level: Level) -> Floats:
-        """Return [amount] the share of kinds that request it and fit the other free amounts."""
+        First [number of amounts on one device] those that request one of so many smallest amounts, then for each amount
+        of more devices their number and its share.
+        """
         cpu, memory, reach = level
         fits = (self._cpu_level < cpu) & (self._memory_level < memory) & _reaching(self._bits, reach)
-        found: Floats = np.bincount(self._which, weights=self._shares * fits, minlength=self._each.shape[0]).astype(
-            np.float64
-        )
-        return found
+        size = self._on_one + len(self._devices)
+        found = np.bincount(self._which, weights=self._shares * fits, minlength=size)
+        on_one = [0.0, *np.cumsum(found[: self._on_one]).tolist()]
+        on_more = zip(self._devices, found[self._on_one :].tolist(), strict=True)
+        return on_one, [each for each in on_more if each[1]]
 
 
 class _TargetAmounts:
@@ -224,6 +250,10 @@ class _TargetAmounts:
 def _levels(amounts: Sequence[int]) -> tuple[list[int], NDArray[np.int64]]:
     known = sorted(set(amounts))
     return known, np.array([known.index(each) for each in amounts], dtype=np.int64)
+
+
+def _total(resource: str, kinds: Sequence[tuple[TargetPodKind, float]]) -> float:
+    return sum(dict(kind.requests).get(resource, 0) * share for kind, share in kinds)
 
 
 def _shares(numbers: Any) -> Floats:
