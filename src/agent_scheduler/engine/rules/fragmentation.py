@@ -28,7 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..framework.plugin import MAX_NODE_SCORE
-from ..state.columns import Bools, Columns
+from ..state.columns import Bools, Columns, Ints
 from ..state.gpus import RESOURCE as GPU
 from ..state.gpus import WHOLE, Free, after_best_fit
 from ..state.nodeselection import match_labels, match_selector
@@ -36,13 +36,14 @@ from ..state.targetworkload import TargetPodKind
 
 Floats = NDArray[np.float64]
 Amounts = tuple[int, ...]
-#: The numbers of distinct CPU and memory requests of kinds that fit, and the bits of the wishes that are met.
-Level = tuple[int, int, int]
 Key = TypeVar("Key", bound=Hashable)
 Value = TypeVar("Value")
 
 #: Kept measures of each sort; beyond that all are dropped.
 _KEPT: Final = 1 << 16
+#: The bits of a number of free shares, and the largest one.
+_NUMBERS: Final = 32
+_NUMBER: Final = (1 << _NUMBERS) - 1
 #: The value, in devices, if all that a pod takes of a node without GPUs was unusable before.
 _WHOLE_POD: Final = 2.0
 
@@ -123,79 +124,151 @@ class _Gpus:
         #: index.
         self._cpu_levels, self._cpu_level = _levels([each.get("cpu", 0) for each in asked])
         self._memory_levels, self._memory_level = _levels([each.get("memory", 0) for each in asked])
-        #: The sorted free shares of GPUs and both measures of current nodes; and FGD's by level.
-        self._before: dict[tuple[Free, int, int, int], tuple[Free, float]] = {}
-        self._found: dict[tuple[Free, int, int, int], float] = {}
-        #: The sorted free shares after a pod, and their sum.
-        self._beside: dict[tuple[Free, int], tuple[Free, int]] = {}
-        self._fitting: dict[Level, tuple[list[float], list[tuple[int, float]]]] = {}
+        self._cpu_array = np.array(self._cpu_levels, dtype=np.int64)
+        self._memory_array = np.array(self._memory_levels, dtype=np.int64)
+        self._levels = len(self._cpu_levels) + 1, len(self._memory_levels) + 1
+        self._forget()
+
+    def _forget(self) -> None:
+        #: The free shares of GPUs are numbered from 1, the reaches from 0. [number] the shares in ascending order, and
+        #: their sum.
+        self._number: dict[Free, int] = {}
+        self._free: list[Free] = [()]
+        self._sum = [0]
+        self._reaches: dict[int, int] = {}
+        #: Request -> number of free shares -> their number after a pod with this request.
+        self._then: dict[int, dict[int, int]] = {}
+        #: FGD's measure by level and number of free shares.
+        self._found: dict[int, float] = {}
+        self._fitting: dict[int, tuple[list[float], list[tuple[int, float]]]] = {}
 
     def less(self, gpus: Free, cpu: int, memory: int, asked: tuple[int, int, int], reach: int) -> float:
         """Return by how many thousandths the two measures shrink with one more pod on a node.
 
-        The node has `gpus`, `cpu` and `memory` free; `asked` has the pod's CPU, memory and GPU. Called for each changed
-        row and each class, so results are cached.
+        The node has `gpus`, `cpu` and `memory` free; `asked` has the pod's CPU, memory and GPU, and fits.
         """
-        key = (gpus, cpu, memory, reach)
-        found = self._before.get(key)
-        if found is None:
-            free = tuple(sorted(gpus))
-            before = self._unusable(free, *self._level(cpu, memory), reach) + self._without_cpu(sum(free), cpu)
-            found = _keep(self._before, key, (free, before))
-        free, before = found
+        self._limit()
+        number = self._number.get(gpus) or self._number_of(gpus)
         asked_cpu, asked_memory, amount = asked
-        beside = self._beside.get((free, amount))
-        if beside is None:
-            then = after_best_fit(free, amount) if amount else free
-            beside = _keep(self._beside, (free, amount), (then, sum(then)))
-        then, left = beside
-        cpu -= asked_cpu
-        after = (
-            then,
-            bisect_right(self._cpu_levels, cpu),
-            bisect_right(self._memory_levels, memory - asked_memory),
-            reach,
-        )
-        unusable = self._found.get(after)
-        if unusable is None:
-            unusable = self._unusable(*after)
-        return before - unusable - self._without_cpu(left, cpu)
+        then = number
+        if amount:
+            known = self._then.setdefault(amount, {})
+            then = known.get(number) or self._number_after(known, number, amount)
+        cpu_left, per_cpu, found = cpu - asked_cpu, self._gpu_per_cpu, self._found
+        cpus, memories = self._cpu_levels, self._memory_levels
+        base, width = self._reach_number(reach) * self._levels[0], self._levels[1]
+        level = (base + bisect_right(cpus, cpu)) * width + bisect_right(memories, memory)
+        before = found.get(level << _NUMBERS | number)
+        if before is None:
+            before = self._work_out(number, level)
+        level = (base + bisect_right(cpus, cpu_left)) * width + bisect_right(memories, memory - asked_memory)
+        after = found.get(level << _NUMBERS | then)
+        if after is None:
+            after = self._work_out(then, level)
+        if per_cpu:
+            left = self._sum[number]
+            before += max(left - max(cpu, 0) * per_cpu, 0.0)
+            after += max(left - amount - max(cpu_left, 0) * per_cpu, 0.0)
+        return before - after
 
-    def _without_cpu(self, free: int, cpu: int) -> float:
-        """Return the part of the free thousandths of GPUs for which there is no CPU."""
-        per_cpu = self._gpu_per_cpu
-        return max(free - max(cpu, 0) * per_cpu, 0.0) if per_cpu else 0.0
+    def less_of_each(
+        self,
+        gpus: Sequence[Free],
+        cpu: Ints,
+        memory: Ints,
+        asked: tuple[int, int, int],
+        reach: Sequence[int] | None = None,
+    ) -> Floats:
+        """Return [node] the same as `less`; without `reach`, the nodes meet every wish."""
+        self._limit()
+        known, count = self._number, len(gpus)
+        numbers = [known.get(each) or self._number_of(each) for each in gpus]
+        sums = self._sum
+        left = np.array([sums[number] for number in numbers], dtype=np.int64)
+        asked_cpu, asked_memory, amount = asked
+        if amount:
+            after = self._then.setdefault(amount, {})
+            numbers += [after.get(each) or self._number_after(after, each, amount) for each in numbers]
+        else:
+            numbers += numbers
+        # The nodes as they are, and then with the pod.
+        cpu = np.concatenate((cpu, cpu - asked_cpu))
+        memory = np.concatenate((memory, memory - asked_memory))
+        cpus, memories = self._levels
+        levels = self._cpu_array.searchsorted(cpu, "right") * memories
+        levels += self._memory_array.searchsorted(memory, "right")
+        if reach is None:
+            levels += self._reach_number(EVERYWHERE) * cpus * memories
+        else:
+            levels += np.array([self._reach_number(each) for each in reach] * 2) * (cpus * memories)
+        codes = (levels << _NUMBERS | np.array(numbers)).tolist()
+        values = list(map(self._found.get, codes))
+        if None in values:
+            known_or_not = zip(codes, values, strict=True)
+            values = [self._work_out(code & _NUMBER, code >> _NUMBERS) if v is None else v for code, v in known_or_not]
+        unusable = np.array(values)
+        if self._gpu_per_cpu:
+            left = np.concatenate((left, left - amount))
+            unusable += np.maximum(left - np.maximum(cpu, 0) * self._gpu_per_cpu, 0.0)
+        less: Floats = unusable[:count] - unusable[count:]
+        return less
 
-    def _level(self, cpu: int, memory: int) -> tuple[int, int]:
-        """Return the number of distinct requests that fit: nodes of one level have room for the same kinds."""
-        return bisect_right(self._cpu_levels, cpu), bisect_right(self._memory_levels, memory)
+    def unusable(self, gpus: Free, cpu: int, memory: int, reach: int) -> float:
+        """Return the unusable thousandths by FGD's measure on a node with these free amounts."""
+        self._limit()
+        number, (cpus, memories) = self._number_of(gpus), self._levels
+        level = self._reach_number(reach) * cpus + bisect_right(self._cpu_levels, cpu)
+        return self._work_out(number, level * memories + bisect_right(self._memory_levels, memory))
 
-    def _unusable(self, free: Free, cpu: int, memory: int, reach: int) -> float:
-        """Return the unusable amount at a level."""
-        level = (cpu, memory, reach)
+    def _limit(self) -> None:
+        """Drop all that is kept if it is too much. Only before a question, because numbers are in use until its end."""
+        if len(self._found) >= _KEPT or len(self._number) >= _KEPT:
+            self._forget()
+
+    def _number_of(self, gpus: Free) -> int:
+        free = tuple(sorted(gpus))
+        number = self._number.get(free)
+        if number is None:
+            number = self._number[free] = len(self._free)
+            self._free.append(free)
+            self._sum.append(sum(free))
+        self._number[gpus] = number
+        return number
+
+    def _number_after(self, known: dict[int, int], number: int, amount: int) -> int:
+        found = known[number] = self._number_of(after_best_fit(self._free[number], amount))
+        return found
+
+    def _reach_number(self, reach: int) -> int:
+        return self._reaches.setdefault(reach, len(self._reaches))
+
+    def _work_out(self, number: int, level: int) -> float:
+        """Return the unusable amount of numbered free shares at a level.
+
+        Nodes of one level have room for the same kinds, apart from their GPUs.
+        """
         fitting = self._fitting.get(level)
         if fitting is None:
-            fitting = _keep(self._fitting, level, self._fitting_in(level))
+            fitting = self._fitting[level] = self._fitting_in(level)
         on_one, on_more = fitting
-        below, usable = self._below, 0.0
+        below, free, usable = self._below, self._free[number], 0.0
         for left in free:
             if left > 0:
                 usable += left * on_one[below[left]]
         if on_more and (whole := free.count(WHOLE)):
             usable += WHOLE * whole * sum(share for devices, share in on_more if devices <= whole)
-        return _keep(self._found, (free, *level), sum(free) - usable)
+        found = self._found[level << _NUMBERS | number] = self._sum[number] - usable
+        return found
 
-    def unusable(self, gpus: Free, cpu: int, memory: int, reach: int) -> float:
-        """Return the unusable thousandths on a node with these free amounts."""
-        return self._unusable(tuple(sorted(gpus)), *self._level(cpu, memory), reach)
-
-    def _fitting_in(self, level: Level) -> tuple[list[float], list[tuple[int, float]]]:
+    def _fitting_in(self, level: int) -> tuple[list[float], list[tuple[int, float]]]:
         """Return the shares of kinds that fit the other free amounts.
 
         First [number of amounts on one device] those that request one of so many smallest amounts, then for each amount
         of more devices their number and its share.
         """
-        cpu, memory, reach = level
+        rest, memory = divmod(level, self._levels[1])
+        number, cpu = divmod(rest, self._levels[0])
+        reach = next(reach for reach, each in self._reaches.items() if each == number)
         fits = (self._cpu_level < cpu) & (self._memory_level < memory) & _reaching(self._bits, reach)
         size = self._on_one + len(self._devices)
         found = np.bincount(self._which, weights=self._shares * fits, minlength=size)
@@ -282,3 +355,9 @@ def score_of(less: float) -> int:
     that are nearly equal tie, and another score decides between them.
     """
     return int(MAX_NODE_SCORE / (1.0 + math.exp(min(-less, _FAR))) + _ROUNDING)
+
+
+def scores_of(less: Floats) -> Ints:
+    """Return [node] the same as `score_of`."""
+    scores: Ints = (MAX_NODE_SCORE / (1.0 + np.exp(np.minimum(-less, _FAR))) + _ROUNDING).astype(np.int64)
+    return scores
