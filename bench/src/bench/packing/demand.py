@@ -1,8 +1,8 @@
 """The published protocol: the share of all GPUs that is allocated when pods have requested more than exist.
 
 Weng et al. (USENIX ATC'23, section 6; the settings are those of their repository): only nodes with GPUs; all pods of
-the trace in random order, then further ones, drawn at random, until they request 1.3 times all GPUs; of a trace that
-requests more, as many at random as request that much. Each is tried once, and stays.
+the trace in random order, then further ones, drawn at random, until they request 1.3 times all GPUs; a trace that
+requests more is cut there. Each is tried once, and stays.
 Published, on OpenB's default list, in percent, over ten seeds: Random 87.47 +- 0.30, DotProduct 90.85, GPUPacking
 92.00, BestFit 93.08 +- 0.13, FGD 95.39 +- 0.08.
 """

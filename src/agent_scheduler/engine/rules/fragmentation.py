@@ -261,10 +261,10 @@ class _Gpus:
         return found
 
     def _fitting_in(self, level: int) -> tuple[list[float], list[tuple[int, float]]]:
-        """Return the shares of kinds that fit the other free amounts.
+        """Return the shares of kinds that fit the other free amounts, by their requests.
 
-        First [number of amounts on one device] those that request one of so many smallest amounts, then for each amount
-        of more devices their number and its share.
+        First [count] the share of those that request one of the `count` smallest amounts on one device, then the
+        number of devices and the share of each amount of more devices.
         """
         rest, memory = divmod(level, self._levels[1])
         number, cpu = divmod(rest, self._levels[0])
