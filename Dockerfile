@@ -21,7 +21,7 @@ RUN python -m venv tools \
  && tools/bin/pip --python /opt/venv/bin/python install \
       --require-hashes --only-binary :all: --no-compile -r requirements/run.lock \
  && /opt/venv/bin/python -m compileall -q --invalidation-mode unchecked-hash /opt/venv/lib
-COPY pyproject.toml README.md ./
+COPY LICENSE pyproject.toml README.md ./
 COPY src src
 COPY packages/apimachinery packages/apimachinery
 COPY packages/kube-client packages/kube-client

@@ -7,7 +7,7 @@ STAMP  := $(VENV)/.installed
 # Tests start hundreds of processes; without its bytecode each would take twice as long to start.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test verify test-busy check types lint pins audit sbom bench mutants catalogue soak soak-examples chart promises rights lock clean
+.PHONY: demo test verify test-busy check types lint pins audit sbom bench mutants catalogue soak soak-examples chart pictures promises rights lock version release clean
 
 demo: $(STAMP)
 	$(BIN)/agent-scheduler demo $(DEMO_ARGS)
@@ -102,6 +102,10 @@ COMPILE := build/lock/bin/uv pip compile --universal --python-version 3.11 --gen
   --no-header -q --no-emit-package agent-scheduler --no-emit-package agent-scheduler-bench \
   --no-emit-package apimachinery --no-emit-package kube-client --no-emit-package embedded-kubernetes
 
+# The pictures of the documentation, from the code as it is. Needs Chromium, tmux and kubectl.
+pictures: $(STAMP)
+	$(BIN)/python -m tests.console.pictures $(PICTURES_ARGS)
+
 # The page that lists the tests of each promise.
 promises: $(STAMP)
 	$(BIN)/python -m tests.project.promises
@@ -120,6 +124,14 @@ lock:
 	echo '# What builds the wheel in the image, as dev.lock pins it; a test keeps the two equal.' > build/lock/build.lock
 	$(COMPILE) --no-annotate --constraint requirements/dev.lock build/lock/build.in >> build/lock/build.lock
 	mv build/lock/build.lock requirements/build.lock
+
+# All places that state the version: make version VERSION=X.Y.Z
+version: $(STAMP)
+	$(BIN)/python -m release.versions '$(VERSION)'
+
+# All files of a release of this commit in dist, and its tag in this clone: make release VERSION=X.Y.Z [RELEASE_ARGS=--dry-run]
+release: $(STAMP)
+	$(BIN)/python -m release '$(VERSION)' $(RELEASE_ARGS)
 
 clean:
 	rm -rf $(VENV) build dist out .mypy_cache .ruff_cache .pytest_cache .import_linter_cache

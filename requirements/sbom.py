@@ -26,14 +26,17 @@ PROJECT = "agent-scheduler"
 OWN = frozenset({PROJECT, "agent-scheduler-bench", "apimachinery", "embedded-kubernetes", "kube-client"})
 
 
-def document(pins: Sequence[Pin], installed: dict[str, Distribution]) -> dict[str, Any]:
-    """Return the bill: components in the order of the lock, and which distribution requires which."""
+def document(pins: Sequence[Pin], installed: dict[str, Distribution], *, version: str = "") -> dict[str, Any]:
+    """Return the bill: components in the order of the lock, and which distribution requires which.
+
+    `version` is that of the project, by default the installed one.
+    """
     own = installed[PROJECT]
     root = {
         "type": "application",
         "bom-ref": PROJECT,
         "name": PROJECT,
-        "version": own.version,
+        "version": version or own.version,
         "licenses": [{"expression": expression(own)}],
     }
     components = [_component(pin, installed) for pin in pins]
@@ -112,13 +115,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--installed", action="store_true", help="only what is installed, which must be what the lock says"
     )
+    parser.add_argument("--project-version", default="", help="the project's version (default: the installed one)")
     args = parser.parse_args(arguments)
     installed = found_installed()
     try:
         pins = read(args.lock)
         if args.installed:
             pins = of_installation(pins, installed)
-        text = json.dumps(document(pins, installed), indent=1) + "\n"
+        text = json.dumps(document(pins, installed, version=args.project_version), indent=1) + "\n"
     except LockError as error:
         print(f"sbom: {error}", file=sys.stderr)
         return 1

@@ -30,6 +30,7 @@ WAITING = (
     "tests/e2e/test_image.py",
     "tests/e2e/test_faults.py",
     "tests/e2e/test_kubectl.py",
+    "tests/pages/",
     "tests/e2e/",
     "tests/console/",
 )

@@ -40,6 +40,8 @@ PARTS = {
 }
 #: #: Values of Deployments, each named like its container.
 DEPLOYED = ("scheduler", "controllers", "webhook")
+#: Those that sign their own certificate if the values name no Secret.
+OWN_CERTIFICATE = ("scheduler", "controllers")
 #: #: Path in the chart -> the file that is copied there; filled while the parts are read.
 FILES: dict[str, Path] = {}
 HEADER = "{{- /* Made by config/helm/make.py of config/%s; what is changed here is lost. */ -}}\n"
@@ -50,7 +52,7 @@ class Template(str):
 
 
 class Block(str):
-    """A template of whole lines that replaces an entry of a mapping."""
+    """A template of whole lines that replaces an entry of a mapping or of a list."""
 
 
 def objects_of(part: str) -> list[Json]:
@@ -136,13 +138,15 @@ def _deployment(each: Json) -> None:
     kinds = '--enable={{ join "," .Values.controllers.enable }}'
     given = "".join(f"            - {kinds if each.startswith('--enable=') else each}\n" for each in container["args"])
     more = f"{{{{- with {value}.extraArgs }}}}\n{{{{- toYaml . | nindent 12 }}}}\n{{{{- end }}}}"
-    container["args"] = Block(f"args:\n{given}{more}")
     for volume in pod["volumes"]:
         if volume["name"] == "configuration":
             volume["configMap"]["name"] = "agent-scheduler-configuration"
             template["metadata"]["annotations"] = {
                 "checksum/configuration": Template("{{ toYaml .Values.scheduler.configuration | sha256sum }}")
             }
+    if container["name"] in OWN_CERTIFICATE:
+        more = _certificate(value, container, pod) + more
+    container["args"] = Block(f"args:\n{given}{more}")
     for name in ("nodeSelector", "tolerations"):
         pod[name] = Block(
             f"{{{{- with {value}.{name} }}}}\n      {name}:\n{{{{- toYaml . | nindent 8 }}}}\n      {{{{- end }}}}"
@@ -150,6 +154,25 @@ def _deployment(each: Json) -> None:
     pod["imagePullSecrets"] = Block(
         "{{- with .Values.image.pullSecrets }}\n      imagePullSecrets:\n{{- toYaml . | nindent 8 }}\n      {{- end }}"
     )
+
+
+def _certificate(value: str, container: Json, pod: Json) -> str:
+    """Mount the Secret of a certificate, if the values name one, and return the lines of its arguments."""
+    condition, end = f"{{{{- with {value}.certificateSecret }}}}", "{{- end }}"
+    container["volumeMounts"].append(
+        Block(
+            f"{condition}\n        - name: certificate\n          mountPath: /etc/agent-scheduler-tls\n"
+            f"          readOnly: true\n        {end}"
+        )
+    )
+    pod["volumes"].append(
+        Block(
+            f"{condition}\n      - name: certificate\n        secret:\n          secretName: {{{{ . }}}}\n      {end}"
+        )
+    )
+    files = {"--tls-cert-file": "tls.crt", "--tls-private-key-file": "tls.key"}
+    flags = "".join(f"            - {flag}=/etc/agent-scheduler-tls/{file}\n" for flag, file in files.items())
+    return f"            {condition}\n{flags}            {end}\n            "
 
 
 def text(objects: list[Json]) -> str:
@@ -175,7 +198,7 @@ def text(objects: list[Json]) -> str:
 
     lines = []
     for line in yaml.safe_dump_all([plain(each) for each in objects], sort_keys=False, width=10_000).splitlines():
-        place = next((each for each in blocks if line.endswith(f": {each}")), None)
+        place = next((each for each in blocks if line.endswith((f": {each}", f"- {each}"))), None)
         if place is not None:
             lines.append(" " * (len(line) - len(line.lstrip())) + blocks[place])
             continue
@@ -211,10 +234,16 @@ def values() -> Json:
             "pullPolicy": "IfNotPresent",
             "pullSecrets": [],
         },
-        "scheduler": {"enabled": True, **deployed("default"), "configuration": file("default", "configuration.yaml")},
+        "scheduler": {
+            "enabled": True,
+            **deployed("default"),
+            "certificateSecret": "",
+            "configuration": file("default", "configuration.yaml"),
+        },
         "controllers": {
             "enabled": False,
             **deployed("controllers"),
+            "certificateSecret": "",
             "enable": kinds,
             "sharding": file("controllers", "sharding.yaml"),
         },
@@ -228,7 +257,8 @@ def values() -> Json:
 
 COMMENTS = {
     "image": "tag: that of the chart's appVersion, where it is empty. A digest (sha256:...) comes before a tag.",
-    "scheduler": "configuration: docs/configuration.md explains every setting. A change restarts the pods.",
+    "scheduler": "configuration: docs/configuration.md explains every setting. A change restarts the pods.\n"
+    "# certificateSecret: a Secret of the type kubernetes.io/tls for HTTPS, in place of a self-signed certificate.",
     "controllers": "enable: docs/controllers.md. sharding: docs/sharding.md; it is taken without a restart.",
     "webhook": "Needs the kinds in crds/. docs/webhook.md",
     "gatePolicy": "The gate of pods without a webhook: docs/gates.md",
@@ -252,6 +282,7 @@ def schema() -> Json:
         "extraArgs": {"type": "array", "items": {"type": "string", "pattern": "^-"}},
     }
     enabled = {"enabled": {"type": "boolean"}}
+    secret = {"certificateSecret": {"type": "string"}}
     kind = {"enum": ["job", "podgroup", "queue", "sharding"]}
     return {
         "$schema": "http://json-schema.org/draft-07/schema#",
@@ -266,11 +297,12 @@ def schema() -> Json:
                         "pullSecrets": {"type": "array", "items": closed({"name": {"type": "string"}})},
                     }
                 ),
-                "scheduler": closed({**enabled, **deployed, "configuration": {"type": "object"}}),
+                "scheduler": closed({**enabled, **deployed, **secret, "configuration": {"type": "object"}}),
                 "controllers": closed(
                     {
                         **enabled,
                         **deployed,
+                        **secret,
                         "enable": {"type": "array", "items": kind, "minItems": 1, "uniqueItems": True},
                         "sharding": {"type": "object"},
                     }

@@ -42,6 +42,7 @@ def test_they_can_be_listed_without_being_run(capsys: pytest.CaptureFixture[str]
     [
         (["--make-nodes", "5"], "--make-nodes is for another cluster"),
         (["--kubeconfig", "f", "--events", "on"], "--events sets up a scheduler that is started here"),
+        (["--kubeconfig", "f", "--like-real"], "--like-real is for the embedded cluster"),
         (["--kubeconfig", "f", "--only", "queue"], "single parts do not run on another cluster"),
         (["--kubeconfig", "f", "--make-nodes", "--node-selector", "a=b"], "nodes are made, or chosen"),
         (["--only", "trace"], "needs --trace"),

@@ -94,12 +94,14 @@ class Page:
         chosen = {"name": "prefers-color-scheme", "value": name}
         await self.say("Emulation.setEmulatedMedia", features=[chosen])
 
-    async def picture(self, *, width: int = 1400, height: int | None = None) -> bytes:
-        """Return a PNG of the whole page, or of its first `height` pixels."""
-        size = {"width": width, "height": height or 900, "deviceScaleFactor": 1, "mobile": False}
+    async def picture(self, *, width: int = 1400, until: str = "body") -> bytes:
+        """Return a PNG of the page up to the end of the element that the selector `until` finds."""
+        size = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False}
         await self.say("Emulation.setDeviceMetricsOverride", **size)
         await asyncio.sleep(0.5)
-        told = await self.say("Page.captureScreenshot", format="png", captureBeyondViewport=height is None)
+        bottom = await self.value(f"document.querySelector({until!r}).getBoundingClientRect().bottom + scrollY")
+        clip = {"x": 0, "y": 0, "width": width, "height": round(bottom) + 16, "scale": 1}
+        told = await self.say("Page.captureScreenshot", format="png", captureBeyondViewport=True, clip=clip)
         return base64.b64decode(told["data"])
 
 
@@ -118,7 +120,7 @@ async def browser(url: str, *, scheme: str = "light") -> AsyncIterator[Page]:
         process = await asyncio.create_subprocess_exec(
             chromium(),
             *("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--mute-audio"),
-            *("--no-first-run", "--disable-background-networking", "--remote-debugging-port=0"),
+            *("--no-first-run", "--disable-background-networking", "--hide-scrollbars", "--remote-debugging-port=0"),
             *(f"--user-data-dir={profile}", "--window-size=1400,900", "about:blank"),
             stdout=asyncio.subprocess.DEVNULL,
             stderr=asyncio.subprocess.PIPE,

@@ -136,6 +136,17 @@ async def test_people_see_what_goes_on_and_why_a_pod_waits() -> None:
             await until_told(page, "#answer", "Insufficient cpu")
             # Without a pointer in it, a plot tells its last values.
             assert await page.value("document.querySelector('#plot-rate .u-value').textContent") != "–"
+            # The colors of legends follow the scheme of the browser, as the lines do.
+            marker = "getComputedStyle(document.querySelector('#plot-rate .u-marker[style]')).borderColor"
+            for scheme, color in (("light", "rgb(9, 105, 218)"), ("dark", "rgb(88, 166, 255)")):
+                await page.scheme(scheme)
+                await until_page(page, f"{marker} === '{color}'")
+            # On a narrow screen all columns of the tables are visible without scrolling, each with its label.
+            await page.picture(width=400)
+            wide = "[...document.querySelectorAll('.wide, pre, main')].filter((it) => it.scrollWidth > it.clientWidth)"
+            assert await page.value(f"{wide}.map((it) => it.outerHTML)") == []
+            label = "getComputedStyle(document.querySelector('#pending-rows .why'), '::before').content"
+            assert await page.value(label) == '"Reason: "'
             assert page.problems == []
         agents.cancel()
         with suppress(asyncio.CancelledError):
@@ -155,8 +166,10 @@ async def test_axe_finds_no_barrier(scheme: str) -> None:
             await until_told(page, "#pending-rows", "default/too-large")
             await until_page(page, "!document.querySelector('#gangs').hidden")
             await page.value(f"{axe}; undefined")
-            found = await page.value("axe.run().then((found) => found.violations)")
-            assert [(each["id"], [node["html"] for node in each["nodes"]]) for each in found] == []
+            for width in (1400, 400):
+                await page.picture(width=width)
+                found = await page.value("axe.run().then((found) => found.violations)")
+                assert [(each["id"], [node["html"] for node in each["nodes"]]) for each in found] == []
 
 
 @pytest.mark.wide
@@ -168,8 +181,8 @@ async def test_shards_are_shown_by_colours_that_mean_nothing_else() -> None:
         await until_page(page, f"{table}.includes('agent-scheduler 6 5 1 0 20')")
         assert "training 3 4 0 1" in str(await page.value(table))
         await page.value("document.querySelector('[name=colour][value=shard]').click()")
-        assert await page.text("#legend") == "agent-schedulertrainingtop edge: unschedulable"
-        told = "[...document.querySelectorAll('#legend span')].map((each) => getComputedStyle(each).backgroundColor)"
+        assert await page.text("#legend") == "agent-scheduler training top edge: unschedulable"
+        told = "[...document.querySelectorAll('#legend i')].map((each) => getComputedStyle(each).backgroundColor)"
         colours = [tuple(map(int, re.findall(r"\d+", each))) for each in await page.value(told)]
         assert len({*colours}) == 3
         # What is unschedulable is red, and nothing else is.

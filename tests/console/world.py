@@ -56,6 +56,16 @@ class ConsoleWorld:
                 await self.cluster.add(PODS, objects.pod(name, cpu=cpu, memory="512Mi", **about))
             await asyncio.sleep(0.1)
 
+    async def services(self, count: int, *, seed: int = 1) -> None:
+        """Create pods that stay, bind them, and delete a third of them, which leaves nodes of every fill."""
+        rng = random.Random(seed)
+        names = [f"service-{number:05d}" for number in range(count)]
+        for name in names:
+            await self.cluster.add(PODS, objects.pod(name, cpu=rng.choice(("2", "3", "5")), memory="4Gi"))
+        await until(lambda: self.cluster.has_placed("service-", count))
+        for name in rng.sample(names, count // 3):
+            await self.cluster.ask("DELETE", f"{PODS}/{name}")
+
     async def queues(self) -> None:
         for name, spec in {
             "research": {"capability": {"cpu": "400", "memory": "1Ti"}, "deserved": {"cpu": "200"}},

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import subprocess
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -22,12 +23,13 @@ from agent_scheduler.objects.batch import QUEUE_ALLOCATION_GATE, QUEUES
 from agent_scheduler.objects.shard import NODE_SHARDS
 from tests.support import objects
 from tests.support.batched import COMMANDS, OWNERS, command, member, owner
+from tests.support.client import PATIENCE
 from tests.support.embedded import until
 
 from .conftest import VARIABLE
 from .installed import Installation, Object
 from .plane import ControlPlane, Run
-from .processes import Served, cluster
+from .processes import PROGRAM, Served, cluster
 
 embedded_alone = pytest.mark.skipif(
     VARIABLE in os.environ,
@@ -119,21 +121,21 @@ async def bound(installed: Installation, *names: str) -> None:
     await installed.seen(PODS, placed)
 
 
-async def scraper(installed: Installation) -> str:
-    """Return the token of a second ServiceAccount that may only read metrics."""
-    group = "rbac.authorization.k8s.io"
+async def reader(installed: Installation, pages: str) -> str:
+    """Return the token of a further ServiceAccount that may only read these pages: metrics or debug."""
+    group, name = "rbac.authorization.k8s.io", f"e2e-{pages}-reader"
     binding = {
         "apiVersion": f"{group}/v1",
         "kind": "ClusterRoleBinding",
-        "metadata": {"name": "agent-scheduler-e2e-scraper"},
-        "roleRef": {"apiGroup": group, "kind": "ClusterRole", "name": "agent-scheduler-metrics-reader"},
-        "subjects": [{"kind": "ServiceAccount", "name": "e2e-scraper", "namespace": NAMESPACE}],
+        "metadata": {"name": f"agent-scheduler-{name}"},
+        "roleRef": {"apiGroup": group, "kind": "ClusterRole", "name": f"agent-scheduler-{pages}-reader"},
+        "subjects": [{"kind": "ServiceAccount", "name": name, "namespace": NAMESPACE}],
     }
-    account = objects.make("ServiceAccount", "v1", "e2e-scraper", {"namespace": NAMESPACE})
+    account = objects.make("ServiceAccount", "v1", name, {"namespace": NAMESPACE})
     del account["spec"]
     for each in (account, binding):
         await installed.add(each)
-    return await installed.token(NAMESPACE, "e2e-scraper")
+    return await installed.token(NAMESPACE, name)
 
 
 def compared(installed: Installation, account: str) -> tuple[list[str], list[str]]:
@@ -148,7 +150,7 @@ def compared(installed: Installation, account: str) -> tuple[list[str], list[str
 async def test_metrics_are_for_whom_the_role_is_bound_to(installed: Installation) -> None:
     scheduler = await installed.start("agent-scheduler", "scheduler")
     await scheduler.ready()
-    token = await scraper(installed)
+    token = await reader(installed, "metrics")
     stranger = await installed.token(NAMESPACE, "agent-scheduler")
     for path, shown, expected in (
         ("/metrics", token, 200),
@@ -161,6 +163,24 @@ async def test_metrics_are_for_whom_the_role_is_bound_to(installed: Installation
     ):
         status, text = await asyncio.to_thread(scheduler.get, path, token=shown)
         assert status == expected, (path, text)
+
+
+async def test_commands_reach_the_self_signed_certificate_behind_a_forwarded_port(installed: Installation) -> None:
+    scheduler = await installed.start("agent-scheduler", "scheduler")
+    await scheduler.ready()
+    token, there = await reader(installed, "debug"), ["--server", f"https://127.0.0.1:{scheduler.port}"]
+
+    async def run(*words: str) -> tuple[int, str]:
+        words = (*PROGRAM, *words, *there)
+        done = await asyncio.to_thread(subprocess.run, words, capture_output=True, text=True, timeout=PATIENCE)
+        return done.returncode, done.stderr
+
+    code, told = await run("check", "--token", token)
+    assert code == 2 and "certificate" in told
+    for words in (("top", "--once"), ("check",)):
+        assert await run(*words, "--insecure-skip-tls-verify", "--token", token) == (0, "")
+    code, told = await run("explain", "default/none", "--insecure-skip-tls-verify", "--token", token)
+    assert code == 1 and "default/none is unknown" in told
 
 
 @embedded_alone
@@ -180,7 +200,7 @@ async def test_the_scheduler_uses_each_right_that_it_has_and_needs_no_other(tmp_
 
 async def all_is_used(installed: Installation, account: str, *processes: Served) -> None:
     """Assert that the account's processes use all its rights and no other, including requests for their metrics."""
-    token = await scraper(installed)
+    token = await reader(installed, "metrics")
     for process in processes:
         status, text = await asyncio.to_thread(process.get, "/metrics", token=token)
         assert status == 200, text

@@ -302,3 +302,26 @@ def test_pages_of_the_server_are_documented() -> None:
     text = (DOCS / "operations.md").read_text()
     for path in (*served, "/healthz", "/livez", "/readyz"):
         assert f"`{path}`" in text
+
+
+def test_pages_have_all_pictures_which_are_small_and_need_nothing_else() -> None:
+    used: set[Path] = set()
+    for page in (ROOT / "README.md", ROOT / "bench" / "README.md", *DOCS.rglob("*.md")):
+        text = page.read_text()
+        names = re.findall(
+            r"!\[[^\]]+\]\(([^)#:]+)\)|<img src=\"([^\"]+)\"[^>]* alt=\"[^\"]+\"|srcset=\"([^\"]+)\"", text
+        )
+        assert len(names) == len(re.findall(r"!\[|<img|srcset", text)), page
+        used |= {(page.parent / "".join(each)).resolve() for each in names}
+    pictures = set((DOCS / "images").iterdir())
+    assert used >= pictures
+    for picture in used:
+        content = picture.read_bytes()
+        assert len(content) < 300_000, picture
+        if picture.suffix == ".svg":
+            # GitHub removes scripts, and displays nothing that other hosts have.
+            assert not re.findall(rb"<script|\son\w+=|url\(http|href=\"http|@import", content), picture
+    # A recording also has a meaning where nothing moves.
+    recording = (DOCS / "images" / "session.svg").read_text()
+    assert "@media(prefers-reduced-motion:reduce){.strip{animation:none}}" in recording
+    assert re.search(r"\.strip\{transform:translateX\(-[1-9][\d.]*px\);animation", recording)

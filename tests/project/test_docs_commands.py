@@ -1,6 +1,6 @@
 """Each command in the documentation is valid: its flags are parsed, and what it names exists.
 
-docs/quickstart.md is typed as a whole in tests/e2e/test_quickstart.py.
+tests/pages types those that can run here.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from tests.support.kustomize import render
 from tests.support.places import ROOT, SOURCES
 
 #: Only the first word of these commands is checked.
-_PLAIN = ("kill", "export", "echo", "sed", "rm", "sleep", "test", "jobs")
+_PLAIN = ("kill", "export", "echo", "sed", "rm", "sleep", "test", "jobs", "ln", "which")
 _VERBS = frozenset(
     "apply auth create delete edit get label patch port-forward rollout run wait".split()  # noqa: SIM905
 )
@@ -93,6 +93,8 @@ def _embedded(command: Command) -> str:
 
 def _kubectl(command: Command) -> str:
     words = command.words
+    if words[1:2] == ("agent-scheduler",):
+        return _program(Command(words[1:]))
     if not any(word in _VERBS for word in words):
         return "no verb of kubectl's"
     for flag, value in pairwise(words):
@@ -223,7 +225,7 @@ def test_each_file_that_is_named_is_there(page: Path) -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_a_block_is_of_a_language_that_is_looked_into(page: Path) -> None:
-    known = {"", "json", "python", "sh", "text", "toml", "yaml"}
+    known = {"console", "json", "python", "sh", "text", "toml", "yaml"}
     assert {block.language for block, _ in blocks(page)} <= known
 
 

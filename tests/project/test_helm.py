@@ -128,6 +128,20 @@ def test_values_reach_where_they_belong() -> None:
     assert pinned["spec"]["template"]["spec"]["containers"][0]["image"] == f"agent-scheduler@{digest}"
 
 
+def test_a_certificate_of_an_authority_is_mounted_and_named() -> None:
+    flags = "controllers.enabled=true,scheduler.certificateSecret=tls,controllers.certificateSecret=tls"
+    deployments = [each for each in templated(f"--set={flags}") if each["kind"] == "Deployment"]
+    assert len(deployments) == 2
+    for each in deployments:
+        pod = each["spec"]["template"]["spec"]
+        (container,) = pod["containers"]
+        assert pod["volumes"][-1] == {"name": "certificate", "secret": {"secretName": "tls"}}
+        mount = {"name": "certificate", "mountPath": "/etc/agent-scheduler-tls", "readOnly": True}
+        assert container["volumeMounts"][-1] == mount
+        files = [f"{mount['mountPath']}/{name}" for name in ("tls.crt", "tls.key")]
+        assert container["args"][-2:] == [f"--tls-cert-file={files[0]}", f"--tls-private-key-file={files[1]}"]
+
+
 @pytest.mark.parametrize(
     ("flag", "named"),
     [

@@ -39,7 +39,7 @@ def documents(path: Path) -> list[dict[str, Any]]:
 
 def of_kind(kind: str, installed: str = "default") -> list[dict[str, Any]]:
     files = sorted((CONFIG / installed).glob("*.yaml"))
-    return [document for path in files for document in documents(path) if document["kind"] == kind]
+    return [document for path in files for document in documents(path) if document.get("kind") == kind]
 
 
 def named(kind: str, name: str) -> dict[str, Any]:
@@ -175,8 +175,26 @@ def test_selectors_choose_the_pods_of_the_deployment() -> None:
 
 
 def test_probes_ask_for_pages_that_are_open() -> None:
-    assert CONTAINER["livenessProbe"]["httpGet"] == {"path": "/livez", "port": "http"}
-    assert CONTAINER["readinessProbe"]["httpGet"] == {"path": "/readyz", "port": "http"}
+    assert CONTAINER["livenessProbe"]["httpGet"] == {"path": "/livez", "port": "https", "scheme": "HTTPS"}
+    assert CONTAINER["readinessProbe"]["httpGet"] == {"path": "/readyz", "port": "https", "scheme": "HTTPS"}
+
+
+def test_all_that_names_a_port_of_the_pages_names_one_that_speaks_https() -> None:
+    """Read the components, too, whose port names kustomize does not check."""
+    installed = [each for part in ("default", "controllers", "webhook") for each in of_kind("Service", part)]
+    monitors = documents(CONFIG / "components" / "monitoring" / "service-monitor.yaml")
+    policies = documents(CONFIG / "components" / "network-policy" / "network-policy.yaml")
+    named = [port["targetPort"] for each in installed for port in each["spec"]["ports"]]
+    named += [port["name"] for each in installed for port in each["spec"]["ports"]]
+    named += [end["port"] for each in monitors for end in each["spec"]["endpoints"]]
+    named += [port["port"] for each in policies for rule in each["spec"]["ingress"] for port in rule["ports"]]
+    assert {*named} == {"https"}
+    assert {end["scheme"] for each in monitors for end in each["spec"]["endpoints"]} == {"https"}
+    for part in ("default", "controllers", "webhook"):
+        (deployment,) = of_kind("Deployment", part)
+        (container,) = deployment["spec"]["template"]["spec"]["containers"]
+        probes = [each["httpGet"] for name, each in container.items() if name.endswith("Probe")]
+        assert {(each["port"], each["scheme"]) for each in probes} == {("https", "HTTPS")}
 
 
 # ---- the image

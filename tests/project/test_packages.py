@@ -20,6 +20,10 @@ def project(folder: Path) -> Any:
     return tomllib.loads((folder / "pyproject.toml").read_text())
 
 
+def about_wheel(folder: Path) -> Any:
+    return project(folder)["tool"]["hatch"]["build"]["targets"]["wheel"]
+
+
 def requirements(folder: Path) -> list[str]:
     about = project(folder)["project"]
     return [*about["dependencies"], *chain(*about.get("optional-dependencies", {}).values())]
@@ -31,7 +35,7 @@ VERSION = import_module("agent_scheduler").__version__
 
 @pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
 def test_all_have_one_version_and_require_it_of_one_another(folder: Path) -> None:
-    (package,) = project(folder)["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]
+    (package,) = about_wheel(folder)["packages"]
     assert import_module(Path(package).name).__version__ == VERSION
     own = [text for text in requirements(folder) if re.split(r"[\[=<>]", text)[0] in OWN]
     # An extra of the distribution itself has no version.
@@ -63,7 +67,11 @@ def test_what_is_imported_is_required(folder: Path) -> None:
 def test_each_says_who_uses_it_and_under_which_licence() -> None:
     for folder in FOLDERS:
         about = project(folder)["project"]
-        assert about["license"] == "Apache-2.0"
+        # The scheduler's wheel also has a library for the console.
+        assert about["license"] == ("Apache-2.0 AND MIT" if folder == ROOT else "Apache-2.0")
+        assert {"Typing :: Typed", "Programming Language :: Python :: 3 :: Only"} <= {*about["classifiers"]}
+        (package,) = about_wheel(folder)["packages"]
+        assert (folder / package / "py.typed").exists()
         assert (folder / "LICENSE").read_text() == (ROOT / "LICENSE").read_text()
         assert about["requires-python"] == project(ROOT)["project"]["requires-python"]
         assert (folder / about["readme"]).read_text().startswith("# ")

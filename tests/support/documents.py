@@ -6,27 +6,30 @@ import re
 import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from itertools import zip_longest
+from functools import cache
 from pathlib import Path
 
-from tests.support.places import APIMACHINERY, EMBEDDED, KUBE_CLIENT, ROOT
+from markdown_it import MarkdownIt
+from markdown_it.token import Token
 
-#: The pages for users. Decision records are excluded because they describe the past.
-PAGES = (
-    *(ROOT / name for name in ("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "SECURITY.md", "bench/README.md")),
-    *(folder / "README.md" for folder in (APIMACHINERY, KUBE_CLIENT, EMBEDDED)),
-    EMBEDDED / "docs" / "faults.md",
-    *sorted((ROOT / "docs").glob("*.md")),
-    *sorted((ROOT / "docs" / "tools").glob("*.md")),
+from tests.support.places import ROOT
+
+_FOLDERS = ("bench", "config", "docs", "packages", "requirements", "src", "tests")
+#: Every page of the project.
+ALL = tuple(sorted({*ROOT.glob("*.md"), *(page for each in _FOLDERS for page in (ROOT / each).rglob("*.md"))}))
+#: The pages for users; the others are about the past (decisions, reports, changes) or about files beside them.
+PAGES = tuple(
+    page
+    for page in ALL
+    if page.stem != "CHANGELOG" and not {*page.parts} & {"decisions", "results", "regressions", "data"}
 )
-_FENCED = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
-_INDENTED = re.compile(r"(?:^ {4}\S.*\n)+", re.MULTILINE)
+_MARKDOWN = MarkdownIt("commonmark")
 _HEREDOC = re.compile(r"<<(\w+)\n(.*?)^\1$", re.DOTALL | re.MULTILINE)
 _NESTED = re.compile(r"\$\(([^()]+)\)")
 #: The shell's keywords before a command.
 _KEYWORDS = ("until", "while", "do", "done")
-#: The programs whose names begin the lines of indented blocks of commands.
-PROGRAMS = ("agent-scheduler", "embedded-kubernetes", "kubectl", "make", "python")
+#: The languages of blocks whose lines a reader types: commands, and commands after `$ ` with their outputs.
+SHELL, SESSION = "sh", "console"
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,9 +42,23 @@ class Block:
     def __str__(self) -> str:
         return f"{self.page.relative_to(ROOT)}:{self.line}\n{self.text}"
 
+
+@dataclass(frozen=True, slots=True)
+class Typed:
+    """A command as a reader types it, perhaps on several lines; `shown` is the output on the page."""
+
+    page: Path
+    line: int
+    text: str
+    shown: str = ""
+    #: Whether `shown` is an example, of which only the first line is the same everywhere.
+    is_example: bool = False
+    #: Whether another command of the same block follows.
+    has_next: bool = False
+
     @property
-    def is_shell(self) -> bool:
-        return self.language == "sh"
+    def place(self) -> str:
+        return f"{self.page.relative_to(ROOT)}:{self.line}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,38 +74,94 @@ class Command:
         return shlex.join(self.words)
 
 
-def blocks(page: Path) -> Iterator[tuple[Block, str]]:
-    """Yield the fenced blocks with their outputs: for a shell block, the block of language `text` that follows it."""
-    text = page.read_text()
-    found = [*_FENCED.finditer(text)]
-    for one, following in zip_longest(found, found[1:]):
-        shows = following is not None and following[1] == "text" and not text[one.end() : following.start()].strip()
-        yield Block(page, text[: one.start()].count("\n") + 1, one[1], one[2]), following[2] if shows else ""
+@cache
+def _tokens(page: Path) -> list[Token]:
+    return _MARKDOWN.parse(page.read_text())
+
+
+@cache
+def blocks(page: Path) -> tuple[tuple[Block, str], ...]:
+    """Return the code blocks with their outputs: for a shell block, the block of language `text` that follows it.
+
+    The language of an indented block is "".
+    """
+    found: list[tuple[Block, str]] = []
+    followed = None
+    for token in _tokens(page):
+        if token.type not in ("fence", "code_block"):
+            followed = None
+            continue
+        assert token.map is not None
+        block = Block(page, token.map[0] + 1 + (token.type == "fence"), token.info, token.content)
+        if block.language == "text" and followed == SHELL:
+            found[-1] = (found[-1][0], block.text)
+        found.append((block, ""))
+        followed = block.language
+    return tuple(found)
 
 
 def commands(page: Path) -> Iterator[tuple[str, Command]]:
     """Yield all commands that a reader may type, with their places.
 
-    Sources are shell blocks, the lines of sessions (`$ ...`), indented blocks, and command lines of the program in
-    running text.
+    Sources are shell blocks, the lines of sessions (`$ ...`), and command lines of the program in running text.
     """
-    text = page.read_text()
-    for block, _ in blocks(page):
-        typed = block.text if block.is_shell else _session(block.text) if not block.language else ""
-        for command in split(typed):
-            yield f"{page.relative_to(ROOT)}:{block.line}", command
-    prose = _FENCED.sub("", text)
-    for indented in _INDENTED.findall(prose):
-        if indented.split()[0] in PROGRAMS:
-            for command in split(indented):
-                yield str(page.relative_to(ROOT)), command
-    for span in re.findall(r"`((?:agent-scheduler|embedded-kubernetes) [a-z-][^`]*)`", prose):
-        for command in split(" ".join(span.split())):
-            yield str(page.relative_to(ROOT)), replace(command, spoken=True)
+    for each in typed(page):
+        for command in split(each.text):
+            yield each.place, command
+    for token in _tokens(page):
+        for child in token.children or ():
+            words = child.content.split()
+            if child.type == "code_inline" and words[0] in ("agent-scheduler", "embedded-kubernetes") and words[1:]:
+                for command in split(" ".join(words)):
+                    yield str(page.relative_to(ROOT)), replace(command, spoken=True)
 
 
-def _session(text: str) -> str:
-    return "".join(f"{line[2:]}\n" for line in text.splitlines() if line.startswith("$ "))
+def typed(page: Path) -> Iterator[Typed]:
+    """Yield the commands of shell blocks and sessions, in the order of the page."""
+    for block, shown in blocks(page):
+        if block.language == SHELL:
+            found = [Typed(page, block.line + at, text) for at, text in whole_commands(block.text)]
+            found = [replace(each, has_next=True) for each in found[:-1]] + found[-1:]
+            yield from found[:-1]
+            yield from (replace(each, shown=shown) for each in found[-1:])
+        elif block.language == SESSION:
+            yield from _session(block)
+
+
+def whole_commands(script: str) -> Iterator[tuple[int, str]]:
+    """Yield each command of a script with the number of lines before it. Raises ValueError if the last has no end."""
+    lines: list[str] = []
+    for at, line in enumerate(script.splitlines()):
+        # Lines of comments are no commands.
+        if lines or (line.strip() and not line.startswith("#")):
+            lines.append(line)
+        if lines and _is_whole("\n".join(lines)):
+            yield at + 1 - len(lines), "\n".join(lines)
+            lines = []
+    if lines:
+        raise ValueError(f"no shell command ends here: {lines}")
+
+
+def _is_whole(text: str) -> bool:
+    if text.endswith("\\"):
+        return False
+    if document := re.search(r"<<(\w+)", text):
+        return text.endswith(f"\n{document[1]}")
+    try:
+        shlex.split(text, comments=True)
+    except ValueError:
+        return False
+    return True
+
+
+def _session(block: Block) -> Iterator[Typed]:
+    found: list[Typed] = []
+    for at, line in enumerate(block.text.splitlines()):
+        if line.startswith("$ "):
+            found.append(Typed(block.page, block.line + at, line[2:], is_example=True))
+        else:
+            found[-1] = replace(found[-1], shown=f"{found[-1].shown}{line}\n")
+    return iter(found)
 
 
 def split(script: str) -> Iterator[Command]:

@@ -6,5 +6,10 @@
 or belongs to `python -m bench`, which runs scenarios and parts and writes one report.
 """
 
+import logging
+
 #: The version of the distribution. All distributions of this repository have the same version.
 __version__ = "0.1.0"
+
+# matplotlib logs what it thinks of a user's fonts, caches and configuration, which the plots here do not use.
+logging.getLogger("matplotlib").setLevel(logging.ERROR)

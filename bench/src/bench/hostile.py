@@ -30,10 +30,10 @@ import uvloop
 import yaml
 
 from apimachinery.quantity import resource_value
-from bench.demo.install import CONTROLLERS, NAMESPACE, SCHEDULER, Component, kubeconfig_of, write_kubeconfig
 from bench.demo.job_story import KINDS
 from bench.harness.arrivals import Even
 from bench.harness.embedded import cluster
+from bench.harness.install import CONTROLLERS, NAMESPACE, SCHEDULER, Component, kubeconfig_of, write_kubeconfig
 from bench.harness.load import Load
 from bench.harness.manifest_files import manifest_file
 from bench.harness.manifests import encode

@@ -29,9 +29,9 @@ import yaml
 
 from agent_scheduler.objects.batch import QUEUES, queue_path
 from agent_scheduler.objects.job import JOB_VERSION, JOBS, jobs
-from bench.demo.install import CONTROLLERS, NAMESPACE, SCHEDULER, kubeconfig_of
 from bench.demo.job_story import KINDS
 from bench.harness.embedded import cluster, component, configuration, scheduler
+from bench.harness.install import CONTROLLERS, NAMESPACE, SCHEDULER, kubeconfig_of
 from bench.harness.manifest_files import manifest_file
 from bench.harness.manifests import RUN_SECONDS, encode
 from bench.harness.measure import usage

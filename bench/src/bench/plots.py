@@ -6,9 +6,7 @@ import statistics
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from matplotlib.ticker import LogLocator
-
-from bench.harness.plots import COLORS, standalone, svg
+from bench.harness.plots import COLORS, log_axis, standalone, svg
 from bench.harness.result import Figures, Run
 
 from .parts import Part
@@ -59,8 +57,7 @@ def lines(title: str, series: Series, *, across: str, up: str, log_x: bool = Fal
             axes.set_xscale("symlog", linthresh=max(1.0, min(_positive(shown))))
         if log_y:
             axes.set_yscale("log")
-            axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-            axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
+            log_axis(axes.yaxis)
         else:
             axes.set_ylim(bottom=0)
         ticks = sorted({point.at for each in shown.values() for point in each})

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import msgspec
 
+from agent_scheduler.binding.bound_pods import BoundPodExplainer
 from agent_scheduler.binding.queue_admission import explain as explain_gate
 from agent_scheduler.cluster.cluster import Cluster
 from agent_scheduler.cluster.groups import Groups
@@ -57,6 +58,7 @@ class BatchExplainer:
         profile: Callable[[], Profile],
         last: Callable[[], EndedSession | None],
         now: Callable[[], Any],
+        bound_pods: BoundPodExplainer,
     ) -> None:
         """Explain from the state of `cluster` and `groups`; `last` returns the last ended session, if there is one."""
         self._cluster = cluster
@@ -64,6 +66,7 @@ class BatchExplainer:
         self._profile = profile
         self._last = last
         self._now = now
+        self._bound_pods = bound_pods
 
     def pod(self, namespace: str, name: str) -> Page | None:
         """Return the explanation of a pod; None for a pod that does not exist or has another scheduler.
@@ -89,6 +92,8 @@ class BatchExplainer:
             "gang": self._gang(key),
             **explain_gate(self._cluster, pod),
         }
+        if node:
+            found["placement"] = self._bound_pods.placement(pod, node, self._profile())
         verdict = self._of_pod(pod) if place in (WAITING, GATED) else None
         found["waits_for"] = "" if verdict is None else verdict.label
         if place == WAITING and not pod.cls.error:

@@ -12,6 +12,7 @@ from agent_scheduler.engine.gangs.native import UNSCHEDULABLE as NOT_SCHEDULED
 from agent_scheduler.engine.queues.usage import QueueUsage
 from agent_scheduler.engine.session.close import SessionResult
 from agent_scheduler.engine.session.results import GroupResult
+from agent_scheduler.engine.session.session import GroupEvent
 from agent_scheduler.engine.session.settled import STRIDE
 from agent_scheduler.engine.verdicts import SCHEDULING_GATED, WaitReason
 from agent_scheduler.telemetry.batch import BatchReports
@@ -141,7 +142,11 @@ class BatchMessages:
                 self.messenger.confirmed(pod)
             if not number % STRIDE:
                 yield
+        for event in result.events:
+            self.tell_of_group(event)
+            yield
+
+    def tell_of_group(self, event: GroupEvent) -> None:
+        """Record an event about a group, if events are written and the group has a PodGroup of Volcano."""
         if self._recorder is not None:
-            for event in result.events:
-                tell(self._recorder, self._groups, event, controller=self._name)
-                yield
+            tell(self._recorder, self._groups, event, controller=self._name)

@@ -3,9 +3,10 @@
     groups, queues, pods ──> due ──> a session, in slices ──> gangs to the binder, evictions
                                         └──> statuses, conditions, events
 
-A session runs in slices of a quarter of a millisecond, with turns of the event loop between them in which pods of the
-fast path go first, so it never blocks the loop. The binder detects changes made between slices when a gang is
-committed. Sessions are at least one period apart, and one runs only after an event that may help a waiting pod.
+A session runs in slices of a quarter of a millisecond, or of two while the fast path has no pods, with turns of the
+event loop between them in which pods of the fast path go first, so it never blocks the loop. The binder detects changes
+made between slices when a gang is committed. Sessions are at least one period apart, and one runs only after an event
+that may help a waiting pod.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from typing import Final, TypeVar
 from msgspec.structs import replace
 
 from agent_scheduler.binding.binder import Binder
+from agent_scheduler.binding.bound_pods import BoundPodExplainer
 from agent_scheduler.binding.plugin_writes import PluginWrites
 from agent_scheduler.binding.preemption import EvictCall
 from agent_scheduler.cluster.cluster import Cluster
@@ -48,7 +50,7 @@ from apimachinery.times import time_text
 from kube_client.retry import Timing
 from kube_client.transport import Transport
 
-from .committing import Evictions, GroupCommitter, Outcomes
+from .committing import BindReports, Evictions, GroupCommitter, Outcomes
 from .conclusions import claimed_room, is_followed, kept_out_by_cluster, kept_out_by_quotas, left_alone, refusals_of
 from .explaining import BatchExplainer
 from .handling import GroupHandling
@@ -66,6 +68,9 @@ _log = get_logger(__name__)
 #: Seconds of a slice, so the time for which the watch event of a fast path's pod may have to wait. From this event to
 #: the pod's bind there are about three turns of the event loop, so `_TURNS` of them follow each slice.
 _SLICE: Final = 0.00025
+#: Seconds of a slice while the fast path has had no pod for a second; then one turn follows each slice. A turn costs
+#: some 20 us, and in a longer one more responses and events are handled together.
+_SLICE_ALONE: Final = 0.002
 #: Turns of the event loop between two slices, and their maximum while the fast path has pods to decide on.
 _TURNS: Final = 3
 _TURNS_AT_MOST: Final = 8
@@ -106,6 +111,7 @@ class FastPathParts:
 
     cluster: Cluster
     binder: Binder
+    bound_pods: BoundPodExplainer
     writes: PluginWrites
     evict: EvictCall
     pdbs: PDBs
@@ -166,6 +172,7 @@ class BatchScheduler:
         self._handling = GroupHandling(groups, observer.handling)
         self._wanting = WantingGroups(cluster.ledger.usage, waiting.pods, waiting.activate)
         self._evictions = Evictions(cluster, parts.evict, observer, try_again=try_again)
+        self._binds = BindReports(groups, self._messages.tell_of_group, of_members=settings.member_events)
         self._committer = self._committing(binder)
         self._binder = binder
         self._pictures = Pictures(
@@ -183,7 +190,7 @@ class BatchScheduler:
             ),
             pdbs=parts.pdbs,
         )
-        self.explainer = self._explaining()
+        self.explainer = self._explaining(parts.bound_pods)
         #: The configuration that the next session adopts, if it was changed.
         self._next: tuple[BatchSettings, Profile] | None = None
         self._let_in(settings)
@@ -201,20 +208,20 @@ class BatchScheduler:
         return GroupCommitter(
             self._cluster,
             binder.commit_group,
-            Outcomes(messenger, self._observer, try_again=try_again),
-            messenger=messenger,
+            Outcomes(self._cluster, messenger, self._observer, self._binds, try_again=try_again),
             profile=self._profile,
             clock=self._timing.clock,
             try_again=try_again,
         )
 
-    def _explaining(self) -> BatchExplainer:
+    def _explaining(self, bound_pods: BoundPodExplainer) -> BatchExplainer:
         return BatchExplainer(
             self._cluster,
             self.waiting.groups,
             profile=lambda: self._profile,
             last=lambda: self.last,
             now=self._timing.now,
+            bound_pods=bound_pods,
         )
 
     def _let_in(self, settings: BatchSettings) -> None:
@@ -263,6 +270,7 @@ class BatchScheduler:
             running.append(tasks.create_task(self._flush()))
             # Statuses that were decided in an earlier term and not written are decided again.
             self._messages.statuses.forget()
+            self._binds.forget()
             self.waiting.due.set()
             await tasks.create_task(self._hold_sessions())
             for writer in self._messages.writers:
@@ -320,6 +328,7 @@ class BatchScheduler:
                 view = replace(view, unready=self._shared.unready, shard_full=self._shard_full)
             kinds = await self._worked_off(waiting_kinds(view))
             await self._worked_off(self.waiting.begin(kinds, view.settled))
+            stamp = Stamp(_uid(timing.rng), trial.at)
             session = Session(
                 self._settings.sessions,
                 view,
@@ -331,9 +340,11 @@ class BatchScheduler:
                     scheduler_name=self._profile.scheduler_name,
                 ),
                 registry=REGISTRY,
-                ports=SessionPorts(self._committer.on(self._snapshot, trial), self._evictions, self._handling.begins),
+                ports=SessionPorts(
+                    self._committer.on(self._snapshot, trial, stamp.uid), self._evictions, self._handling.begins
+                ),
                 account=QueueAccount(usage.book, usage.promises if self._lets_in else None),
-                stamp=Stamp(_uid(timing.rng), trial.at),
+                stamp=stamp,
             )
             spent: dict[Stage, float] = {}
             steps = hold(session, usage, clock=timing.clock, spent=spent)
@@ -416,11 +427,13 @@ class BatchScheduler:
         """Run the steps in slices and return their result. Raises _Stopped if `stop` was called."""
         clock, cluster, trial = self._timing.clock, self._cluster, self._trial
         while True:
+            alone = not (self._binder.pace.others_come or cluster.queue.has_ready)
             began = clock()
+            ends = began + (_SLICE_ALONE if alone else _SLICE)
             self._handling.go_on()
             try:
                 # Reservations of the trial are visible to all tasks, so no other task runs until they are settled.
-                while clock() < began + _SLICE or trial.holds_reservations:
+                while clock() < ends or trial.holds_reservations:
                     next(steps)
             except StopIteration as end:
                 found: T = end.value
@@ -430,7 +443,7 @@ class BatchScheduler:
                 self._handling.pause()
             for turn in range(_TURNS_AT_MOST):
                 await asyncio.sleep(0)
-                if turn + 1 >= _TURNS and not (cluster.queue.has_ready and self._binder.has_room()):
+                if alone or (turn + 1 >= _TURNS and not (cluster.queue.has_ready and self._binder.has_room())):
                     break
             if self._stopping.is_set():
                 raise _Stopped

@@ -37,6 +37,8 @@ class BatchSettings:
     #: None if no events are written.
     events: RateLimit | None
     event_buffer: int
+    #: Whether each bound member of a group gets an event, instead of one for its group.
+    member_events: bool
 
     @property
     def profile(self) -> Profile:
@@ -73,4 +75,5 @@ def batch_settings_of(configuration: Configuration, *, identity: str) -> BatchSe
         status_writes=RateLimit(qps=status.qps, burst=status.burst, concurrency=status.concurrency),
         events=RateLimit(qps=events.qps, burst=events.burst, concurrency=WRITES_AT_A_TIME) if events.enabled else None,
         event_buffer=events.buffer,
+        member_events=events.members,
     )

@@ -35,6 +35,7 @@ from kube_client.pace import Pace
 from .groups import Admission, GroupBinds, GroupJudge, Member
 from .open_binds import OpenBinds, UnseenBinds
 from .outcomes import OtherOutcomes
+from .past_decisions import PastDecision, PastDecisions
 from .prebind import PreBindCalls, PreBinder, Reserved, Unavailable
 from .result import ScheduleResult
 from .runtime import Runtime
@@ -54,7 +55,7 @@ class BindSettings:
 
 
 class Binder:
-    """Owner of the results that are not yet bound, the binds under way, and the pace of writes for groups."""
+    """Owner of the results that are not yet bound, the binds under way, the pace of writes for groups, and `past`."""
 
     def __init__(
         self,
@@ -83,6 +84,7 @@ class Binder:
         self._unseen = UnseenBinds(cluster, self._open, timing)
         self._others = OtherOutcomes(cluster, prebind, scheduled=self._scheduled, tried_again=self._pre_bound)
         self._nominations = state.nominations
+        self.past = PastDecisions(timing.clock)
         self._prebind = prebind
         self._pre_bind_calls = PreBindCalls(ended=self._pre_bound, writing_changed=self._review_idle)
         self._groups = GroupJudge(cluster, prebind, state.nominations)
@@ -179,7 +181,11 @@ class Binder:
         if self._tasks is None:
             return dict.fromkeys((each.result.pod.uid for each in members), "binds are not sent now")
         accepted, refused = self._groups.judge(members, minimum, admission)
-        for result, node_name, reserved in accepted:
+        for result, node_name, reserved, version in accepted:
+            pod, attempts = result.pod, result.entry.attempts
+            self.past.add(
+                PastDecision(result.started, pod.uid, node_name, result.placement, version, attempts, result.by)
+            )
             if result.entry.attempts > 1:
                 self._messenger.binding(result.pod)
             if reserved is not None:
@@ -243,7 +249,10 @@ class Binder:
             result.owner.failures.outraced(entry, pod, started=result.started)
             return
         candidate, reserved = choice
-        cluster.ledger.assume(pod, candidate.row)
+        ledger = cluster.ledger
+        ledger.assume(pod, candidate.row)
+        name, version = candidate.node_name, ledger.sequence
+        self.past.add(PastDecision(result.started, pod.uid, name, result.placement, version, entry.attempts, result.by))
         if entry.attempts > 1:
             # Only an earlier attempt can have left a report that waits to be sent.
             self._messenger.binding(pod)
@@ -435,7 +444,8 @@ class Binder:
         self._observer.pod_scheduled(pod, node_name, result.started)
         if entry.attempts > 1:
             owner.failures.overcome(pod, node_name, started=result.started)
-        self._messenger.scheduled(pod, node_name)
+        if not result.is_reported:
+            self._messenger.scheduled(pod, node_name)
 
 
 def _limit(most: int, *, adapts: bool) -> AdaptiveConcurrency:

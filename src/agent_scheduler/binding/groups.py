@@ -26,14 +26,14 @@ from kube_client.pace import Pace
 from .prebind import NOTHING, PreBinder, Reserved, Unavailable
 from .result import ScheduleResult
 
-#: Binds of groups may use one in `_SHARE` of the concurrent binds, and at most `_BESIDE_OTHERS` while other pods
-#: arrive.
-_SHARE: Final = 2
+#: One in `_LEFT` of the concurrent binds, but at least one, is left to other pods, so that they do not wait for binds
+#: of groups that the server does not answer. While other pods arrive, groups have at most `_BESIDE_OTHERS`.
+_LEFT: Final = 8
 _BESIDE_OTHERS: Final = 4
 
 
 class Member(NamedTuple):
-    """A member; `result` has one candidate and was decided by `profile`.
+    """A member. The first candidate of `result`, which was decided by `profile`, is its node.
 
     `reservations` are made on that node already; the binder owns them once the member is accepted.
     """
@@ -54,11 +54,15 @@ class Admission(Protocol):
 
 
 class Accepted(NamedTuple):
-    """An assumed member; `reserved` is what has to be written or waited for before its bind, if anything."""
+    """An assumed member; `reserved` is what has to be written or waited for before its bind, if anything.
+
+    `version` is that of the node's row with this member.
+    """
 
     result: ScheduleResult
     node_name: str
     reserved: Reserved | None
+    version: int
 
 
 class _Standing(NamedTuple):
@@ -83,7 +87,7 @@ class GroupBinds:
 
     def may_begin(self, limit: int, waiting: int) -> bool:
         """Return whether one of the `waiting` binds may begin. `limit` is that of all binds."""
-        most = limit // _SHARE
+        most = limit - max(1, limit // _LEFT)
         if self._pace.others_come:
             most = min(most, _BESIDE_OTHERS)
         return self.under_way < max(1, most) and self._pace.admits(self._go_on, waiting)
@@ -132,7 +136,7 @@ class GroupJudge:
         if reserved is None and result.pod.stands_by:
             reserved = NOTHING
         self._cluster.ledger.assume(result.pod, node.row)
-        return Accepted(result, node.node_name, reserved)
+        return Accepted(result, node.node_name, reserved, self._cluster.ledger.sequence)
 
     def _undo(self, standing: Sequence[_Standing], admission: Admission) -> None:
         for (result, _, reservations), _, _ in reversed(standing):

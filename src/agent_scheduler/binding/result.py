@@ -65,3 +65,7 @@ class ScheduleResult(NamedTuple):
     reserves: bool = False
     #: Whether it is bound with others of its group, behind pods of the fast path.
     in_group: bool = False
+    #: The worker or session that decided, for users.
+    by: str = ""
+    #: Whether its owner reports the bind, so that the pod gets no event `Scheduled`.
+    is_reported: bool = False

@@ -19,9 +19,8 @@ from agent_scheduler.fastpath.settings import settings_of
 from agent_scheduler.telemetry.logs import setup
 from agent_scheduler.telemetry.metrics import Metrics
 from agent_scheduler.telemetry.observers import MetricsObserver
-from kube_client.auth import load_endpoint
-from kube_client.credentials import KubeConfigError
 from kube_client.retry import REAL
+from kube_client.transport import Endpoint
 
 from .listing import connected
 from .reach import Unreachable
@@ -33,15 +32,9 @@ _LOOK: Final = 0.1
 _NOTE: Final = "decided by this command; the attempts of running schedulers are unknown here"
 
 
-async def explain(
-    namespace: str, name: str, configuration: Configuration, kubeconfig: Path | None
-) -> Mapping[str, Any]:
+async def explain(namespace: str, name: str, configuration: Configuration, endpoint: Endpoint) -> Mapping[str, Any]:
     """Return the page about a pod, as /debug/explain does. Raises Unreachable."""
     setup(level="error", log_format="console")
-    try:
-        endpoint = load_endpoint(kubeconfig=kubeconfig)
-    except KubeConfigError as error:
-        raise Unreachable(str(error)) from error
     async with connected(endpoint) as transport:
         observer = MetricsObserver(Metrics(version=__version__), clock=REAL.clock, policy=configuration.conflict_policy)
         settings = settings_of(configuration, identity="agent-scheduler explain")

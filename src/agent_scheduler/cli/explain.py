@@ -16,7 +16,9 @@ from typing import Any
 
 from agent_scheduler.serving.explanation import BOLD, PLAIN, render
 from apimachinery.errors import ConfigurationError
+from kube_client.credentials import KubeConfigError
 
+from .clusters import add_cluster, endpoint_of
 from .outputs import complain, dumped, show
 from .reach import GROUP_PREFIX, Unreachable, Ways, ask
 
@@ -51,10 +53,13 @@ def add_ways(parser: argparse.ArgumentParser) -> None:
         type=Path,
         help="the authority of its certificate (default: the system's authorities)",
     )
-    through = parser.add_argument_group("asking the leader through the API server (default)")
-    through.add_argument(
-        "--kubeconfig", metavar="FILE", type=Path, help="the kubeconfig file (default: as for kubectl)"
+    straight.add_argument(
+        "--insecure-skip-tls-verify",
+        action="store_true",
+        help="accept any certificate, for a self-signed one behind kubectl port-forward",
     )
+    through = parser.add_argument_group("asking the leader through the API server (default)")
+    add_cluster(through)
     through.add_argument(
         "--namespace",
         metavar="NAME",
@@ -76,11 +81,17 @@ def ways_of(args: argparse.Namespace) -> Ways:
         raise Unreachable(f"{given}: not allowed with --server, which names the scheduler")
     if args.certificate_authority is not None and not args.server:
         raise Unreachable("--certificate-authority: needs --server")
+    if args.insecure_skip_tls_verify and not args.server:
+        raise Unreachable("--insecure-skip-tls-verify: needs --server")
+    if args.insecure_skip_tls_verify and args.certificate_authority is not None:
+        raise Unreachable("--insecure-skip-tls-verify: not allowed with --certificate-authority")
     return Ways(
         server=args.server,
         token=args.token.strip(),
         certificate_authority=args.certificate_authority,
+        is_unverified=args.insecure_skip_tls_verify,
         kubeconfig=args.kubeconfig,
+        context=args.context,
         namespace=args.namespace,
         lease=args.lease,
     )
@@ -118,15 +129,20 @@ def _afresh(args: argparse.Namespace, namespace: str, name: str) -> Mapping[str,
 
     usual, names = Ways(), ("server", "certificate_authority", "namespace", "lease", "token")
     given = [f"--{name.replace('_', '-')}" for name in names if getattr(args, name) != getattr(usual, name)]
+    if args.insecure_skip_tls_verify:
+        given.append("--insecure-skip-tls-verify")
     if given:
         raise Unreachable(f"{', '.join(given)}: not allowed with --from-cluster, which asks no scheduler")
     if args.pod.startswith(GROUP_PREFIX):
         raise Unreachable("--from-cluster: explains only pods; ask a running batch scheduler about groups")
     try:
         configuration = configuration_of(args.config)
+        endpoint = endpoint_of(args)
     except OSError as error:
         raise ConfigurationError(f"--config {args.config}: {error.strerror}") from None
-    return asyncio.run(explain(namespace, name, configuration, args.kubeconfig))
+    except KubeConfigError as error:
+        raise Unreachable(str(error)) from error
+    return asyncio.run(explain(namespace, name, configuration, endpoint))
 
 
 def _fail(problem: str) -> int:

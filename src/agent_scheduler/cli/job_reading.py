@@ -25,6 +25,7 @@ from kube_client.transport import Transport, segment
 from kube_client.watch_events import Decode
 
 from .listing import ReadError, list_all
+from .program import program
 
 
 class Event(Wire, frozen=True):
@@ -81,7 +82,7 @@ async def job(transport: Transport, namespace: str, name: str) -> DecodedObject[
     if not found:
         raise ReadError(
             f"there is no job {name} in namespace {namespace}; list the jobs with: "
-            f"agent-scheduler job list --namespace {namespace}"
+            f"{program()} job list --namespace {namespace}"
         )
     return found[0]
 

@@ -11,18 +11,18 @@ import asyncio
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from functools import partial
-from pathlib import Path
 from typing import Any, Final
 
 from agent_scheduler.controllers.jobs.states import ABORT_JOB, ABORTED, ABORTING, ACTIVE, RESTARTING, RESUME_JOB
 from agent_scheduler.objects.job import Job
-from kube_client.auth import load_endpoint
 from kube_client.credentials import KubeConfigError
 from kube_client.transport import Endpoint, Transport
 
 from . import job_making, job_reading, job_view
+from .clusters import add_cluster, endpoint_of
 from .listing import ReadError, connected
 from .outputs import LISTS, PROGRAMS, TEXTS, add_output, complain, dumped, show
+from .program import program
 
 FAILED: Final = 2
 #: For each action: the Command, and the phases of Jobs in which it has an effect. A Job without a phase is Pending.
@@ -45,9 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         ("delete", "delete a job and everything that was created for it"),
     ):
         action = actions.add_parser(name, help=text, allow_abbrev=False)
-        action.add_argument(
-            "--kubeconfig", metavar="FILE", type=Path, help="the kubeconfig file (default: as for kubectl)"
-        )
+        add_cluster(action)
         action.add_argument(
             "-n",
             "--namespace",
@@ -79,7 +77,7 @@ def main(args: argparse.Namespace) -> int:
         if args.action not in ("run", "list"):
             args.job = _job_named(args)
         body = job_making.job_of(args) if args.action == "run" else None
-        endpoint = load_endpoint(kubeconfig=args.kubeconfig)
+        endpoint = endpoint_of(args)
         namespace = args.namespace or endpoint.namespace
         if body is not None:
             namespace = job_making.put_into(body, args.namespace, namespace)
@@ -99,7 +97,7 @@ def _job_named(args: argparse.Namespace) -> str:
         raise job_making.NoJob(f"found {args.job} and --name {args.name}; allowed: one of the two")
     name = str(args.job or args.name)
     if not name:
-        raise job_making.NoJob(f"the job's name is missing; allowed: agent-scheduler job {args.action} JOB")
+        raise job_making.NoJob(f"the job's name is missing; allowed: {program()} job {args.action} JOB")
     return job_making.named(name)
 
 

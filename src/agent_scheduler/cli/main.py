@@ -15,7 +15,9 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
 
-from agent_scheduler import __version__
+from agent_scheduler import DOCUMENTATION, __version__
+
+from .program import program
 
 #: The exit code after Ctrl-C.
 INTERRUPTED = 130
@@ -64,10 +66,16 @@ def whole_parser() -> argparse.ArgumentParser:
     return _parser(filled=True)
 
 
-def _parser(*, filled: bool = False) -> argparse.ArgumentParser:
+def parser_of(words: Sequence[str]) -> argparse.ArgumentParser:
+    """Return the parser with the arguments of the command that `words` begin with, if there is one."""
+    return _parser(only=next((word for word in words if not word.startswith("-")), ""))
+
+
+def _parser(*, filled: bool = False, only: str = "") -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="agent-scheduler",
+        prog=program(),
         description="A Kubernetes scheduler for AI-agent workloads: bursts of small pods, bound at once.",
+        epilog=f"Documentation of this version: {DOCUMENTATION}",
     )
     _add_version(parser)
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True, parser_class=_Command)
@@ -76,7 +84,7 @@ def _parser(*, filled: bool = False) -> argparse.ArgumentParser:
             text += f" (pip install {_FOREIGN[name]})"
         command = commands.add_parser(name, help=text, allow_abbrev=False)
         command.name = name
-        if filled:
+        if filled or name == only:
             _fill(command, name)
     return parser
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -22,11 +21,11 @@ from agent_scheduler.engine.state.podclasses import PodClasses
 from agent_scheduler.engine.state.podinfo import PodInfo, PodReader
 from agent_scheduler.objects import wire
 from apimachinery.plural import counted
-from kube_client.auth import load_endpoint
 from kube_client.credentials import KubeConfigError
 from kube_client.transport import Endpoint
 
 from .amounts import of_bytes, percent, short
+from .clusters import add_cluster, endpoint_of
 from .listing import ReadError, connected, list_all
 from .outputs import PROGRAMS, add_output, complain, dumped, show
 from .tables import table
@@ -54,7 +53,7 @@ class Row(NamedTuple):
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("names", nargs="*", metavar="NODE", help="show only these nodes (default: all)")
-    parser.add_argument("--kubeconfig", metavar="FILE", type=Path, help="the kubeconfig file (default: as for kubectl)")
+    add_cluster(parser)
     parser.add_argument(
         "--sort-by",
         choices=("name", "cpu", "memory", "pods"),
@@ -66,7 +65,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(args: argparse.Namespace) -> int:
     try:
-        found = asyncio.run(_read(load_endpoint(kubeconfig=args.kubeconfig)))
+        found = asyncio.run(_read(endpoint_of(args)))
         chosen = _chosen(found, args.names)
     except (KubeConfigError, ReadError) as error:
         _say(str(error))

@@ -20,6 +20,8 @@ import yaml
 
 from apimachinery.visible import visible, visible_json, visible_lines
 
+from .program import program
+
 #: Formats of lists; the first one is the default.
 LISTS: Final = ("table", "wide", "json", "yaml")
 #: Formats of one object.
@@ -81,4 +83,4 @@ def complain(command: str, problem: object) -> None:
     """Print a line about a problem to standard error."""
     # OSError: standard error is full, or its reader has gone.
     with suppress(OSError):
-        print(f"agent-scheduler {command}: {visible(' '.join(str(problem).split()))}", file=sys.stderr)
+        print(f"{program()} {command}: {visible(' '.join(str(problem).split()))}", file=sys.stderr)

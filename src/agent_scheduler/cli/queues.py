@@ -8,17 +8,16 @@ from __future__ import annotations
 import argparse
 import asyncio
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import msgspec
 
 from agent_scheduler.objects.batch import QUEUES, ROOT_QUEUE, Queue
-from kube_client.auth import load_endpoint
 from kube_client.credentials import KubeConfigError
 from kube_client.transport import Endpoint
 
 from .amounts import of_quantities
+from .clusters import add_cluster, endpoint_of
 from .listing import ReadError, connected, list_all
 from .outputs import PROGRAMS, add_output, complain, dumped, show
 from .queue_gates import Gates, read_gates
@@ -59,13 +58,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "name", nargs="?", metavar="QUEUE", help="show only this queue and its descendants (default: all)"
     )
-    parser.add_argument("--kubeconfig", metavar="FILE", type=Path, help="the kubeconfig file (default: as for kubectl)")
+    add_cluster(parser)
     add_output(parser)
 
 
 def main(args: argparse.Namespace) -> int:
     try:
-        read = asyncio.run(_read(load_endpoint(kubeconfig=args.kubeconfig)))
+        read = asyncio.run(_read(endpoint_of(args)))
         leaves = list(tree(read.queues, args.name))
     except (KubeConfigError, ReadError) as error:
         _say(str(error))

@@ -66,7 +66,9 @@ class Ways:
     server: str = ""
     token: str = ""
     certificate_authority: Path | None = None
+    is_unverified: bool = False
     kubeconfig: Path | None = None
+    context: str | None = None
     namespace: str = "agent-scheduler"
     lease: str = "agent-scheduler"
     #: This host's name, as used in a lease by a scheduler on it.
@@ -101,9 +103,9 @@ async def ask_page(page: ServedPage, ways: Ways, *, connect: Connect = Http1Tran
 async def _straight(page: ServedPage, ways: Ways, connect: Connect) -> dict[str, Any]:
     base = ways.server.rstrip("/")
     given = {"Authorization": f"Bearer {ways.token}"} if ways.token else {}
-    answer = await _get(_endpoint(base, given, ways.certificate_authority), page, connect)
+    answer = await _get(_endpoint(base, given, ways), page, connect)
     if answer.status == 401 and not given:
-        answer = await _get(_endpoint(base, await _own_token(base, ways), ways.certificate_authority), page, connect)
+        answer = await _get(_endpoint(base, await _own_token(base, ways), ways), page, connect)
     return _page(answer, base, page)
 
 
@@ -111,23 +113,27 @@ async def _own_token(base: str, ways: Ways) -> dict[str, str]:
     """Return the kubeconfig's authorization header. Raises Unreachable if there is none or it must not be sent."""
     if urlsplit(base).scheme != "https":
         raise Unreachable(f"{base} requires a token; over http only one given with --token is sent")
-    endpoint = load_endpoint(kubeconfig=ways.kubeconfig)
+    if ways.is_unverified:
+        raise Unreachable(f"{base} requires a token; with --insecure-skip-tls-verify only that of --token is sent")
+    endpoint = load_endpoint(kubeconfig=ways.kubeconfig, context=ways.context)
     found = (await endpoint.headers()).get("Authorization", "")
     if not found.lower().startswith("bearer "):
         raise Unreachable(f"{base} requires a token, and {endpoint.source} has none; use --token")
     return {"Authorization": found}
 
 
-def _endpoint(base: str, headers: dict[str, str], authority: Path | None) -> Endpoint:
+def _endpoint(base: str, headers: dict[str, str], ways: Ways) -> Endpoint:
     async def given() -> dict[str, str]:
         return headers
 
     tls = None
     if base.startswith("https:"):
         try:
-            tls = ssl.create_default_context(cafile=authority)
+            tls = ssl.create_default_context(cafile=ways.certificate_authority)
         except (OSError, ssl.SSLError) as error:
-            raise Unreachable(f"--certificate-authority {authority}: {error}") from error
+            raise Unreachable(f"--certificate-authority {ways.certificate_authority}: {error}") from error
+        if ways.is_unverified:
+            tls.check_hostname, tls.verify_mode = False, ssl.CERT_NONE
     return Endpoint(base, ssl_context=tls, headers=given)
 
 
@@ -139,7 +145,12 @@ async def _get(endpoint: Endpoint, page: ServedPage, connect: Connect) -> Respon
     try:
         return await transport.request("GET", page.path, timeout=page.patience)
     except TransportError as error:
-        raise Unreachable(f"no scheduler answers at {endpoint.base_url}: {error}") from error
+        hint = ""
+        if "CERTIFICATE_VERIFY_FAILED" in str(error):
+            hint = "; use --certificate-authority, or --insecure-skip-tls-verify behind kubectl port-forward"
+        elif endpoint.base_url.startswith("http:") and "closed by the server" in str(error):
+            hint = "; does it serve https?"
+        raise Unreachable(f"no scheduler answers at {endpoint.base_url}: {error}{hint}") from error
     finally:
         await transport.close()
 
@@ -148,7 +159,7 @@ async def _get(endpoint: Endpoint, page: ServedPage, connect: Connect) -> Respon
 
 
 async def _through_the_api_server(page: ServedPage, ways: Ways, connect: Connect) -> dict[str, Any]:
-    endpoint = load_endpoint(kubeconfig=ways.kubeconfig)
+    endpoint = load_endpoint(kubeconfig=ways.kubeconfig, context=ways.context)
     if ways.token:
         endpoint = _with_page_token(endpoint, ways.token)
     transport = connect(endpoint)

@@ -15,12 +15,12 @@ from agent_scheduler.controllers.sharding.configuration import ShardingSettings,
 from agent_scheduler.controllers.sharding.controller import CONFIG_MAP, NAMESPACE
 from agent_scheduler.controllers.sharding.flags import add_sharding_source, sharding_flags
 from apimachinery.errors import ConfigurationError
-from kube_client.auth import load_endpoint
 from kube_client.credentials import KubeConfigError
 from kube_client.transport import Transport
 
 from . import shard_plan, shard_view
 from . import shard_reading as reading
+from .clusters import add_cluster, endpoint_of
 from .listing import ReadError, connected
 from .outputs import PROGRAMS, add_output, complain, dumped, show
 
@@ -37,7 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         choices=("plan",),
         help="plan: show what the sharding controller would do, without writing (default: show the shards)",
     )
-    parser.add_argument("--kubeconfig", metavar="FILE", type=Path, help="the kubeconfig file (default: as for kubectl)")
+    add_cluster(parser)
     add_output(parser)
     parser.add_argument("--nodes", action="store_true", help="show a line per node with its shards")
     parser.add_argument(
@@ -58,7 +58,7 @@ def main(args: argparse.Namespace) -> int:
         if not plans and args.sharding_config is not None:
             return _fail("--sharding-config: needs plan")
         given = _of_file(args) if args.sharding_config is not None else None
-        endpoint = load_endpoint(kubeconfig=args.kubeconfig)
+        endpoint = endpoint_of(args)
 
         async def read() -> str:
             async with connected(endpoint) as transport:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import re
+from importlib.util import find_spec
 from urllib.parse import urlsplit
 
 from agent_scheduler.config.batch import check_sessions
@@ -115,6 +116,11 @@ def check_serving(serving: Serving) -> None:
     if bool(serving.tls_cert_file) != bool(serving.tls_private_key_file):
         missing = "tlsPrivateKeyFile" if serving.tls_cert_file else "tlsCertFile"
         raise Invalid(("serving", missing), "is missing: a certificate needs its key, and a key its certificate")
+    if serving.self_signed_certificate and not serving.tls_cert_file and find_spec("cryptography") is None:
+        raise Invalid(
+            ("serving", "selfSignedCertificate"),
+            "needs the library cryptography; install agent-scheduler[tls], or set tlsCertFile and tlsPrivateKeyFile",
+        )
 
 
 def _check_tracing(tracing: Tracing, warn: Warn) -> None:

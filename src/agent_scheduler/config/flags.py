@@ -33,6 +33,12 @@ class Flag:
     def dest(self) -> str:
         return self.names[0].lstrip("-").replace("-", "_")
 
+    @property
+    def options(self) -> dict[str, Any]:
+        """Options of the parser's argument: a switch needs no value."""
+        is_switch = isinstance(self.setting.default, bool) or self.path == ("leaderElection", "leaderElect")
+        return {"nargs": "?", "const": "true"} if is_switch else {}
+
 
 def _flag(setting: Setting) -> Flag:
     names, text, metavar = extra(setting.kind)["flag"]
@@ -88,9 +94,7 @@ def add_run_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--write-config-to", metavar="FILE", help="write the effective configuration to FILE, and exit")
     add_kube_arguments(parser)
     for flag in FLAGS:
-        is_switch = flag is LEADER_ELECT or isinstance(flag.setting.default, bool)
-        options: dict[str, Any] = {"nargs": "?", "const": "true"} if is_switch else {}
-        parser.add_argument(*flag.names, dest=flag.dest, metavar=flag.metavar, help=flag.help, **options)
+        parser.add_argument(*flag.names, dest=flag.dest, metavar=flag.metavar, help=flag.help, **flag.options)
 
 
 def given(args: argparse.Namespace) -> Mapping[Flag, object]:

@@ -103,7 +103,7 @@ _REFUSED: Mapping[str, Mapping[str, str | None]] = {
         "--requestheader-uid-headers": None,
         "--requestheader-username-headers": None,
     },
-    "no certificate is created here; set --tls-cert-file and --tls-private-key-file, or serve HTTP": {
+    "no certificate is stored; set --self-signed-certificate, or --tls-cert-file and --tls-private-key-file": {
         "--cert-dir": None
     },
     "is not supported: there is one certificate; see --tls-cert-file": {"--tls-sni-cert-key": None},

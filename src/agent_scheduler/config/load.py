@@ -328,8 +328,8 @@ def _refuse_idle_flags(given: Mapping[Flag, object], configuration: Configuratio
                 raise ConfigurationError(
                     f"{flag.names[0]}: has no effect without leader election; add --leader-elect or remove it"
                 )
-    if command_line.SECURE_PORT in given and configuration.serving.port and not configuration.serving.tls_cert_file:
+    if command_line.SECURE_PORT in given and configuration.serving.port and not configuration.serving.has_tls:
         raise ConfigurationError(
             "--secure-port: the server speaks HTTP without a certificate; give --tls-cert-file and "
-            "--tls-private-key-file, or --port instead"
+            "--tls-private-key-file, or --self-signed-certificate, or --port instead"
         )

@@ -111,6 +111,9 @@ class Events(Section, frozen=True, kw_only=True):
     qps: Annotated[Rate, LIVE] = 100.0
     burst: Annotated[PositiveInt | None, LIVE] = None
     buffer: PositiveInt = 10_000
+    #: Whether each pod that a session binds with its PodGroup gets an event `Scheduled`, as in Volcano. If off, the
+    #: PodGroup gets one event for all of them.
+    members: bool = False
 
 
 class LeaderElection(Section, frozen=True, kw_only=True):
@@ -196,8 +199,20 @@ class Serving(Section, frozen=True, kw_only=True):
     tls_private_key_file: Annotated[
         str, flag("--tls-private-key-file", "PEM file of the certificate's key", "FILE")
     ] = ""
+    self_signed_certificate: Annotated[
+        bool,
+        flag(
+            "--self-signed-certificate",
+            "without --tls-cert-file: HTTPS with a certificate that the process creates in memory",
+            "BOOL",
+        ),
+    ] = False
     #: Whether there is a console for browsers at /ui.
     console: Annotated[bool, flag("--console", "serve a console for browsers at /ui", "BOOL")] = False
+
+    @property
+    def has_tls(self) -> bool:
+        return bool(self.tls_cert_file or self.self_signed_certificate)
 
 
 class Logging(Section, frozen=True, kw_only=True):

@@ -6,9 +6,9 @@ some milliseconds, in which nothing is scheduled.
 
 from __future__ import annotations
 
-from datetime import timedelta
 from typing import Any, Final, NamedTuple
 
+from agent_scheduler.binding.bound_pods import BoundPodExplainer
 from agent_scheduler.binding.history import History
 from agent_scheduler.binding.queue_admission import explain as explain_gate
 from agent_scheduler.binding.queue_gate import NAME as QUEUE_CAPACITY
@@ -19,10 +19,10 @@ from agent_scheduler.engine.framework.plugin import GANG_SCHEDULING
 from agent_scheduler.engine.gangs.native import native_key
 from agent_scheduler.engine.queueing.places import Place
 from agent_scheduler.engine.queueing.views import PodView, find
+from agent_scheduler.engine.shards.claims import ShardingMode
 from agent_scheduler.engine.state.batchinfo import GroupKey
 from agent_scheduler.engine.state.podinfo import PodInfo
 from agent_scheduler.engine.verdicts import WORDS, WaitReason, of_own_gates
-from apimachinery.times import time_text
 from kube_client.retry import Timing
 
 from .gang_waits import of_gang
@@ -49,7 +49,9 @@ _BY_NODES: Final = (WORDS[WaitReason.NODES].label, WORDS[WaitReason.DEVICES].lab
 class Explainer:
     """Explains one pod at a time, without changing shared state."""
 
-    def __init__(self, state: SharedState, rules: Rules, history: History, timing: Timing) -> None:
+    def __init__(
+        self, state: SharedState, rules: Rules, history: History, bound_pods: BoundPodExplainer, timing: Timing
+    ) -> None:
         """Create the explainer; the clock of `timing` is the queue's."""
         self._cluster = state.cluster
         self._snapshot = state.snapshot
@@ -57,7 +59,8 @@ class Explainer:
         self._rules = rules
         self._history = history
         self._clock = timing.clock
-        self._now = timing.now
+        self._text = timing.text
+        self._bound_pods = bound_pods
 
     def pod(self, namespace: str, name: str) -> dict[str, Any]:
         """Return the page as in docs/operations.md.
@@ -84,6 +87,8 @@ class Explainer:
                 found["why"] = why or verdict.message
             found["queue"] = self._queue(place, waiting.pod)
             found["wakes"] = {plugin: list(events) for plugin, events in waiting.wakes.items()}
+        if node:
+            found["placement"] = self._placement(pod, node)
         found |= explain_gate(self._cluster, pod)
         key = native_key(pod)
         if key is not None:
@@ -162,6 +167,12 @@ class Explainer:
 
     # ---- why
 
+    def _placement(self, pod: PodInfo, node_name: str) -> dict[str, Any]:
+        rules = self._rules
+        outside = rules.settings.sharding is not ShardingMode.NONE and node_name not in rules.membership.nodes
+        beside = f"; {node_name} is not in the shard of this scheduler" if outside else ""
+        return self._bound_pods.placement(pod, node_name, rules.profiles.get(pod.scheduler_name), beside=beside)
+
     def _decision(self, pod: PodInfo) -> dict[str, Any]:
         """Return what a cycle would decide now. If a plugin raises, only `problem` is set."""
         snapshot = self._snapshot
@@ -191,6 +202,3 @@ class Explainer:
             }
             for attempt in reversed(self._history.of(pod.uid))
         ]
-
-    def _text(self, instant: float) -> str:
-        return time_text(self._now() - timedelta(seconds=self._clock() - instant))

@@ -192,9 +192,10 @@ class GroupTrial:
 
     def _place(self, member: TrialMember, decided: WorkerDecision, decision: CandidateNodes) -> MemberResult:
         view = decided.view
-        for candidate in decision.candidates:
+        for index, candidate in enumerate(decision.candidates):
             if self._trial.try_place(member.pod, candidate.row, view):
-                placement = CandidateNodes((candidate,), decision.seen)
+                others = [each for each in decision.candidates if each is not candidate]
+                placement = CandidateNodes((candidate, *others), decision.seen, decision.nominated and not index)
                 return MemberResult(member, WorkerDecision(view, placement), candidate.node_name)
         return MemberResult(member, WorkerDecision(view, _NOT_RESERVED, True), None)
 

@@ -218,7 +218,7 @@ class GangCycle:
             return None
         if isinstance(tried, DeviceSearch):
             return _Unfinished(self, self._trial, worker, group, tried, started)
-        self._carry_out(tried, group, started)
+        self._carry_out(worker, tried, group, started)
         return None
 
     def _members(self, popped: TrialMember, group: NativeGroup) -> Sequence[TrialMember]:
@@ -321,9 +321,9 @@ class GangCycle:
 
     # ---- results
 
-    def _carry_out(self, tried: Sequence[MemberResult], group: NativeGroup, started: float) -> None:
+    def _carry_out(self, worker: int, tried: Sequence[MemberResult], group: NativeGroup, started: float) -> None:
         if is_feasible(tried):
-            self._bind([each for each in tried if each.node_name is not None], group, started)
+            self._bind(worker, [each for each in tried if each.node_name is not None], group, started)
             # If the group had to be placed together, the remaining members are tried once more, alone.
             had_to_wait = any(each.waited for each in tried)
             for each in tried:
@@ -348,15 +348,16 @@ class GangCycle:
             else:
                 self._back(each, full, together, waits_for_victims=reached, again=again, started=started)
 
-    def _bind(self, placed: Sequence[MemberResult], group: NativeGroup, started: float) -> None:
+    def _bind(self, worker: int, placed: Sequence[MemberResult], group: NativeGroup, started: float) -> None:
         version, owner = self._cluster.catalogue.version, self._owner
+        by = f"worker {worker}, with group {group.key.name}"
         members = []
         for each in placed:
             (entry, pod), decided = each.member, each.decided
             view, decision = decided.view, decided.decision
             assert isinstance(decision, CandidateNodes), "the group needs no evictions"
             result = ScheduleResult(
-                *(entry, pod, view.pod, decision, view.filters, started, owner, version, view.reserves, True)
+                *(entry, pod, view.pod, decision, view.filters, started, owner, version, view.reserves, True, by)
             )
             members.append(binder.Member(result, self._views[pod.scheduler_name].profile, each.reservations))
         usage, missing = self._cluster.ledger.usage, group.minimum - self._scheduled(group)

@@ -19,6 +19,7 @@ import numpy.ma  # noqa: F401
 
 from agent_scheduler.binding.background import Background
 from agent_scheduler.binding.binder import Binder
+from agent_scheduler.binding.bound_pods import BoundPodExplainer
 from agent_scheduler.binding.calls import Calls
 from agent_scheduler.binding.failure import FailureHandler
 from agent_scheduler.binding.history import History
@@ -233,7 +234,8 @@ class FastPath:
         # Beside decisions: reports and answers to questions.
         self._timing = timing
         self._strangers = Strangers(cluster, messenger, timing)
-        self.explainer = Explainer(state, rules, self.history, timing)
+        self.bound_pods = BoundPodExplainer(cluster, snapshot, self.binder.past, timing.text)
+        self.explainer = Explainer(state, rules, self.history, self.bound_pods, timing)
         self.selfcheck = SelfCheck(
             runtime, state, informers=informers, binder=self.binder, views=lambda: self._workers[0].views
         )
@@ -378,6 +380,7 @@ class FastPath:
             self.queue.flush_unschedulable_leftovers()
             self.queue.go_on()
             self.history.expire()
+            self.binder.past.expire()
 
 
 def _shard(state: SharedState, rules: Rules, informers: Informers) -> SchedulerShard | None:

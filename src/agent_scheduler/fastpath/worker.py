@@ -117,6 +117,7 @@ class Worker:
     ) -> None:
         """Create the worker with this index, from 0 on. If `shard` is None, all nodes may be used."""
         self._index = index
+        self._name = f"worker {index}"
         self._cluster = state.cluster
         self._binder = handlers.binder
         self._failures = handlers.failures
@@ -199,10 +200,10 @@ class Worker:
         elif isinstance(decision, PreemptionResult):
             self._refuse(entry, pod, decision, started)
         else:
-            version = self._cluster.catalogue.version
+            version, owner, name = self._cluster.catalogue.version, self._owner, self._name
             self._binder.submit(
                 ScheduleResult(
-                    entry, pod, view.pod, decision, view.filters, started, self._owner, version, view.reserves
+                    entry, pod, view.pod, decision, view.filters, started, owner, version, view.reserves, False, name
                 )
             )
 

@@ -9,7 +9,6 @@ import argparse
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from importlib.util import find_spec
-from typing import Any
 
 import msgspec
 
@@ -38,7 +37,10 @@ _BY_NAME = {flag.names[0]: flag for flag in FLAGS}
 _SHARED: Mapping[Flag, str] = {
     **{
         _BY_NAME[name]: _BY_NAME[name].help
-        for name in ("--kubeconfig", "--bind-address", "--log-level", "--log-format", "--state-directory")
+        for name in (
+            *("--kubeconfig", "--bind-address", "--log-level", "--log-format", "--state-directory"),
+            *("--tls-cert-file", "--tls-private-key-file", "--self-signed-certificate"),
+        )
     },
     _BY_NAME["--port"]: f"port of the HTTP server; 0: none (default: {PORT})",
     LEADER_ELECT: "work only while holding a lease, so that one replica works at a time (default: yes)",
@@ -102,8 +104,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--no-leader-elect", dest=LEADER_ELECT.dest, action="store_const", const="false", help="work without a lease"
     )
     for flag, text in _SHARED.items():
-        options: dict[str, Any] = {"nargs": "?", "const": "true"} if flag is LEADER_ELECT else {}
-        parser.add_argument(*flag.names, dest=flag.dest, metavar=flag.metavar, help=text, **options)
+        parser.add_argument(*flag.names, dest=flag.dest, metavar=flag.metavar, help=text, **flag.options)
 
 
 def settings_of(

@@ -240,6 +240,7 @@ class SchedulerProcess(Process):
                 parts=FastPathParts(
                     cluster=fast_path.cluster,
                     binder=fast_path.binder,
+                    bound_pods=fast_path.bound_pods,
                     writes=fast_path.writes,
                     evict=fast_path.evict,
                     pdbs=fast_path.pdbs,

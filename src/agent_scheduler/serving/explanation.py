@@ -36,16 +36,11 @@ def render(page: Mapping[str, Any], *, bold: bool = False) -> str:
     sections = [[*map(visible, _facts(page))]]
     if page.get("gang"):
         sections += [section(name, lines) for name, lines in _gang_sections(page["gang"])]
-    decision = page.get("decision") or {}
-    if decision.get("problem"):
-        sections.append(section("Decision", [f"  a plugin failed: {decision['problem']}"]))
-    elif decision:
+    if page.get("placement"):
+        sections += [section(name, lines) for name, lines in _placement_sections(page["placement"])]
+    if page.get("decision"):
         alone = " on the pod by itself" if page.get("gang") else ""
-        sections.append(section(f"Decision{alone}", [f"  {_verdict(decision)}"]))
-        if decision["plugins"]:
-            sections.append(section("Plugins that reject nodes", _plugins(decision["plugins"])))
-        if decision["best"]:
-            sections.append(section("Best nodes", _best(decision["best"])))
+        sections += [section(name, lines) for name, lines in _decision_sections(f"Decision{alone}", page["decision"])]
     if page.get("wakes"):
         rows = [(plugin, ", ".join(events) or "nothing") for plugin, events in page["wakes"].items()]
         sections.append(section("Events that trigger a retry", _table(("PLUGIN", "EVENTS"), rows)))
@@ -150,6 +145,41 @@ def _amounts(amounts: dict[str, str]) -> str:
     return ",".join(f"{name}={amount}" for name, amount in amounts.items()) or "-"
 
 
+def _placement_sections(placement: dict[str, Any]) -> list[tuple[str, list[str]]]:
+    """Return the headings and lines about a pod with a node: the decision as it was, and as it would be now."""
+    if "unknown" in placement:
+        sections = [("Chosen", [f"  unknown: {placement['unknown']}"])]
+    else:
+        why = "; the pod was nominated to the node, which came first" if placement["nominated"] else ""
+        line = f"  by {placement['by']} in attempt {placement['attempt']}, which began at {placement['time']}{why}"
+        rows = [
+            (
+                f"{each['node']}{' (chosen)' if each['node'] == placement['node'] else ''}",
+                "unknown" if each["below"] is None else str(each["below"]),
+                f"{each['since']}{_THIS if each['node'] == placement['node'] else ''}",
+            )
+            for each in placement["candidates"]
+        ]
+        sections = [("Chosen", [line, *_table(("CANDIDATE", "SCORE BELOW THE CHOSEN", "SINCE THEN"), rows)])]
+    now = placement.get("now")
+    return sections + (_decision_sections("Scores as of now, without this pod", now) if now else [])
+
+
+_THIS = ", apart from this pod"
+
+
+def _decision_sections(name: str, decision: dict[str, Any]) -> list[tuple[str, list[str]]]:
+    if decision.get("problem"):
+        return [(name, [f"  a plugin failed: {decision['problem']}"])]
+    note = f" Note: {decision['note']}." if decision.get("note") else ""
+    sections = [(name, [f"  {_verdict(decision)}{note}"])]
+    if decision["plugins"]:
+        sections.append(("Plugins that reject nodes", _plugins(decision["plugins"])))
+    if decision["best"]:
+        sections.append(("Best nodes", _best(decision["best"], decision.get("weights"))))
+    return sections
+
+
 def _joined(between: str, *parts: str | None) -> str:
     return between.join(part for part in parts if part)
 
@@ -180,12 +210,22 @@ def _plugins(plugins: Sequence[dict[str, Any]]) -> list[str]:
     return lines
 
 
-def _best(best: Sequence[dict[str, Any]]) -> list[str]:
-    plugins = list(best[0]["scores"])
+def _best(best: Sequence[dict[str, Any]], weights: Mapping[str, float] | None) -> list[str]:
+    """Format the score of each plugin from 0 to 100, with its weight in the heading, and the weighted sum.
+
+    Without weights, as from an earlier version, the scores are the weighted ones.
+    """
+    weights = weights or dict.fromkeys(best[0]["scores"], 1)
+    heads = [name if weight == 1 else f"{name} x {weight:g}" for name, weight in weights.items()]
     rows = [
-        (each["node"], str(each["total"]), *(str(each["scores"].get(name, 0)) for name in plugins)) for each in best
+        (
+            each["node"],
+            str(each["total"]),
+            *(f"{each['scores'].get(name, 0) / weight:.4g}" for name, weight in weights.items()),
+        )
+        for each in best
     ]
-    return _table(("NODE", "SCORE", *plugins), rows)
+    return _table(("NODE", "SCORE", *heads), rows)
 
 
 def _attempts(attempts: Sequence[dict[str, Any]]) -> list[str]:

@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING
 
 from agent_scheduler.serving.certificate import ServingCertificate
 from agent_scheduler.serving.given_certificates import GivenCertificates
+from agent_scheduler.serving.self_signed import SelfSignedCertificate
 from agent_scheduler.serving.sources import ServingError, Sources
 from kube_client.authorization import KubeAuthorizer
 
@@ -59,9 +60,9 @@ class HttpServer:
         port: int,
         authorizer: KubeAuthorizer | None,
         tls: ssl.SSLContext | None,
-        certificates: GivenCertificates | None,
+        certificates: GivenCertificates | SelfSignedCertificate | None,
     ) -> None:
-        """`certificates` are the source of the context in `tls`, and are watched while the server runs."""
+        """`certificates` are the source of the context in `tls`, and are replaced in it while the server runs."""
         self._certificates = certificates
         self._following: asyncio.Task[None] | None = None
         self._sources = sources
@@ -84,9 +85,11 @@ class HttpServer:
 
     async def serve(self) -> None:
         """Answer requests from now on. Needs `listen`."""
-        # Imported in a thread, because aiohttp is slow to load, and not earlier, because the first bind does not need
-        # it.
+        # In a thread, because aiohttp and cryptography are slow to load, and not earlier, because the first bind does
+        # not need them.
         await asyncio.to_thread(import_module, "agent_scheduler.serving.pages")
+        if isinstance(self._certificates, SelfSignedCertificate):
+            await asyncio.to_thread(self._certificates.begin)
         from agent_scheduler.serving.pages import Pages
 
         if self._listening is None:
@@ -149,12 +152,16 @@ def server_of(
             problem="metrics, configuration and debug pages, which name pods and nodes, are readable for all clients "
             "that reach the address; set serving.authorizeMetrics, or a loopback bindAddress",
         )
-    certificates = None
-    if tls is None and serving.tls_cert_file:
+    certificates: GivenCertificates | SelfSignedCertificate | None = None
+    if tls is None and serving.has_tls:
         presented = ServingCertificate()
-        files = Path(serving.tls_cert_file), Path(serving.tls_private_key_file)
-        certificates = GivenCertificates(*files, present=presented.present, timing=REAL)
-        certificates.begin()
+        if serving.tls_cert_file:
+            files = Path(serving.tls_cert_file), Path(serving.tls_private_key_file)
+            certificates = GivenCertificates(*files, present=presented.present, timing=REAL)
+            certificates.begin()
+        else:
+            hosts = (socket.gethostname(), "localhost")
+            certificates = SelfSignedCertificate(hosts, present=presented.present, timing=REAL)
         tls = presented.context
     return HttpServer(
         sources,

@@ -147,7 +147,7 @@ def test_the_report_needs_nothing_outside_itself(tmp_path: Path) -> None:
     assert "w &lt;&amp;&gt;" in page
     assert not re.findall(r'(?:src|href)="(?!#)', page)
     assert "@import" not in page
-    assert page.count("<svg") == 7
+    assert page.count("<svg") == 8
 
 
 @pytest.mark.wide

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import pytest
+
 from agent_scheduler.serving.explanation import render
 from agent_scheduler.serving.sources import Sources
 from tests.support.embedded import until
@@ -74,3 +76,21 @@ async def test_a_member_of_a_gang_that_runs_is_bound_and_its_group_complete() ->
         group = explained_group(sources, "fits")
         assert (group["place"], group["gang"]["minimums"][0]["missing"]) == ("complete", 0)
         assert "decision" not in group
+
+
+async def test_a_bound_member_says_which_session_chose_its_node_and_what_it_would_get_now() -> None:
+    async with installed() as world:
+        await world.add_node("a", cpu="4")
+        await world.add_node("b", cpu="1")
+        await world.gang("fits", 2)
+        await until(lambda: world.has_placed("fits", 2))
+        sources = await settled(world)
+        placement = explained(sources, "fits-0")["placement"]
+        assert placement["by"].startswith("session ") and placement["node"] in ("a", "b")
+        (candidate,) = placement["candidates"]
+        assert (candidate["node"], candidate["below"]) == (placement["node"], None)
+        now = placement["now"]
+        assert set(now["weights"].values()) <= {1, 2, 3}
+        for best in now["best"]:
+            assert best["total"] == pytest.approx(sum(best["scores"].values()), abs=0.1)
+            assert all(0 <= best["scores"][name] <= 100 * weight for name, weight in now["weights"].items())

@@ -110,7 +110,7 @@ class World:
         members = []
         for pod in pods:
             view = self.trial.view_of(pod)
-            (row,) = view.best(self.snapshot.columns, 1, 0)
+            ((row, _),) = view.best(self.snapshot.columns, 1, 0)
             assert self.trial.try_place(pod, row, view)
             info = self.snapshot.columns.nodes[row]
             assert info is not None

@@ -45,7 +45,7 @@ async def test_all_members_are_assumed_before_any_bind_is_sent() -> None:
         members = world.gang(*(world.pod(name) for name in "xyz"))
         assert world.commit(members, 3) == {}
         assert world.placed.keys() == {"x", "y", "z"} and world.ledger.assumed == 3
-        # Half of what may be under way is the fast path's.
+        # One of the concurrent binds is left to the fast path.
         assert world.order == ["x"]
         for uid in "xyz":
             await world.answer(uid)
@@ -181,17 +181,17 @@ async def test_what_a_group_reserves_in_vain_is_given_back() -> None:
 async def test_groups_leave_room_for_binds_of_the_fast_path() -> None:
     async with grouped(*"abcdefgh", concurrency=4) as world:
         assert world.commit(world.gang(*(world.pod(f"g{number}") for number in range(6))), 6) == {}
-        assert world.order == ["g0", "g1"]
+        assert world.order == ["g0", "g1", "g2"]
         assert world.binder.has_room()
         for name in ("p0", "p1"):
             world.submit(name)
             world.binder.judge()
         world.binder.send()
-        assert world.order == ["g0", "g1", "p0", "p1"]
-        await world.answer("p0")
-        assert len(world.order) == 4
+        assert world.order == ["g0", "g1", "g2", "p0"]
         await world.answer("g0")
-        assert world.order[4:] == ["g2"]
+        assert world.order[4:] == ["p1"]
+        await world.answer("p0")
+        assert world.order[5:] == ["g3"]
 
 
 @virtual_time
@@ -211,6 +211,13 @@ async def test_groups_are_sent_one_after_the_other_and_few_at_a_time_while_other
         world.now = 1.0
         await world.answer("g1")
         assert len(world.order) == 21
+
+
+@virtual_time
+async def test_groups_use_most_of_the_concurrent_binds_while_no_other_pods_come() -> None:
+    async with grouped(*(f"n{number}" for number in range(60)), concurrency=32) as world:
+        assert world.commit(world.gang(*(world.pod(f"g{number}") for number in range(60))), 60) == {}
+        assert len(world.order) == 28
 
 
 @virtual_time

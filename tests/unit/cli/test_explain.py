@@ -86,12 +86,17 @@ async def test_a_pod_is_explained_without_a_scheduler_and_nothing_is_written(
         await cluster.add_node("n1", cpu="1")
         await cluster.add_pod("large", cpu="2")
         await cluster.add_pod("small")
+        await cluster.add_pod("placed")
+        await cluster.bind("placed", "n1")
         before = cluster.api.store.rv
         code, out, _ = await afresh("default/large")
         assert code == 0 and "decided by this command" in out
         assert "0/1 nodes are available: 1 Insufficient cpu." in out
         code, out, _ = await afresh("default/small")
         assert code == 0 and "It fits on 1 of 1 nodes." in out
+        code, out, _ = await afresh("default/placed")
+        assert code == 0 and "  unknown: the records of this process begin at " in out
+        assert "Scores as of now, without this pod\n  It fits on 1 of 1 nodes." in out
         assert (await afresh("default/nobody"))[0] == 1
         code, _, err = await afresh("podgroup/default/g")
         assert code == 2 and "explains only pods" in err
@@ -129,6 +134,11 @@ async def test_a_list_that_fails_ends_the_command_with_its_cause(
     [
         ("--server http://127.0.0.1:1 --namespace x --lease y", "--namespace, --lease: not allowed with --server"),
         ("--certificate-authority f", "--certificate-authority: needs --server"),
+        ("--insecure-skip-tls-verify", "--insecure-skip-tls-verify: needs --server"),
+        (
+            "--server u --insecure-skip-tls-verify --certificate-authority f",
+            "--insecure-skip-tls-verify: not allowed with --certificate-authority",
+        ),
         ("--from-cluster --server http://127.0.0.1:1 --token t", "--server, --token: not allowed with --from-cluster"),
     ],
 )

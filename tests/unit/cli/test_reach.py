@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ssl
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -81,9 +82,21 @@ async def test_the_contexts_token_is_sent_over_https_if_the_page_asks_for_one(
 async def test_a_server_whose_certificate_nobody_vouches_for_gets_nothing(tmp_path: Path) -> None:
     context, _ = tls(tmp_path)
     async with serving(guarded, tls=context) as server:
-        with pytest.raises(Unreachable, match="certificate"):
+        with pytest.raises(Unreachable, match="use --certificate-authority, or --insecure-skip-tls-verify behind"):
             await ask("ns/p", Ways(server=server.url, token=TOKEN))
+        with pytest.raises(Unreachable, match=r"; does it serve https\?$"):
+            await ask("ns/p", Ways(server=server.url.replace("https:", "http:")))
     assert server.requests == []
+
+
+async def test_an_unverified_server_gets_only_a_given_token(tmp_path: Path) -> None:
+    context, _ = tls(tmp_path)
+    async with serving(guarded, tls=context) as server:
+        ways = Ways(server=server.url, is_unverified=True, kubeconfig=kubeconfig(tmp_path, token=TOKEN))
+        with pytest.raises(Unreachable, match="with --insecure-skip-tls-verify only that of --token is sent"):
+            await ask("ns/p", ways)
+        assert await ask("ns/p", replace(ways, token=TOKEN)) == PAGE
+    assert [request.headers.get("authorization") for request in server.requests] == [None, f"Bearer {TOKEN}"]
 
 
 async def test_a_context_without_a_token_says_so(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
+from agent_scheduler.config import checks
 from agent_scheduler.config.flags import FLAGS
 from agent_scheduler.config.load import ConfigurationSource, load, load_text, to_dict
 from agent_scheduler.config.profiles import build_profiles
@@ -242,6 +243,14 @@ MISTAKES = {
     "profiles[0].plugins.filter.enabled[0].weight: 2, name: NodePorts": "is for scores only",
     "profiles[0].plugins.preEnqueue.disabled[0].name: SchedulingGates": "SchedulingGates cannot be disabled",
 }
+
+
+def test_a_self_signed_certificate_needs_its_library(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checks, "find_spec", lambda _: None)
+    told = "serving.selfSignedCertificate: needs the library cryptography; install agent-scheduler[tls], or"
+    assert told in refusal(saying("serving.selfSignedCertificate", "true"))
+    files = "{selfSignedCertificate: true, tlsCertFile: c, tlsPrivateKeyFile: k}"
+    assert load_text(HEADER + saying("serving", files)).serving.has_tls
 
 
 @pytest.mark.parametrize(("said", "told"), MISTAKES.items())

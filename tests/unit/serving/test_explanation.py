@@ -107,6 +107,64 @@ Best nodes
     )
 
 
+BOUND: dict[str, Any] = {
+    "pod": "ns/p",
+    "place": "bound",
+    "node": "n2",
+    "placement": {
+        "node": "n2",
+        "time": "2026-11-21T09:50:00Z",
+        "attempt": 2,
+        "by": "worker 0",
+        "nominated": True,
+        "candidates": [
+            {"node": "n2", "below": 0, "since": "unchanged"},
+            {"node": "node-3", "below": -12.5, "since": "gone"},
+            {"node": "n1", "below": None, "since": "changed"},
+        ],
+        "now": {
+            "nodes": 4,
+            "feasible": 1,
+            "message": "",
+            "plugins": [],
+            "best": [{"node": "n2", "total": 235.5, "scores": {"NodeResourcesFit": 85.5, "TaintToleration": 150}}],
+            "weights": {"NodeResourcesFit": 1, "TaintToleration": 1.5},
+            "note": "the pod keeps its devices",
+        },
+    },
+}
+
+
+def test_a_bound_pod_is_shown_with_the_decision_and_with_scores_that_are_labelled_as_of_now() -> None:
+    assert (
+        render(BOUND)
+        == """\
+Pod    ns/p
+Place  bound
+Node   n2
+
+Chosen
+  by worker 0 in attempt 2, which began at 2026-11-21T09:50:00Z; the pod was nominated to the node, which came first
+  CANDIDATE    SCORE BELOW THE CHOSEN  SINCE THEN
+  n2 (chosen)  0                       unchanged, apart from this pod
+  node-3       -12.5                   gone
+  n1           unknown                 changed
+
+Scores as of now, without this pod
+  It fits on 1 of 4 nodes. Note: the pod keeps its devices.
+
+Best nodes
+  NODE  SCORE  NodeResourcesFit  TaintToleration x 1.5
+  n2    235.5  85.5              100
+"""
+    )
+
+
+def test_a_bound_pod_without_a_record_says_so() -> None:
+    shown = render({"pod": "ns/p", "place": "bound", "node": "n2", "placement": {"unknown": "it was another one"}})
+    assert shown.endswith("\nChosen\n  unknown: it was another one\n")
+
+
 def test_a_gated_pod_names_its_gate() -> None:
     queue = {"gated_by": "SchedulingGates", "gate": "waiting for scheduling gates: [a]"}
     shown = render({"pod": "ns/p", "place": "gated", "queue": queue})
@@ -144,7 +202,7 @@ def poisoned(value: Any) -> Any:
 
 def test_texts_of_objects_neither_add_lines_nor_control_a_terminal() -> None:
     gang = {"podgroup": "ns/train", "place": "waiting", "example": "ns/train-0", "gang": GANG}
-    for page in (REFUSED, gang):
+    for page in (REFUSED, BOUND, gang):
         lines = render(poisoned(page)).split("\n")
         assert len(lines) == len(render(page).split("\n"))
         assert all(line.isprintable() for line in lines)

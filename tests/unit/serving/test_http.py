@@ -8,16 +8,17 @@ import socket
 import ssl
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, suppress
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import aiohttp
 import pytest
+from cryptography import x509
 from structlog.testing import capture_logs
 
 from agent_scheduler.config.schema import Serving
-from agent_scheduler.serving import given_certificates
+from agent_scheduler.serving import given_certificates, self_signed
 from agent_scheduler.serving.health import Check
 from agent_scheduler.serving.http import HttpServer, server_of
 from agent_scheduler.serving.sources import (
@@ -308,6 +309,30 @@ async def test_tls_is_spoken_with_a_certificate_that_is_replaced_without_a_resta
         assert await is_presented()
     expected = write()
     await until(is_presented)
+    await server.stop()
+
+
+async def test_without_a_given_certificate_the_process_signs_its_own_and_replaces_it_in_time(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(self_signed, "PERIOD", timedelta(milliseconds=20))
+    server = server_of(Serving(port=0, self_signed_certificate=True), world.sources(), answering(lambda _: Hang())[1])
+    port = await server.start()
+
+    async def presented() -> str:
+        return await asyncio.to_thread(ssl.get_server_certificate, ("127.0.0.1", port))
+
+    first = await presented()
+    loaded = x509.load_pem_x509_certificate(first.encode())
+    names = loaded.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    assert names.get_values_for_type(x509.DNSName) == [socket.gethostname(), "localhost"]
+
+    async def is_replaced() -> bool:
+        return await presented() != first
+
+    await until(is_replaced)
+    async with aiohttp.ClientSession() as session, session.get(f"https://127.0.0.1:{port}/livez", ssl=False) as answer:
+        assert await answer.text() == "ok"
     await server.stop()
 
 

@@ -18,6 +18,7 @@ import yaml
 from agent_scheduler.objects.batch import QUEUES, TASK_SPEC
 from agent_scheduler.objects.job import JOBS, job_path, jobs
 from bench.harness.embedded import cluster, scheduler
+from bench.harness.install import CONTROLLERS, kubeconfig_of
 from bench.harness.manifest_files import manifest_file
 from bench.harness.model import Nodes
 from bench.harness.processes import ProcessError
@@ -25,7 +26,6 @@ from bench.harness.requests import ask, retry
 from bench.harness.site import BATCH_KINDS, CRDS, until_served
 from kube_client.transport import Transport
 
-from .install import CONTROLLERS, kubeconfig_of
 from .story import CONFIGURATION, controllers
 from .telling import Teller
 

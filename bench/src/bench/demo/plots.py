@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from bench.harness.plots import COLORS, svg, thinned
+from bench.harness.plots import COLORS, log_axis, svg, thinned
 
 from .outcome import Outcome, Sample
 
@@ -31,22 +31,28 @@ def _over_time(outcome: Outcome, axes: Any) -> str | None:
             x, y = thinned(times, np.arange(1, len(times) + 1))
             axes.plot(x, y, label=label, color=color, drawstyle="steps-post")
     _labels(axes, "seconds", "pods")
+    axes.set_xlim(left=0)
     axes.set_ylim(bottom=0)
     axes.legend(loc="lower right")
     return None
 
 
 def _rate(outcome: Outcome, axes: Any) -> str | None:
-    """Draw the binds per second, by half seconds."""
+    """Draw the binds per second, by slices of the run that end with the last bind."""
     bound = np.asarray(outcome.since_start(outcome.track.bound))
     if not len(bound):
         return _NOT_BOUND
-    width = max(0.5, float(bound[-1]) / 120)
-    edges = np.arange(0, bound[-1] + width, width)
-    counts, _ = np.histogram(bound, bins=edges if len(edges) > 1 else [0, width])
-    axes.bar(edges[: len(counts)], counts / width, width=width * 0.9, align="edge", color=COLORS[0])
+    counts, edges = np.histogram(bound, bins=_slices(bound), range=(0, max(bound[-1], 1e-9)))
+    width = edges[1]
+    axes.bar(edges[:-1], counts / width, width=width * 0.9, align="edge", color=COLORS[0])
+    axes.set_xlim(left=0)
     _labels(axes, "seconds", "pods bound per second")
     return None
+
+
+def _slices(times: np.ndarray) -> int:
+    """Return into how many slices a run is cut: of half a second, but not less than 20 and not more than 120."""
+    return int(np.clip(times.max() / 0.5, 20, 120))
 
 
 def _latencies(outcome: Outcome) -> tuple[np.ndarray, np.ndarray]:
@@ -70,7 +76,7 @@ def _distribution(outcome: Outcome, axes: Any) -> str | None:
     for rank, color in ((50, COLORS[2]), (90, COLORS[1]), (99, COLORS[3])):
         at = float(np.percentile(values, rank))
         axes.axvline(at, color=color, linewidth=1.2, linestyle="--", label=f"p{rank}  {at:,.1f} ms")
-    axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
+    log_axis(axes.xaxis)
     _labels(axes, "milliseconds", "share of pods")
     axes.legend(loc="best")
     return None
@@ -81,12 +87,14 @@ def _latency_over_time(outcome: Outcome, axes: Any) -> str | None:
     at, values = _latencies(outcome)
     if not len(at):
         return _NOT_BOUND
-    width = max(0.25, float(at.max()) / 80)
-    slices = (at / width).astype(int)
+    count = _slices(at)
+    width = max(float(at.max()), 1e-9) / count
+    slices = np.minimum(at / width, count - 1).astype(int)
     numbers = np.unique(slices)
     for rank, color in ((99, COLORS[3]), (50, COLORS[0])):
         each = [np.percentile(values[slices == number], rank) for number in numbers]
         axes.plot((numbers + 0.5) * width, each, color=color, label=f"p{rank}", marker=".", markersize=4)
+    axes.set_xlim(left=0)
     axes.set_ylim(bottom=0)
     _labels(axes, "seconds", "milliseconds")
     axes.legend()
@@ -98,7 +106,8 @@ def _queues(outcome: Outcome, axes: Any) -> str | None:
     samples = [sample for sample in outcome.samples if sample.queues]
     if not samples:
         return "the scheduler publishes no queue depths"
-    names = sorted({name for sample in samples for name in sample.queues})
+    # At least one line, as empty queues hide one another.
+    names = sorted({name for sample in samples for name, depth in sample.queues.items() if depth}) or ["active"]
     x = [sample.at for sample in samples]
     for name, color in zip(names, COLORS, strict=False):
         axes.plot(x, [sample.queues.get(name, 0.0) for sample in samples], label=name, color=color)
@@ -116,6 +125,18 @@ def _cpu(outcome: Outcome, axes: Any) -> str | None:
         used = np.asarray([getattr(sample, which).cpu_seconds for sample in samples])
         axes.plot(x[1:], np.diff(used) / np.maximum(np.diff(x), 1e-9), label=label, color=color)
     _sampled(axes, samples, "CPUs")
+    return None
+
+
+def _memory(outcome: Outcome, axes: Any) -> str | None:
+    """Draw the resident memory of scheduler and API server."""
+    samples = [sample for sample in outcome.samples if sample.scheduler and sample.server]
+    if len(samples) < 2:
+        return "not measured"
+    for label, color, which in (("API server", COLORS[1], "server"), ("scheduler", COLORS[0], "scheduler")):
+        used = [getattr(sample, which).rss / (1 << 20) for sample in samples]
+        axes.plot([sample.at for sample in samples], used, label=label, color=color)
+    _sampled(axes, samples, "MiB")
     return None
 
 
@@ -152,6 +173,7 @@ _PLOTS: tuple[tuple[str, str, Callable[[Outcome, Any], str | None]], ...] = (
     ("queue depth", "Queue depth", _queues),
     ("node fill", "Node fill at the end", _fill),
     ("cpu in use", "CPU in use", _cpu),
+    ("memory in use", "Memory in use", _memory),
 )
 
 

@@ -24,6 +24,7 @@ from rich.console import Console
 from apimachinery.plural import counted
 from apimachinery.visible import visible_lines
 from bench.harness.embedded import embedded
+from bench.harness.install import kubeconfig_of
 from bench.harness.measure import machine
 from bench.harness.model import Case, Tuning
 from bench.harness.processes import ProcessError
@@ -35,7 +36,6 @@ from kube_client.errors import RequestFailed
 from kube_client.transport import Transport
 
 from . import job_story, story
-from .install import kubeconfig_of
 from .outcome import Outcome, Sample, rate
 from .report import write_report
 from .scenario import case_of, workload_of

@@ -19,6 +19,7 @@ import yaml
 
 from agent_scheduler.objects.batch import QUEUE_ALLOCATION_GATE, QUEUES
 from bench.harness.embedded import cluster, component, scheduler
+from bench.harness.install import CONTROLLERS, NAMESPACE, kubeconfig_of
 from bench.harness.manifest_files import manifest_file
 from bench.harness.model import Nodes
 from bench.harness.processes import ProcessError
@@ -26,7 +27,6 @@ from bench.harness.requests import NOW, ask, retry
 from bench.harness.site import BATCH_KINDS, NODES, until_served
 from kube_client.transport import Transport
 
-from .install import CONTROLLERS, NAMESPACE, kubeconfig_of
 from .telling import LOOK, Teller
 
 _PODS: Final = "/api/v1/namespaces/default/pods"

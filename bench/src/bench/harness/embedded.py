@@ -18,7 +18,8 @@ from kube_client.auth import load_endpoint
 from kube_client.http1 import Http1Transport
 from kube_client.transport import Endpoint, Transport
 
-from . import manifests
+from . import manifests, real_plane
+from .install import kubeconfig_of
 from .measure import Meter
 from .model import Case, Nodes, Tuning
 from .processes import Child, child, free_port
@@ -33,8 +34,11 @@ _NODES_A_SECOND = 200.0
 Install = Callable[[Transport, Path], Awaitable[Path]]
 
 
-def configuration(tuning: Tuning, scheduler_name: str) -> dict[str, Any]:
-    """Return the scheduler's configuration file, without rate limits, so that all writes are counted."""
+def configuration(tuning: Tuning, scheduler_name: str, *, leads: bool = False) -> dict[str, Any]:
+    """Return the scheduler's configuration file, without rate limits, so that all writes are counted.
+
+    `leads`: whether it has to acquire a lease first.
+    """
     profile: dict[str, Any] = {"schedulerName": scheduler_name, **tuning.profile}
     if tuning.strategy is not None:
         args = {"scoringStrategy": {"type": tuning.strategy}}
@@ -43,7 +47,7 @@ def configuration(tuning: Tuning, scheduler_name: str) -> dict[str, Any]:
         "apiVersion": "agent-scheduler/v1",
         "kind": "SchedulerConfiguration",
         "profiles": [profile],
-        "leaderElection": {"leaderElect": False},
+        "leaderElection": {"leaderElect": leads},
         "workerCount": tuning.workers,
         "conflictPolicy": tuning.policy,
         "statusWrites": {"qps": 0},
@@ -142,23 +146,27 @@ async def embedded(
     cluster_arguments: Sequence[str] | None = None,
     scheduler_arguments: Sequence[str] | None = None,
     install: Install | None = None,
+    like_real: bool = False,
 ) -> AsyncIterator[EmbeddedSite]:
     """Start a cluster with the case's nodes; the caller starts the scheduler.
 
     Without `cluster_arguments` there are kubelets if the case's pods must run. `scheduler_arguments` replace the
-    configuration file with the case's tuning. Raises ProcessError, and RequestFailed.
+    configuration file with the case's tuning. `like_real`: see `real_plane`. Raises ProcessError, and RequestFailed.
     """
     if cluster_arguments is None:
         cluster_arguments = () if case.runs_pods else ("--no-kubelets",)
     with TemporaryDirectory(prefix="agent-scheduler-bench-") as name:
         folder = Path(name)
+        if like_real:
+            cluster_arguments = (*cluster_arguments, *real_plane.cluster_arguments(folder))
+            install = kubeconfig_of
         async with cluster(case.nodes, folder=folder, arguments=cluster_arguments) as (process, transport):
             kubeconfig = folder / "kubeconfig"
             if install is not None:
                 kubeconfig = await install(transport, kubeconfig)
             if scheduler_arguments is None:
                 file = folder / "scheduler.json"
-                file.write_text(json.dumps(configuration(case.tuning, scheduler_name)))
+                file.write_text(json.dumps(configuration(case.tuning, scheduler_name, leads=like_real)))
                 scheduler_arguments = ("--config", str(file))
             site = EmbeddedSite(
                 case,

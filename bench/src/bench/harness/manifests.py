@@ -91,6 +91,7 @@ def pod_group(name: str, gang: Gang) -> dict[str, Any]:
         "kind": "PodGroup",
         "metadata": {"name": name, "labels": MARKED},
         "spec": {"minMember": minimum, "queue": gang.queue},
+        "status": {"phase": "Pending"},
     }
 
 

@@ -8,13 +8,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from functools import cache
 from io import StringIO
+from pathlib import Path
 from typing import Any
 
 import matplotlib as mpl
 import numpy as np
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
+from matplotlib.font_manager import fontManager
+from matplotlib.ticker import LogLocator, NullFormatter
 
 #: A color that is replaced by the page's color in matplotlib's output.
 _INK = "#010203"
@@ -54,6 +58,25 @@ _STYLE = {
 }
 
 
+@cache
+def _use_own_fonts() -> None:
+    """Measure texts with the fonts that matplotlib brings.
+
+    Its cache of the machine's fonts may lack the default font, without which it cannot draw, and may name files that
+    have been deleted.
+    """
+    fontManager.ttflist.clear()
+    for file in sorted(Path(mpl.get_data_path(), "fonts", "ttf").glob("DejaVuSans*.ttf")):
+        fontManager.addfont(file)
+
+
+def log_axis(axis: Any) -> None:
+    """Label a logarithmic axis with plain numbers: 1, 2, 5, 10 and so on."""
+    axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    axis.set_major_formatter(lambda value, _: f"{value:g}")
+    axis.set_minor_formatter(NullFormatter())
+
+
 def thinned(*series: np.ndarray) -> list[np.ndarray]:
     """Return the series with at most the points that can be distinguished."""
     length = len(series[0])
@@ -70,7 +93,11 @@ def svg(name: str, draw: Callable[[Any], str | None]) -> str:
     """
     # The salt makes the ids of two plots in one page different, and equal from run to run.
     settings: dict[str, Any] = {**_STYLE, "svg.hashsalt": name}
-    with mpl.rc_context(settings):  # type: ignore[arg-type]
+    _use_own_fonts()
+    with mpl.rc_context():
+        # Without the settings of the user's matplotlibrc.
+        mpl.rcdefaults()
+        mpl.rcParams.update(settings)  # type: ignore[arg-type]
         figure = Figure(figsize=(6.4, 3.1), layout="constrained")
         FigureCanvasSVG(figure)
         axes = figure.add_subplot()

@@ -35,6 +35,7 @@ _TICK = 0.02
 _QUIET = 1.5
 #: Maximum seconds until events are written once all pods are bound.
 _WRITING = 60.0
+_BETWEEN_READINGS = 0.5
 #: Seconds that pods which fit may stay unbound after the load: longer than the longest backoff.
 _LATE = 20.0
 #: Maximum number of binds of the bare client: enough for a steady rate.
@@ -254,16 +255,22 @@ class Play:
                 return
 
     async def _written(self, before: Reading) -> Reading:
-        """Return the reading after the load, once the scheduler has also written its events."""
+        """Return the reading after the load, once the scheduler has also written its events.
+
+        There is one of each pod. A group has at least one, so its count must have stopped, too.
+        """
+        gang = self.track.batch.gang
+        least = self.track.bound_count if gang is None else self.track.bound_count // gang.size
         deadline = time.monotonic() + _WRITING
+        written = -1.0
         while True:
             after = await self.site.meter.read()
-            written = sum(after.metrics.by(measure.EVENTS, "result").values())
-            then = sum(before.metrics.by(measure.EVENTS, "result").values())
-            waits = self.site.all_events and written - then < self.track.bound_count
+            earlier, written = written, _events_in(after) - _events_in(before)
+            waits = self.site.all_events and (written < least or (gang is not None and written != earlier))
             if not waits or time.monotonic() > deadline:
                 return after
-            await asyncio.sleep(0.2)
+            # Each reading costs the scheduler some milliseconds, which count.
+            await asyncio.sleep(_BETWEEN_READINGS)
 
     async def _audited(self) -> None:
         """Compute the verdict on the final state; pods left by churn get time to be bound, and gangs to be complete."""
@@ -308,6 +315,10 @@ class Play:
             left_out=judged.state.left_out,
             flushed=flushed,
         )
+
+
+def _events_in(reading: Reading) -> float:
+    return sum(reading.metrics.by(measure.EVENTS, "result").values())
 
 
 async def _awaited(work: Awaitable[None]) -> None:

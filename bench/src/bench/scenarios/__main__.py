@@ -63,7 +63,7 @@ async def play(
             if options.kubeconfig is not None:
                 site: AbstractAsyncContextManager[Site] = existing(case, options=options)
             else:
-                site = embedded(case, scheduler_name=options.scheduler_name)
+                site = embedded(case, scheduler_name=options.scheduler_name, like_real=options.like_real)
             run = await run_once(case, site, scenario=scenario.name, number=number, bare=options.bare)
             runs.append(run)
             keep(run)

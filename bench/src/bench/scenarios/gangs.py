@@ -36,6 +36,12 @@ def _backlog(count: int, size: int) -> Case:
     return Case(name=f"{count:,} of {size}, waiting", nodes=NODES, load=load, tuning=BATCH, at=float(count))
 
 
+def _without_gangs(count: int) -> Case:
+    """Return a case with the same pods, without gangs, so that the fast path binds them."""
+    load = Batch(name="agent", count=count, templates=(MEMBER,), arrival=Backlog())
+    return Case(name=f"{count:,} pods without gangs, waiting", nodes=NODES, load=load)
+
+
 def _beside(*, waiting: int, placed: float) -> Case:
     """Return a case of 200 agents per second, waiting gangs that fit nowhere, and gangs of two that are placed."""
     load = Batch(name="agent", count=6_000, arrival=Even(200.0))
@@ -92,7 +98,7 @@ GANGS = (
         name="gangs",
         group="batch",
         measures="gangs in one queue, complete or not at all",
-        cases=(_gangs(500, 10), _gangs(1_000, 10), _backlog(1_000, 10)),
+        cases=(_gangs(500, 10), _gangs(1_000, 10), _backlog(500, 10), _without_gangs(5_000), _backlog(1_000, 10)),
         axis="gangs",
     ),
     Scenario(

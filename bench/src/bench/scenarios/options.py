@@ -28,6 +28,8 @@ class Options:
     case: str = ""
     #: Whether the rate of binds alone is measured, too.
     bare: bool = True
+    #: Whether the embedded cluster resembles a real control plane, see `harness.real_plane`.
+    like_real: bool = False
     traces: tuple[str, ...] = ()
     scheduler_name: str = "agent-scheduler"
     kubeconfig: Path | None = None
@@ -67,6 +69,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     parser.add_argument("--case", default="", metavar="TEXT", help="only the cases whose name contains this")
     parser.add_argument("--no-bare", action="store_true", help="do not measure the rate of binds alone")
+    parser.add_argument(
+        "--like-real", action="store_true",
+        help="TLS, RBAC with the scheduler's role, leader election, and writes that take as long as those of a real "
+        "API server",
+    )  # fmt: skip
     parser.add_argument(
         "--trace", nargs="+", default=[], metavar="KIND:FILES[@SPEEDUP]",
         help="traces for the scenario `trace`, in the forms that the demo reads, SPEEDUP times as fast",
@@ -115,6 +122,8 @@ def options_of(args: argparse.Namespace) -> Options:
         for flag, value in given.items():
             if value:
                 raise ValueError(f"{flag} is for another cluster: give its --kubeconfig, too")
+    elif args.like_real:
+        raise ValueError("--like-real is for the embedded cluster; with --kubeconfig none is started")
     elif args.events:
         raise ValueError("--events sets up a scheduler that is started here; with --kubeconfig none is")
     if args.make_nodes is not None and args.node_selector:
@@ -134,6 +143,7 @@ def options_of(args: argparse.Namespace) -> Options:
         patience=args.patience,
         case=args.case,
         bare=not args.no_bare,
+        like_real=args.like_real,
         traces=tuple(args.trace),
         scheduler_name=args.scheduler_name,
         kubeconfig=args.kubeconfig,

@@ -11,7 +11,9 @@ import random
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
+
+from apimachinery.times import time_text
 
 Clock = Callable[[], float]
 Sleep = Callable[[float], Awaitable[None]]
@@ -34,6 +36,10 @@ class Timing:
     sleep: Sleep = asyncio.sleep
     rng: Random = random.random
     now: Now = _now
+
+    def text(self, instant: float) -> str:
+        """Return an instant of the clock as a time of day."""
+        return time_text(self.now() - timedelta(seconds=self.clock() - instant))
 
 
 REAL = Timing()

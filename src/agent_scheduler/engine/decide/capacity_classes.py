@@ -18,7 +18,7 @@ import numpy as np
 from ..state.columns import NODE_NAME, Amounts, Bools, Columns, Ints, Rows
 from ..state.gpus import NO_GPUS, Free
 from ..state.rowlog import RowLog
-from .ranking import REFUSED
+from .ranking import REFUSED, ScoredRow
 
 #: The offered amounts, the taken amounts, the free shares of GPUs in ascending order, and the values of labels.
 Capacity = tuple[Amounts, Amounts, Free, tuple[str | None, ...]]
@@ -81,7 +81,9 @@ class CapacityClasses:
         answers[classes] = about(examples)
         return answers
 
-    def best(self, passing: Callable[[Rows], tuple[Rows, Ints]], count: int, offset: int, size: int) -> Sequence[int]:
+    def best(
+        self, passing: Callable[[Rows], tuple[Rows, Ints]], count: int, offset: int, size: int
+    ) -> Sequence[ScoredRow]:
         """Return the first `count` of `size` rows in the order of `ranking`.
 
         `passing` receives rows and returns the indices of those that pass, with their scores.
@@ -90,9 +92,9 @@ class CapacityClasses:
             offset = 0
         classes, examples = self._there()
         places, scores = passing(examples)
-        chosen: list[int] = []
-        for tied in _falling(classes[places], scores):
-            chosen += self._first_of(tied, count - len(chosen), offset, size)
+        chosen: list[ScoredRow] = []
+        for tied, score in _falling(classes[places], scores):
+            chosen += [(row, score) for row in self._first_of(tied, count - len(chosen), offset, size)]
             if len(chosen) == count:
                 break
         return chosen
@@ -197,12 +199,13 @@ def _upwards(columns: Columns, row: int) -> Free:
     return tuple(sorted(columns.gpus.get(row, NO_GPUS)))
 
 
-def _falling(classes: Rows, scores: Ints) -> Iterator[Rows]:
-    """Yield the classes with the best score, then those with the next, and so on."""
+def _falling(classes: Rows, scores: Ints) -> Iterator[tuple[Rows, int]]:
+    """Yield the classes with the best score and this score, then those with the next, and so on."""
     while classes.shape[0] > 1:
-        tied = scores == scores[scores.argmax()]
-        yield classes[tied]
+        best = scores.item(scores.argmax())
+        tied = scores == best
+        yield classes[tied], best
         others = ~tied
         classes, scores = classes[others], scores[others]
     if classes.shape[0]:
-        yield classes
+        yield classes, scores.item()

@@ -23,7 +23,7 @@ from ..state.columns import Columns, Ints, Rows
 from ..state.podclass import PodClass
 from .compiled import CompiledFilter, CompiledScore, Rejection, filters_of, scores_of
 from .facet_classes import FacetClasses, Facets, distinct
-from .ranking import REFUSED, best_of
+from .ranking import REFUSED, ScoredRow, best_of
 from .refusals import NO_PLUGINS, Diagnosis, Refusal, diagnose, fit_error
 from .rowanswers import NodeAnswers, RowAnswers, by_reading
 from .shared_prefilter import SharedPreFilters
@@ -46,13 +46,12 @@ class Scan:
     def follow(self, snapshot: Snapshot, touched: Sequence[int]) -> None:
         """Handle rows whose answers were renewed while the ranking has facet classes."""
 
-    def best(self, columns: Columns, count: int, offset: int) -> Sequence[int]:
+    def best(self, columns: Columns, count: int, offset: int) -> Sequence[ScoredRow]:
         """Return the best rows as `ClassView.best` does."""
         rows = self.feasible_rows(columns)
         # The rows are in ascending order; those at or after the offset begin at this index.
         place = int(rows.searchsorted(offset)) if 0 <= offset < columns.size else 0
-        found: list[int] = rows[best_of(self.totals(columns, rows), count, place)].tolist()
-        return found
+        return [(rows.item(index), score) for index, score in best_of(self.totals(columns, rows), count, place)]
 
     def ranked(self, columns: Columns, taken: Sequence[int]) -> Ints:
         """Return the scores as `ClassView.ranked` does."""
@@ -115,7 +114,7 @@ class ByFacets(Scan):
         #: Facets are the same arrays while this is unchanged. None before they were first compared.
         self._epoch: tuple[object, ...] | None = None
 
-    def best(self, columns: Columns, count: int, offset: int) -> Sequence[int]:
+    def best(self, columns: Columns, count: int, offset: int) -> Sequence[ScoredRow]:
         classes = self._classes(columns)
         if classes is None:
             return Scan.best(self, columns, count, offset)
@@ -168,7 +167,7 @@ class ByFacets(Scan):
 class ByKeptScores(ByFacets):
     """Takes the first rows of the kept ranking."""
 
-    def best(self, columns: Columns, count: int, offset: int) -> Sequence[int]:
+    def best(self, columns: Columns, count: int, offset: int) -> Sequence[ScoredRow]:
         rows = self.rows
         if rows.deferred is not None:
             if not rows.is_chosen_from:
@@ -247,8 +246,9 @@ class ClassView:
             self._scores = nodes.with_own(self._scores)
         self._strategy = strategy_for(nodes, self.filters, self._scores)
         self._rows = self._strategy.rows
-        #: (columns, count, offset) -> up to `count` rows that pass every filter, by falling final score. Among equal
-        #: scores the first at or after row `offset` wins, wrapping around. Call after `refresh`.
+        #: (columns, count, offset) -> up to `count` rows that pass every filter, by falling final score, each with this
+        #: score up to a constant that all rows share. Among equal scores the first at or after row `offset` wins,
+        #: wrapping around. Call after `refresh`.
         self.best = self._strategy.best
         #: The ledger's sequence that the answers hold for.
         self.seen = -1
@@ -297,6 +297,11 @@ class ClassView:
             normalize = score.plugin.normalize
             found[score.plugin.name] = score.weight * (normalize(raw) if normalize else raw)
         return found
+
+    @property
+    def weights(self) -> dict[str, int]:
+        """The number by which each plugin in `plugin_scores` multiplies a point."""
+        return {each.plugin.name: each.weight * each.plugin.per_point for each in self._scores}
 
     def refused(self, columns: Columns, rows: Rows | None = None) -> Diagnosis:
         """Return the filters' diagnosis of `rows`, which must be present.

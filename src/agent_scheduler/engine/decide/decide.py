@@ -20,7 +20,7 @@ from ..state.podclass import PodClass
 from .budget import ALWAYS, KEPT
 from .classview import ClassView
 from .compiled import CompiledFilter
-from .ranking import REFUSED, best_of
+from .ranking import REFUSED, ScoredRow, best_of
 from .refusals import Refusal
 from .shared_prefilter import SharedPreFilters
 from .snapshot import Snapshot
@@ -39,13 +39,19 @@ class CandidateNode(msgspec.Struct, frozen=True, gc=False):
     node_name: str
     row: int
     version: int
+    #: Its final score up to a constant that all candidates share; None if it was not chosen by scores.
+    score: int | None = None
 
 
-class CandidateNodes(msgspec.Struct, frozen=True):
-    """Candidates, best first; at least one. `seen` is the ledger's sequence that they hold for."""
+class CandidateNodes(msgspec.Struct, frozen=True, gc=False):
+    """Candidates, best first; at least one. `seen` is the ledger's sequence that they hold for.
+
+    `nominated`: the first one comes first because the pod is nominated to it, whatever its score.
+    """
 
     candidates: tuple[CandidateNode, ...]
     seen: int = -1
+    nominated: bool = False
 
 
 class ClassViews:
@@ -101,30 +107,32 @@ def decide(
     `preemption.nominated`). Raises PodUnrankable if there are several nodes to rank and the pod's preferences have no
     meaning.
     """
-    chosen: Sequence[int]
+    chosen: Sequence[ScoredRow]
     if nominated is None and not taken:
         chosen = view.best(columns, candidates, offset)
     else:
         ranked = view.ranked(columns, taken)
         chosen = best_of(ranked, candidates, offset)
         if nominated is not None and nominated < columns.size and ranked[nominated] != REFUSED:
-            chosen = [nominated, *(row for row in chosen if row != nominated)][:candidates]
+            others = [each for each in chosen if each[0] != nominated]
+            chosen = [(nominated, int(ranked[nominated])), *others][:candidates]
     if not chosen:
         return view.refusal(columns)
-    if view.unrankable and chosen[0] != nominated:
+    is_nominated = chosen[0][0] == nominated
+    if view.unrankable and not is_nominated:
         several = np.count_nonzero(view.ranked(columns, taken) != REFUSED) > 1
         if several:
             raise PodUnrankable(view.unrankable)
-    return CandidateNodes(_candidates(columns, chosen), view.seen)
+    return CandidateNodes(_candidates(columns, chosen), view.seen, is_nominated)
 
 
-def _candidates(columns: Columns, rows: Sequence[int]) -> tuple[CandidateNode, ...]:
+def _candidates(columns: Columns, rows: Sequence[ScoredRow]) -> tuple[CandidateNode, ...]:
     nodes, version = columns.nodes, columns.version
     found = []
-    for row in rows:
+    for row, score in rows:
         node = nodes[row]
         assert node is not None, "a feasible row has a node"
-        found.append(CandidateNode(node.name, row, version[row]))
+        found.append(CandidateNode(node.name, row, version[row], score))
     return tuple(found)
 
 

@@ -7,14 +7,19 @@ a cycle without kept answers, so it serves requests of people only and no schedu
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 
+from ..framework.plugin import Profile
+from ..ledger import Ledger
 from ..state.columns import Bools, Columns, Ints, Rows
+from ..state.podinfo import PodInfo
 from .classview import ClassView
 from .compiled import CompiledFilter
+from .snapshot import Snapshot
+from .trial import WhatIf
 
 #: The most near misses of a plugin, and the most best nodes, in an explanation.
 _SHOWN: Final = 3
@@ -52,7 +57,7 @@ class RankedNode(NamedTuple):
 class Explanation(NamedTuple):
     """The explanation of a class. `message` is that of the refusal, empty if a node is feasible.
 
-    `plugins` are in the order of asking.
+    `plugins` are in the order of asking. `weights` are those of the plugins that tell nodes apart.
     """
 
     nodes: int
@@ -60,10 +65,14 @@ class Explanation(NamedTuple):
     message: str
     plugins: tuple[PluginAnswer, ...]
     best: tuple[RankedNode, ...]
+    weights: Mapping[str, float]
 
 
-def explain(view: ClassView, columns: Columns, *, per_point: int = 1) -> Explanation:
-    """Explain a class on the snapshot that `view` was refreshed with. `per_point` is that of the profile."""
+def explain(view: ClassView, columns: Columns, *, per_point: int = 1, also: Sequence[int] = ()) -> Explanation:
+    """Explain a class on the snapshot that `view` was refreshed with. `per_point` is that of the profile.
+
+    `best` has the rows `also`, too, if they are feasible.
+    """
     rows = np.flatnonzero(columns.present[: columns.size])
     # A filter that narrows nodes refuses only nodes that its plugin's own filter refuses, too.
     filters = {entry.plugin.name: entry for entry in view.filters}.values()
@@ -87,8 +96,31 @@ def explain(view: ClassView, columns: Columns, *, per_point: int = 1) -> Explana
         feasible=feasible.shape[0],
         message="" if feasible.size else view.refusal(columns).message,
         plugins=plugins,
-        best=_best(view, columns, feasible, per_point),
+        best=_best(view, columns, feasible, per_point, also),
+        weights={name: points(weight, per_point) for name, weight in view.weights.items()},
     )
+
+
+def explain_without(
+    pod: PodInfo, row: int, profile: Profile, ledger: Ledger, snapshot: Snapshot, also: Sequence[int]
+) -> Explanation:
+    """Explain a pod that is placed on `row` as if it were not, on the ledger as it is; `also` as in `explain`.
+
+    Afterwards `snapshot` is as it was, with `row` touched.
+    """
+    snapshot.refresh()
+    cls = snapshot.handle.class_of(pod)
+    # Makes the ledger count what the class needs. Kept until the end, because counts that no class needs are dropped.
+    counting = ClassView(profile, cls, snapshot)
+    try:
+        with WhatIf(ledger, snapshot.columns) as there:
+            there.remove(pod, row)
+            snapshot.touched.append(row)
+            view = ClassView(profile, counting.pod, snapshot)
+            view.refresh(snapshot)
+            return explain(view, snapshot.columns, per_point=profile.per_point, also=also)
+    finally:
+        snapshot.touched.append(row)
 
 
 def _answer(entry: CompiledFilter, columns: Columns, rows: Rows, passed: Bools, refusals: Ints) -> PluginAnswer:
@@ -107,24 +139,27 @@ def _answer(entry: CompiledFilter, columns: Columns, rows: Rows, passed: Bools, 
     )
 
 
-def _best(view: ClassView, columns: Columns, rows: Rows, per_point: int) -> tuple[RankedNode, ...]:
+def _best(view: ClassView, columns: Columns, rows: Rows, per_point: int, also: Sequence[int]) -> tuple[RankedNode, ...]:
     if not rows.size:
         return ()
-    scores = {name: values.tolist() for name, values in view.plugin_scores(columns, rows).items()}
-    totals = [sum(values[index] for values in scores.values()) for index in range(rows.shape[0])]
-    order = sorted(range(rows.shape[0]), key=lambda index: -totals[index])[:_SHOWN]
-
-    def points(score: int) -> float:
-        return score // per_point if score % per_point == 0 else round(score / per_point, 2)
-
+    scores = view.plugin_scores(columns, rows)
+    totals: Ints = sum(scores.values(), np.zeros(rows.shape[0], dtype=np.int64))
+    order = np.argsort(-totals, kind="stable")
+    shown = np.isin(rows[order], also)
+    shown[:_SHOWN] = True
     return tuple(
         RankedNode(
             _name(columns, int(rows[index])),
-            points(totals[index]),
-            {name: points(values[index]) for name, values in scores.items()},
+            points(totals.item(index), per_point),
+            {name: points(values.item(index), per_point) for name, values in scores.items()},
         )
-        for index in order
+        for index in order[shown].tolist()
     )
+
+
+def points(score: int, per_point: int) -> float:
+    """Return a score in points: a whole number if it is one."""
+    return score // per_point if score % per_point == 0 else round(score / per_point, 2)
 
 
 def _name(columns: Columns, row: int) -> str:
@@ -150,4 +185,5 @@ def plain(explanation: Explanation) -> dict[str, Any]:
             for each in explanation.plugins
         ],
         "best": [ranking._asdict() for ranking in explanation.best],
+        "weights": dict(explanation.weights),
     }

@@ -13,7 +13,7 @@ from typing import Final
 import numpy as np
 
 from ..state.columns import Ints, Rows
-from .ranking import DISTANCE, HEADS_KEPT, REFUSED, SHIFT, Head
+from .ranking import DISTANCE, HEADS_KEPT, REFUSED, SHIFT, Head, ScoredRow
 
 #: The most classes. With more of them a scan is as cheap.
 _MOST: Final = 64
@@ -144,7 +144,7 @@ class FacetClasses:
             self._examples = np.array(found, dtype=np.intp)
         return self._examples
 
-    def best(self, count: int, offset: int, examples: Rows, more: Ints) -> Sequence[int]:
+    def best(self, count: int, offset: int, examples: Rows, more: Ints) -> Sequence[ScoredRow]:
         """Return the first `count` rows of the order among the classes of the `examples`.
 
         `more` has for each example the number that is added to the score of every row of its class.
@@ -169,4 +169,4 @@ class FacetClasses:
         firsts.sort()
         keys = [key - shift for _, shift, head in firsts[:count] for key in head.keys_of(count, scores)]
         keys.sort()
-        return [((key & DISTANCE) + offset) % size for key in keys[:count]]
+        return [(((key & DISTANCE) + offset) % size, -(key >> SHIFT)) for key in keys[:count]]

@@ -29,12 +29,16 @@ DISTANCE: Final = (1 << SHIFT) - 1
 _ALL: Final = 1 << (SHIFT + 62)
 
 
-def best_of(scores: Ints, count: int, offset: int) -> list[int]:
+#: A row and its score.
+ScoredRow = tuple[int, int]
+
+
+def best_of(scores: Ints, count: int, offset: int) -> list[ScoredRow]:
     """Return the first `count` rows of the order, or fewer. `scores` is restored before the return."""
     if not 0 <= offset < scores.shape[0]:
         offset = 0
     near, far = scores[offset:], scores[:offset]
-    chosen: list[tuple[int, int]] = []
+    chosen: list[ScoredRow] = []
     while len(chosen) < count and near.shape[0]:
         row = int(near.argmax())
         score = near.item(row)
@@ -49,7 +53,7 @@ def best_of(scores: Ints, count: int, offset: int) -> list[int]:
         scores[row] = REFUSED
     for row, score in chosen:
         scores[row] = score
-    return [row for row, _ in chosen]
+    return chosen
 
 
 class Head:
@@ -79,15 +83,15 @@ class Head:
                 del keys[self._most :]
                 self.last = keys[-1]
 
-    def first(self, count: int, scores: Ints) -> list[int]:
+    def first(self, count: int, scores: Ints) -> list[ScoredRow]:
         """Return the first `count` rows, or fewer. `scores` is read up to the rows in use."""
         keys = self.keys[:count]
         if len(keys) < count:
             keys = self.keys_of(count, scores)
         offset, size = self._offset, self._size
         if not offset:
-            return [key & DISTANCE for key in keys]
-        return [((key & DISTANCE) + offset) % size for key in keys]
+            return [(key & DISTANCE, -(key >> SHIFT)) for key in keys]
+        return [(((key & DISTANCE) + offset) % size, -(key >> SHIFT)) for key in keys]
 
     def keys_of(self, count: int, scores: Ints) -> list[int]:
         """Return the keys of the first `count` rows, or of fewer."""
@@ -198,7 +202,7 @@ class Ranking:
             self._admitted = np.flatnonzero(self.scores[: self.size] != REFUSED)
         return self._admitted
 
-    def best(self, count: int, offset: int) -> Sequence[int]:
+    def best(self, count: int, offset: int) -> Sequence[ScoredRow]:
         """Return the first `count` rows of the order, or fewer."""
         if not 0 <= offset < self.size:
             offset = 0

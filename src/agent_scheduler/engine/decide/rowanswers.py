@@ -15,7 +15,7 @@ import numpy as np
 from ..framework.plugin import Depends
 from ..state.columns import Columns, Ints, Rows
 from .compiled import CompiledFilter, CompiledScore, RowQuery, ScorePart, both
-from .ranking import REFUSED, Ranking
+from .ranking import REFUSED, Ranking, ScoredRow
 from .snapshot import Snapshot
 
 Part = TypeVar("Part", bound=ScorePart)
@@ -182,7 +182,7 @@ class RowAnswers:
             self._ask_about_rows(columns, np.asarray(touched, dtype=np.intp))
         return touched
 
-    def first_choice(self, columns: Columns, count: int, offset: int) -> Sequence[int]:
+    def first_choice(self, columns: Columns, count: int, offset: int) -> Sequence[ScoredRow]:
         """Return the best `count` rows while `deferred`. Asks about each class of equal rows; keeps nothing."""
         assert self.deferred is not None, "asked while rows are deferred"
         self.is_chosen_from = True

@@ -313,6 +313,18 @@ class Trial(WhatIf):
         cls = self._snapshot.handle.class_of(pod, beside=self.beside)
         return self._views[pod.scheduler_name].of(cls)
 
+    def views_of(self, pods: Iterable[PodInfo]) -> list[ClassView]:
+        """Return `view_of` for each of the pods, and refresh the view of each class once."""
+        found: dict[tuple[str, PodClass], ClassView] = {}
+        views = []
+        for pod in pods:
+            key = pod.scheduler_name, self._snapshot.handle.class_of(pod, beside=self.beside)
+            view = found.get(key)
+            if view is None:
+                view = found[key] = self._views[pod.scheduler_name].of(key[1])
+            views.append(view)
+        return views
+
     def try_place(self, pod: PodInfo, row: int, view: ClassView) -> bool:
         """Place a pod that was decided in `view`, with Reserve of its plugins.
 

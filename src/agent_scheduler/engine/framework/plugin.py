@@ -147,6 +147,8 @@ class Score(Protocol):
     depends: Depends
     reads: frozenset[Reads] = frozenset()
     reads_requests: bool = True
+    #: What a raw score counts for each of 100 points.
+    per_point: int = 1
 
     @property
     def normalize(self) -> Callable[[Ints], Ints] | None:

@@ -31,6 +31,7 @@ class Binpack(Score):
     name = "Binpack"
     depends = Depends.ROOM
     normalize = None
+    per_point = PER_POINT
 
     def __init__(self, weights: Mapping[str, int]) -> None:
         #: Resource -> weight.

@@ -238,6 +238,11 @@ class GatedPods:
         if key in self._gangs:
             self._decide_anew(key)
 
+    def queue_changed(self, key: GroupKey) -> None:
+        """Choose again for a gang whose members are in another queue than before."""
+        self._forget_choices(key)
+        self.group_changed(key)
+
     def decide_all_anew(self) -> None:
         """Choose again for all gangs, after a change of queues or of whether pods are admitted."""
         for key in [*self._waits_as]:

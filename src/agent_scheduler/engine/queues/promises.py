@@ -454,6 +454,13 @@ class Promises:
             self._stand(ask, self._lacks(ask))
             self._room.book.fallen.add(ask.queue)
 
+    def ask_anew(self, key: GroupKey) -> None:
+        """Let a group in line ask for what it lacks now."""
+        ask = self._asking.get(_line_name(key))
+        if ask is not None:
+            self._stop_asking(key)
+            self.come_again([ask])
+
     # ---- promises
 
     def end(self, key: GroupKey) -> None:

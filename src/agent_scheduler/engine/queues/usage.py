@@ -158,8 +158,8 @@ class QueueUsage:
 
         `queue` is empty if the group names none, None if the group is deleted.
         """
-        if self.members.set_group(key, queue):
-            self._recount(self.placements[uid] for uid in members if uid in self.placements)
+        if self.members.set_group(key, queue) and members:
+            self._recount_group(key, members)
 
     def set_native_group(self, key: GroupKey, *, exists: bool) -> None:
         """Handle a Kubernetes PodGroup that was added or changed, or that no longer `exists`."""
@@ -185,6 +185,32 @@ class QueueUsage:
             self.call()
             self.events.unreserved()
             self.wanting.refuse()
+
+    def _recount_group(self, key: GroupKey, members: Collection[str]) -> None:
+        """Count the members of a group again, since their queue has changed.
+
+        The cost depends on the group alone: a tenant may create many groups, while many pods of others wait.
+        """
+        if not self.room.active:
+            return
+        for uid in members:
+            self.wanting.look_again(uid)
+        for uid in members:
+            if uid in self.placements:
+                self._count(self.placements[uid])
+            elif uid in self.room.keeping:
+                self.gated.reserve(self.room.keeping[uid])
+        self._wake_over()
+        self.gated.queue_changed(key)
+        waiting = [uid for uid in members if uid in self.waiting]
+        for uid in waiting:
+            self.waiting.remove(uid)
+        if waiting:
+            self.events.room(waiting)
+        self.promises.ask_anew(key)
+        self.call()
+        self.events.unreserved()
+        self.wanting.refuse(members)
 
     def wants_node(self, pod: PodInfo, *, nominated: bool, together: WantingGang | None = None) -> None:
         """Record that no node is feasible for a pod while its queue has room for it.
@@ -227,6 +253,13 @@ class QueueUsage:
         self.kept.drop(uid)
         vector = self.members.vector_of(placement.cls)
         before = self.book.entry(uid)
+        is_counted_so = before is not None and (before.queue, before.vector) == (queue, vector)
+        if before is not None and is_counted_so and not placement.assumed and before.standing is not Standing.RESERVED:
+            # An assumed pod is bound, or a bound one is seen again, so all else was counted when it was assumed.
+            if before.standing is not Standing.BOUND:
+                self.book.set(uid, queue, vector, Standing.BOUND)
+                self.events.usage_changed()
+            return frees
         if queue:
             standing = Standing.ASSUMED if placement.assumed else Standing.BOUND
             self.book.set(uid, queue, vector, standing)
@@ -236,7 +269,6 @@ class QueueUsage:
             self.book.remove(uid)
         other = isinstance(pod, PodInfo) and pod.scheduler_name not in self.members.batch_schedulers
         self._set_other(uid, (queue, vector) if queue and other else None)
-        is_counted_so = before is not None and (before.queue, before.vector) == (queue, vector)
         # An admitted member of a session counts before it is assumed. A placed pod counts for all other pods, a
         # reserved one only for those that come after it.
         if queue and (placement.assumed or before is None or before.standing is Standing.RESERVED or not is_counted_so):

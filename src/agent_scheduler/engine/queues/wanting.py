@@ -134,10 +134,10 @@ class WantingPods:
 
     # ---- waking
 
-    def refuse(self) -> None:
-        """Wake pods that report `Unschedulable` although their queue no longer has room for them."""
+    def refuse(self, uids: Collection[str] | None = None) -> None:
+        """Wake pods that report `Unschedulable` although their queue no longer has room for them: all, or of `uids`."""
         if self._room.active:
-            self.wake(self.refused())
+            self.wake(self.refused(uids))
 
     def holds_more(self, queue: str) -> None:
         """Wake pods that report `Unschedulable` and lost their room because the usage of `queue` has increased."""
@@ -183,13 +183,13 @@ class WantingPods:
         kind = self._kind_of.get(uid)
         return "" if kind is None else kind.queue
 
-    def refused(self) -> list[str]:
-        """Return the pods whose queue no longer has room for them."""
-        members, book = self._members, self._room.book
+    def refused(self, uids: Collection[str] | None = None) -> list[str]:
+        """Return the pods, all or those of `uids`, whose queue no longer has room for them."""
+        members, book, pods = self._members, self._room.book, self._pods
         found = [
             uid
-            for uid, pod in self._pods.items()
-            if (queue := members.queue_of(pod)) and book.shortfall(queue, self._wanted(pod, queue), uid)
+            for uid in (pods if uids is None else [uid for uid in uids if uid in pods])
+            if (queue := members.queue_of(pods[uid])) and book.shortfall(queue, self._wanted(pods[uid], queue), uid)
         ]
         return self._with_others(found)
 

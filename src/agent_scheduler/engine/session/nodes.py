@@ -302,7 +302,7 @@ class SessionNodes:
         chosen = best_of(view.ranked(columns, taken), 1, 0) if taken else view.best(columns, 1, 0)
         if not chosen:
             return None
-        row = chosen[0]
+        row, _ = chosen[0]
         if not waiting or (not view.is_relative() and self.has_room(task, row)):
             return row
         later = [each for each in waiting if not self.has_room(task, each)]
@@ -310,7 +310,7 @@ class SessionNodes:
             return row
         # Like Volcano, rank the rows with current room among themselves.
         now = best_of(view.ranked(columns, [*later, *taken]), 1, 0)
-        return now[0] if now else row
+        return now[0][0] if now else row
 
     def has_room(self, task: TaskInfo, row: int) -> bool:
         """Return whether a row with future room for the task has current room for it."""

@@ -30,6 +30,10 @@ function quantity(resource, amount) {
   return number.format(amount / 1000);
 }
 
+const counted = (count, noun) => `${number.format(count)} ${noun}${count === 1 ? "" : "s"}`;
+const duration = (milliseconds) =>
+  (milliseconds < 1000 ? `${number.format(milliseconds)} ms` : `${number.format(milliseconds / 1000)} s`);
+
 function element(name, text, attributes = {}) {
   const made = document.createElement(name);
   if (text !== undefined) made.textContent = text;
@@ -101,6 +105,13 @@ function series() {
 const HUES = ["#0969da", "#bf3989", "#bc4c00", "#1a7f37", "#8250df"];
 const DARK_HUES = ["#58a6ff", "#f778ba", "#ffa657", "#56d364", "#bc8cff"];
 const dark = matchMedia("(prefers-color-scheme: dark)");
+const hue = (index) => (dark.matches ? DARK_HUES : HUES)[index];
+
+// The least round number that is not below `high`, so that the highest tick has a label.
+function ceiling(high) {
+  const unit = 10 ** Math.floor(Math.log10(high));
+  return unit * [1, 1.5, 2, 3, 4, 5, 6, 8, 10].find((step) => step * unit >= high);
+}
 
 function plot(id, names, label = (name) => name) {
   const axis = { stroke: () => colour("soft"), grid: { stroke: () => colour("line"), width: 1 },
@@ -116,7 +127,7 @@ function plot(id, names, label = (name) => name) {
     // From the first second on, the axis has the time of at least a minute up to now.
     scales: {
       x: { range: (_plot, low, high) => (high === null ? [Date.now() / 1000 - 60, Date.now() / 1000] : [Math.min(low, high - 60), high]) },
-      y: { range: (_plot, _low, high) => [0, high > 0 ? high * 1.1 : 1] },
+      y: { range: (_plot, _low, high) => [0, high > 0 ? ceiling(high) : 1] },
     },
     legend: { markers: { dash: () => "solid" } },
     series: [{ label: "Time", value: (_plot, value) => (value === null ? "–" : clock.format(value * 1000)) }, ...names.map((name, index) => ({
@@ -125,7 +136,7 @@ function plot(id, names, label = (name) => name) {
       points: { show: false },
       // Gaps grow from line to line, so that equal lines do not hide one another.
       dash: index ? [6, 3 * index] : undefined,
-      stroke: () => (dark.matches ? DARK_HUES : HUES)[index],
+      stroke: () => hue(index),
       value: (_plot, value) => (value === null ? "–" : number.format(value)),
     }))],
   }, [[], ...names.map(() => [])], place);
@@ -143,7 +154,7 @@ function draw() {
   const now = history[history.length - 1], since = before(history.length - 1, WINDOW);
   const bound = now.attempts.scheduled - since.attempts.scheduled;
   byId("tile-rate").textContent = number.format(rows.scheduled[last]);
-  byId("tile-p99").textContent = rows.p99[last] === null ? "–" : `${number.format(rows.p99[last])} ms`;
+  byId("tile-p99").textContent = rows.p99[last] === null ? "–" : duration(rows.p99[last]);
   byId("tile-conflicts").textContent = bound > 0 ? number.format((now.conflicts - since.conflicts) / bound) : "–";
 }
 
@@ -236,9 +247,10 @@ function tellLegend() {
   const legend = byId("legend");
   legend.replaceChildren();
   const part = (hue, text) => {
-    const square = element("span");
+    const square = element("i"), both = element("span");
     square.style.background = hue;
-    legend.append(square, text);
+    both.append(square, text);
+    legend.append(both, " ");
   };
   if (by === "shard") for (const name of shardNames) part(shardHue(name), name);
   else for (const step of [0, 16, 32]) part(shades[step], `${step / 32 * 100} %`);
@@ -283,6 +295,13 @@ for (const each of document.querySelectorAll("input[name=colour]")) {
 
 // ---- tables
 
+// On narrow screens, which have no room for the head of the table, each cell has its own label.
+function fill(id, rows) {
+  const body = byId(id), labels = [...body.parentElement.querySelectorAll("th")].map((each) => each.textContent);
+  for (const row of rows) [...row.children].forEach((each, index) => { each.dataset.label = labels[index]; });
+  body.replaceChildren(...rows);
+}
+
 function show(section, wanted) {
   for (const each of document.querySelectorAll(`[data-section=${section}]`)) each.hidden = !wanted;
 }
@@ -300,9 +319,9 @@ function age(seconds) {
 }
 
 function tellPending(page, filtered) {
-  const shown = page.items.length, count = page.truncated ? `The ${shown} oldest pods are displayed` : shown === 1 ? "1 pod" : `${shown} pods`;
+  const shown = page.items.length, count = page.truncated ? `The ${shown} oldest pods are displayed` : counted(shown, "pod");
   byId("pending-count").textContent = filtered ? `${count}, of those that the filter selects.` : `${count}.`;
-  byId("pending-rows").replaceChildren(...page.items.map((pod) => {
+  fill("pending-rows", page.items.map((pod) => {
     const row = element("tr"), name = element("td", undefined, { class: "long" });
     const button = element("button", pod.pod, { type: "button", title: "Explain this pod" });
     button.addEventListener("click", () => { byId("asked").value = pod.pod; byId("ask").requestSubmit(); byId("why").scrollIntoView(); });
@@ -343,7 +362,7 @@ function tellQueues(queues) {
   };
   for (const queue of below.get("") || []) add(queue, 0);
   for (const queue of queues) add(queue, 0);  // queues in a cycle
-  byId("queue-rows").replaceChildren(...rows);
+  fill("queue-rows", rows);
 }
 
 function tellGangs(gangs) {
@@ -352,7 +371,7 @@ function tellGangs(gangs) {
   const counts = Object.entries(gangs.phases).map(([phase, count]) => `${count} ${phase}`).join(", ");
   byId("gang-counts").textContent = gangs.shown.length < total
     ? `${counts}. The first ${gangs.shown.length} of ${total} are displayed, waiting ones first.` : counts;
-  byId("gang-rows").replaceChildren(...gangs.shown.map((gang) => {
+  fill("gang-rows", gangs.shown.map((gang) => {
     const row = element("tr");
     row.append(element("td", gang.name, { class: "long" }), element("td", gang.owner || "–"), element("td", gang.queue || "–"),
                element("td", gang.phase),
@@ -369,7 +388,7 @@ function tellGangs(gangs) {
 
 function tellShards(shards) {
   show("shards", shards.length > 0);
-  byId("shard-rows").replaceChildren(...shards.map((shard) => {
+  fill("shard-rows", shards.map((shard) => {
     const row = element("tr");
     for (const key of ["name", "desired", "inUse", "toAdd", "toRemove", "updated"]) row.append(element("td", String(shard[key])));
     return row;
@@ -380,7 +399,7 @@ function tellShards(shards) {
 
 function take(data, all) {
   if (data.about) {
-    byId("about").textContent = `${data.about.version}, ${data.about.identity}: ${data.about.schedulers.join(", ")}, ${data.about.workers} workers`;
+    byId("about").textContent = `${data.about.version}, ${data.about.identity}: ${data.about.schedulers.join(", ")}, ${counted(data.about.workers, "worker")}`;
   }
   note(data);
   if (data.shardOf) {
@@ -539,7 +558,13 @@ function start() {
   dark.addEventListener("change", () => {
     prepareShades();
     tellLegend();
-    for (const { made } of plots) made.redraw();
+    for (const { made, place } of plots) {
+      made.redraw();
+      // The first row of the legend is the time, which has no marker.
+      [...place.querySelectorAll(".u-series")].slice(1).forEach((row, index) => {
+        row.querySelector(".u-marker").style.borderColor = hue(index);
+      });
+    }
     paint();
   });
   run();

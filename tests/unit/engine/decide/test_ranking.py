@@ -15,12 +15,13 @@ from tests.support.examples import examples
 SCORE = st.sampled_from([REFUSED, REFUSED, -(2**40), -1, 0, 1, 2, 100, 2**40])
 
 
-def plain(scores: list[int], count: int, offset: int) -> list[int]:
+def plain(scores: list[int], count: int, offset: int) -> list[tuple[int, int]]:
     """The order as it is written down: by falling score, then by distance from the offset, upwards and wrapping."""
     size = len(scores)
     offset = offset if 0 <= offset < size else 0
     rows = [row for row in range(size) if scores[row] != REFUSED]
-    return sorted(rows, key=lambda row: (-scores[row], (row - offset) % size))[:count]
+    ordered = sorted(rows, key=lambda row: (-scores[row], (row - offset) % size))
+    return [(row, scores[row]) for row in ordered[:count]]
 
 
 @examples(300)
@@ -82,10 +83,10 @@ def test_all_rows_are_looked_at_only_when_a_head_has_run_out(monkeypatch: pytest
     monkeypatch.setattr(np, "flatnonzero", look)
     for score in (99, 98):
         for row in range(500):
-            assert ranking.best(3, 0)[0] == row
+            assert ranking.best(3, 0)[0] == (row, 100)
             ranking.set(row, 0)
         for row in range(500):
             ranking.set(row, score)
-            assert ranking.best(3, 0)[0] == 500
+            assert ranking.best(3, 0)[0] == (500, 100)
         ranking.set_rows(np.arange(500, dtype=np.intp), np.full(500, 100, dtype=np.int64))
     assert looks < 2000 / 30

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from typing import Any
 
@@ -206,6 +207,33 @@ def test_a_pod_that_wants_a_node_is_tried_again_when_its_namespace_or_group_puts
     world.called.clear()
     world.usage.set_group(GroupKey("team", "g"), "full", ("member",))
     assert "member" in world.called
+
+
+def calls_of_a_moved_group(others: int) -> int:
+    """Return the number of calls when a group with two pods moves while other pods wait for nodes and for room."""
+    world = World(queue("a"), queue("full", "1"))
+    world.ledger.set_pod(pod("placed", "full"), "n")
+    for number in range(others):
+        world.usage.wants_node(pod(f"other-{number}", "a"), nominated=False)
+        assert world.usage.full(pod(f"late-{number}", "full")) is not None
+    world.usage.set_group(GroupKey("team", "g"), "a", ())
+    for name in ("x", "y"):
+        world.usage.wants_node(pod(name, group="g"), nominated=False)
+    world.called.clear()
+    calls = [0]
+
+    def count(_frame: object, event: str, _arg: object) -> None:
+        calls[0] += event == "call"
+
+    sys.setprofile(count)
+    world.usage.set_group(GroupKey("team", "g"), "full", ("x", "y"))
+    sys.setprofile(None)
+    assert {*world.called} == {"x", "y"}
+    return calls[0]
+
+
+def test_a_group_that_moves_costs_the_same_beside_any_number_of_waiting_pods() -> None:
+    assert calls_of_a_moved_group(5) == calls_of_a_moved_group(300)
 
 
 def test_when_the_last_queue_goes_and_when_the_first_comes_all_is_asked_again() -> None:

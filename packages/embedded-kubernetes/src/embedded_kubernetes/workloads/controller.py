@@ -21,6 +21,7 @@ from ..requests import Request, Response, Stream
 from ..resource import Object
 from ..store import Event, Record
 from ..subresources import PODS
+from .pods import Pod, read
 
 _NAMESPACE = "kube-system"
 _MERGE = "application/merge-patch+json"
@@ -58,6 +59,8 @@ class Workloads(Controller):
         self._asked: set[asyncio.Future[Any]] = set()
         #: Number of consecutive rejections, by key.
         self._refused: Counter[str] = Counter()
+        #: The pods of each object when it was last reconciled: UID of the object -> UID of the pod -> pod.
+        self._pods_of: dict[str, dict[str, Pod]] = {}
         #: Whether it is subscribed to what it creates, which it is from its first object on.
         self._follows = False
         for record in self.table.scan(""):
@@ -68,6 +71,7 @@ class Workloads(Controller):
         record = event.record
         if event.type == "DELETED":
             self._keys.pop(record.uid, None)
+            self._pods_of.pop(record.uid, None)
             self._refused.pop(record.key, None)
         else:
             self._note(record)
@@ -115,6 +119,15 @@ class Workloads(Controller):
         held = (key for table, key in self.store.dependents.get(record.uid, ()) if table == kind)
         found = [self.store.tables[kind].records[key] for key in held]
         return sorted(found, key=lambda each: (each.rv, each.key))
+
+    def pods(self, record: Record) -> list[Pod]:
+        """Return the pods that it controls. Those that have not changed since the last call are not decoded again."""
+        before, found = self._pods_of.get(record.uid, {}), {}
+        for each in self.own(record):
+            known = before.get(each.uid)
+            found[each.uid] = known if known is not None and known.record is each else read(each)
+        self._pods_of[record.uid] = found
+        return list(found.values())
 
     # -- writes
 

@@ -17,7 +17,7 @@ from ..store import Event, Record
 from ..subresources import NODES
 from . import revisions
 from .controller import Workloads
-from .pods import FINAL, Pod, from_template, read
+from .pods import FINAL, Pod, from_template
 from .revisions import REVISION_LABEL, Revision
 
 #: The taints that pods of every DaemonSet tolerate (AddOrUpdateDaemonPodTolerations).
@@ -85,7 +85,7 @@ class DaemonSets(Workloads):
     def _pods(self, record: Record) -> dict[str, list[Pod]]:
         """Return the pods by the node that they are bound to or created for."""
         found: dict[str, list[Pod]] = {}
-        for pod in map(read, self.own(record)):
+        for pod in self.pods(record):
             found.setdefault(pod.obj["spec"].get("nodeName") or _target(pod.obj["spec"]), []).append(pod)
         return found
 

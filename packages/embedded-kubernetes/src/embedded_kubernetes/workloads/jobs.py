@@ -51,7 +51,7 @@ class Jobs(Workloads):
     def reconcile(self, record: Record, obj: Object) -> None:
         status: Object = obj.get("status") or {}
         conditions = status.get("conditions") or []
-        pods = [read(each) for each in self.own(record)]
+        pods = self.pods(record)
         if record.deleting or _is_finished(conditions):
             if not record.deleting:
                 self._expire(record, obj, conditions)
@@ -219,7 +219,7 @@ class Jobs(Workloads):
 
         The backoff depends on the number of failed pods since the last success, among those that still exist.
         """
-        pods = [read(each) for each in self.own(record)]
+        pods = self.pods(record)
         last = max((_ended_at(pod) for pod in pods if pod.phase == "Succeeded"), default=0.0)
         row = [end for pod in pods if pod.phase == "Failed" and (end := _ended_at(pod)) > last]
         if not row:

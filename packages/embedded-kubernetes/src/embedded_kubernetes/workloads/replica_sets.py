@@ -10,7 +10,7 @@ from ..controllers import reference_to
 from ..resource import Object
 from ..store import Record
 from .controller import Workloads
-from .pods import Pod, from_template, read, surplus
+from .pods import Pod, from_template, surplus
 
 #: The limit of creations or deletions in one reconciliation (`BurstReplicas`).
 _BURST = 500
@@ -22,13 +22,13 @@ class ReplicaSets(Workloads):
     account = "replicaset-controller"
 
     def reconcile(self, record: Record, obj: Object) -> None:
-        active = [pod for pod in map(read, self.own(record)) if pod.is_active]
+        active = [pod for pod in self.pods(record) if pod.is_active]
         failed = False
         if not record.deleting:
             failed = not self._scale(record, obj, active)
         current = self.table.records.get(record.key)
         if current is record:
-            pods = [pod for pod in map(read, self.own(record)) if pod.is_active]
+            pods = [pod for pod in self.pods(record) if pod.is_active]
             self.write_status(record, obj, self._status(record, obj, pods, failed=failed))
 
     def _scale(self, record: Record, obj: Object, active: list[Pod]) -> bool:

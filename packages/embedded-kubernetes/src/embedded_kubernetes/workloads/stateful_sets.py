@@ -15,7 +15,7 @@ from ..resource import Object
 from ..store import Record
 from . import revisions
 from .controller import Workloads
-from .pods import FINAL, Pod, from_template, read
+from .pods import FINAL, Pod, from_template
 from .revisions import REVISION_LABEL, Revision
 
 CLAIMS = ("", "persistentvolumeclaims")
@@ -49,7 +49,7 @@ class StatefulSets(Workloads):
         current = self.table.records.get(record.key)
         if current is not record:
             return
-        pods = [read(each) for each in self.own(record)]
+        pods = self.pods(record)
         status = self._status(obj, pods, versions)
         self.write_status(record, obj, status)
         live = {pod.record.labels.get(REVISION_LABEL, "") for pod in pods}
@@ -60,7 +60,7 @@ class StatefulSets(Workloads):
 
     def _manage(self, record: Record, obj: Object, versions: _Versions) -> None:
         spec = obj["spec"]
-        pods = {_ordinal(record, pod): pod for pod in map(read, self.own(record))}
+        pods = {_ordinal(record, pod): pod for pod in self.pods(record)}
         wanted = _ordinals(obj)
         ordered = spec.get("podManagementPolicy") != "Parallel"
         for ordinal in wanted:

@@ -26,6 +26,9 @@ from embedded.support import (
 from embedded_kubernetes.controller_list import NAMES, start
 from embedded_kubernetes.kubelet import Kubelets
 from embedded_kubernetes.kubelet_play import EXIT_CODE, RUN_SECONDS
+from embedded_kubernetes.store import Record
+from embedded_kubernetes.workloads import controller
+from embedded_kubernetes.workloads.pods import Pod, read
 from embedded_kubernetes.workloads.replica_sets import ReplicaSets
 
 
@@ -91,6 +94,24 @@ def test_a_replica_set_has_as_many_pods_as_it_asks_for(world: World) -> None:
     counts = {"replicas": 3, "fullyLabeledReplicas": 3, "readyReplicas": 3, "availableReplicas": 3}
     assert status == {**counts, "observedGeneration": 1}
     assert reasons(world, "r") == {"SuccessfulCreate"}
+
+
+@pytest.mark.parametrize(("path", "made"), [(SETS, replicated("r", 60)), (JOBS, job(parallelism=60, completions=60))])
+def test_a_controller_decodes_each_version_of_a_pod_about_once(
+    world: World, path: str, made: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    versions: list[tuple[str, int]] = []
+
+    def noted(record: Record) -> Pod:
+        versions.append((record.uid, record.rv))
+        return read(record)
+
+    monkeypatch.setattr(controller, "read", noted)
+    world.post(path, made)
+    world.settle()
+    assert len(pods(world)) == 60
+    assert len({uid for uid, _ in versions}) == 60
+    assert len(versions) == len(set(versions)) <= 10 * 60
 
 
 def test_a_pod_that_goes_or_fails_is_replaced(world: World) -> None:

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from bench.demo import install
 from bench.demo.job_story import KINDS
+from bench.harness import install
 from bench.harness.manifest_files import manifest_file
 from bench.harness.site import BATCH_KINDS
 from bench.shards import CRD

@@ -1,4 +1,4 @@
-"""Installs the demo's processes like a user: service account and roles from `config`, and a token of the account.
+"""Installs a run's processes like a user: service account and roles from `config`, and a token of the account.
 
 The manifests are those that users apply.
 """
