@@ -5,8 +5,8 @@ raises `TraceError`, which names file, line, column and the expected value.
 
 **OpenB** (`openb:NODES.csv,PODS.csv`). CPU and memory are the trace's. The trace has no pod limit, so nodes get the
 kubelet's default, 110. A node with GPUs has its model in the label `GPU_MODEL_LABEL`; `gpu_spec` becomes a required
-node affinity for it. A task requests a share of one GPU or whole ones, which is `GPU_MILLI`, 1000 per GPU: the trace's own
-numbers. The order of columns does not matter. A pod list may lack `gpu_spec`, `creation_time` and `deletion_time`;
+node affinity for it. A task requests a share of one GPU or whole ones, which is `GPU_MILLI`, 1000 per GPU: the trace's
+own numbers. The order of columns does not matter. A pod list may lack `gpu_spec`, `creation_time` and `deletion_time`;
 without times, all pods arrive at once and stay.
 
 **Azure LLM inference** (`azure-llm:FILE`). A request is a pod: it arrives at TIMESTAMP and lives for its tokens, at an

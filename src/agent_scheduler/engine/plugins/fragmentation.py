@@ -75,8 +75,9 @@ class Fragmentation(Score):
         if measure.labels:
             reached = measure.reach(nodes)
             reach = [reached[row] for row in listed]
-        free = nodes.allocatable[:, rows] - nodes.requested[:, rows]
-        less = measure.gpus.less_of_each(cast("list[Free]", gpus), free[CPU], free[MEMORY], asked, reach)
+        offered, taken = nodes.allocatable, nodes.requested
+        cpu, memory = (offered[index][rows] - taken[index][rows] for index in (CPU, MEMORY))
+        less = measure.gpus.less_of_each(cast("list[Free]", gpus), cpu, memory, asked, reach)
         return scores_of(less / WHOLE)
 
     def score_row(self, state: FragmentationState, nodes: Columns, row: int) -> int:
