@@ -99,6 +99,13 @@ def check(version: str, checks: Sequence[str]) -> str:
     return entries[0]
 
 
+def check_output(folder: Path) -> None:
+    """Raise Refused for a folder that has files, but not those of a release, since it is replaced."""
+    is_release = folder == ROOT / "dist" or (folder / "SHA256SUMS").exists()
+    if folder.exists() and not is_release and (not folder.is_dir() or any(folder.iterdir())):
+        raise Refused(f"{folder} exists and has no SHA256SUMS of a release; remove it, or give another --output")
+
+
 def _changed() -> str:
     """Return the first changed files, or an empty text."""
     files = [line.split(maxsplit=1)[1] for line in _git("status", "--porcelain").splitlines()]
@@ -227,7 +234,10 @@ def image(release: Release, folder: Path, target: Path) -> str:
 
 
 def _works(engine: str) -> bool:
-    return not subprocess.run([engine, "info"], check=False, capture_output=True, timeout=60).returncode
+    try:
+        return not subprocess.run([engine, "info"], check=False, capture_output=True, timeout=60).returncode
+    except subprocess.TimeoutExpired:
+        return False
 
 
 def _engine(engine: str, *words: str) -> str:
@@ -305,6 +315,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     args = parser.parse_args(arguments)
     try:
+        check_output(args.output.resolve())
         entry = check(args.version, CHECKS if args.check is None else args.check)
         remote = _git("remote", "get-url", "origin") if "origin" in _git("remote").splitlines() else ""
         url = (url_of(remote) if args.url is None else args.url).rstrip("/")

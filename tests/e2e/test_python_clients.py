@@ -7,7 +7,6 @@ import os
 import subprocess
 import sys
 from argparse import ArgumentParser
-from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -23,7 +22,6 @@ from tests.support.batched import CRDS
 from tests.support.client import Client, until
 from tests.support.documents import Block, blocks
 from tests.support.embedded import PODS
-from tests.support.needed import skip_where
 from tests.support.places import CONFIG, DOCS
 
 PROGRAMS = [block for block, _ in blocks(DOCS / "tools" / "python.md") if block.language == "python"]
@@ -47,8 +45,6 @@ def test_each_client_has_a_program() -> None:
 
 @pytest.mark.parametrize("block", PROGRAMS, ids=[client_of(each.text) for each in PROGRAMS])
 async def test_its_pods_are_placed(block: Block, tmp_path: Path) -> None:
-    library = client_of(block.text)
-    skip_where("" if find_spec(library) else f"{library} is not installed")
     async with EmbeddedCluster(nodes=2, node_cpu="4") as cluster:
         cluster.apply("---\n".join(each.read_text() for each in (*CRDS, CONFIG / "samples" / "queue.yaml")))
         endpoint = load_endpoint(kubeconfig=cluster.kubeconfig)

@@ -147,6 +147,14 @@ def test_a_failed_check_is_refused_and_so_is_one_that_changes_files(changed: Clo
     assert changed.release(VERSION, "--check", "touch made") == (2, "", told)
 
 
+def test_a_folder_with_other_files_is_not_replaced(clone: Clone, tmp_path: Path) -> None:
+    (tmp_path / "mine").touch()
+    told = "exists and has no SHA256SUMS of a release; remove it, or give another --output\n"
+    for output in (tmp_path, tmp_path / "mine"):
+        assert clone.release(VERSION, "--output", str(output)) == (2, "", f"release: {output} {told}")
+    assert (tmp_path / "mine").exists()
+
+
 def test_a_dry_run_makes_nothing(clone: Clone) -> None:
     code, out, err = clone.release(VERSION, "--dry-run")
     told = f"release: {VERSION} could be made, with the tag v{VERSION}; nothing was written\n"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Protocol
@@ -22,6 +22,7 @@ from agent_scheduler.engine.decide.reserving import Reservations
 from agent_scheduler.engine.decide.snapshot import Snapshot
 from agent_scheduler.engine.decide.trial import Trial
 from agent_scheduler.engine.framework.plugin import Profile
+from agent_scheduler.engine.queues.asks import role_of
 from agent_scheduler.engine.queues.shortfall import Shortfall
 from agent_scheduler.engine.session.model import JobInfo, TaskInfo
 from agent_scheduler.engine.session.session import GroupEvent
@@ -71,9 +72,13 @@ class BindReports:
         known = None if self._of_members else self._groups.groups.get(group)
         return known is not None and isinstance(known.object, PodGroup)
 
-    def begin(self, group: GroupKey, uids: Collection[str]) -> None:
-        binds = _Binds(group, len(uids))
-        self._in_progress.update(dict.fromkeys(uids, binds))
+    def begin(self, group: GroupKey, pods: Iterable[PodInfo]) -> None:
+        """Record a commit. The pods that stand by are bound later, so those of each role are reported by themselves."""
+        together: dict[tuple[bool, str], list[str]] = {}
+        for pod in pods:
+            together.setdefault((pod.stands_by, role_of(pod) if pod.stands_by else ""), []).append(pod.uid)
+        for uids in together.values():
+            self._in_progress.update(dict.fromkeys(uids, _Binds(group, len(uids))))
 
     def bound(self, uid: str, node_name: str) -> None:
         binds = self._in_progress.get(uid)
@@ -90,10 +95,6 @@ class BindReports:
         if not binds.left and binds.bound:
             note = f"Successfully assigned {counted(binds.bound, 'pod')} to {counted(len(binds.nodes), 'node')}"
             self._tell(GroupEvent(binds.group, "Normal", "Scheduled", note))
-
-    def forget(self) -> None:
-        """Forget the binds in progress of an earlier term."""
-        self._in_progress.clear()
 
 
 class Outcomes:
@@ -121,8 +122,8 @@ class Outcomes:
 
     def begin(self, group: GroupKey, pods: Sequence[PodInfo], *, is_reported: bool) -> None:
         """Handle that the binder has accepted these members; `is_reported` as in their results."""
-        if is_reported and pods:
-            self._binds.begin(group, [pod.uid for pod in pods])
+        if is_reported:
+            self._binds.begin(group, pods)
         for pod in pods:
             if pod.stands_by:
                 # The pod has a node now, so an autoscaler must not add one for it.

@@ -69,7 +69,7 @@ _log = get_logger(__name__)
 #: the pod's bind there are about three turns of the event loop, so `_TURNS` of them follow each slice.
 _SLICE: Final = 0.00025
 #: Seconds of a slice while the fast path has had no pod for a second; then one turn follows each slice. A turn costs
-#: some 20 us, and in a longer one more responses and events are handled together.
+#: some 20 us, and after a longer slice it handles more responses and events together.
 _SLICE_ALONE: Final = 0.002
 #: Turns of the event loop between two slices, and their maximum while the fast path has pods to decide on.
 _TURNS: Final = 3
@@ -270,9 +270,10 @@ class BatchScheduler:
             running.append(tasks.create_task(self._flush()))
             # Statuses that were decided in an earlier term and not written are decided again.
             self._messages.statuses.forget()
-            self._binds.forget()
             self.waiting.due.set()
             await tasks.create_task(self._hold_sessions())
+            # Binds that end now are reported, too.
+            await self._binder.drained()
             for writer in self._messages.writers:
                 await writer.drain(self._grace)
             for task in running:

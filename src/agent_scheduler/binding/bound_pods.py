@@ -48,7 +48,7 @@ class BoundPodExplainer:
         ledger = self._cluster.ledger
         placed = ledger.placements.get(pod.uid)
         if profile is not None and placed is not None and placed.node_name == node_name and node_name in ledger.rows:
-            found["now"] = self._now(pod, node_name, profile, of_here)
+            found["now"] = self._now(placed.pod, node_name, profile, of_here)
         return found
 
     def _without_record(

@@ -11,7 +11,9 @@ attempt.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
+
+import msgspec
 
 from agent_scheduler.cluster.changes import wait_for_change
 from agent_scheduler.cluster.resource_claims import ResourceClaims, claim_path, claims_path
@@ -32,6 +34,7 @@ from kube_client.transport import pod_path
 
 from .claim_writer import ClaimWriter, KeyLocks, PatchCall
 
+_decode: Final = msgspec.json.Decoder(dict[str, Any]).decode
 #: The number of names that are tried for a claim if other objects have the first ones.
 _NAMES: Final = 4
 #: How many checks, at most a second apart, wait for a new claim in the watch.
@@ -124,9 +127,10 @@ class ExtendedClaims:
         for number in range(_NAMES):
             name = name_of(pod, number)
             answer = await self._create(collection, name, manifest(pod, name, in_memory.spec), wanted=wanted)
-            failure, found = answer.failure, answer.found
+            failure = answer.failure
             if failure is not None and failure.kind is not FailureClass.CONFLICT:
                 break
+            found = _decode(answer.found)
             uid = str((found.get("metadata") or {}).get("uid", ""))
             made = MadeClaim(pod.namespace, name, uid)
             if failure is None:

@@ -2,7 +2,10 @@
 
 gated pod observed, or room in a queue ──> GatedPods: fitting pods, whole gangs ──> reserved in the quota book
                                                                                       └─> PATCH that removes the gate
-  the watch delivers the ungated pod ──> it is scheduled as any other, and stays reserved until it has a node
+  the ungated pod is delivered ──> it is scheduled as any other, and stays reserved until it has a node
+
+The response to the PATCH delivers the pod, as it is the newest version; the watch's event about it is then no change.
+After a failed first attempt the watch does.
 """
 
 from __future__ import annotations
@@ -103,12 +106,17 @@ class QueueAdmission:
         cluster: Cluster,
         *,
         cleanups: Callable[[str], Sequence[CleanupReservations]],
+        written: Callable[[Sequence[bytes]], None],
         turn: Election,
     ) -> None:
         """Create the admission, which removes gates during `turn`.
 
-        `cleanups` returns a scheduler's plugins to notify when a reservation ends.
+        `cleanups` returns a scheduler's plugins to notify when a reservation ends. `written` receives pods as the API
+        server sent them in response to removals.
         """
+        self._written = written
+        #: Pods for `written` that were received in this turn of the event loop.
+        self._received: list[bytes] = []
         self._turn = turn
         self._cluster = cluster
         self._gated = cluster.ledger.usage.gated
@@ -185,10 +193,15 @@ class QueueAdmission:
     def _remove_at_once(self, uid: str, pod: PodInfo, ended: Ended) -> bool:
         """Send the removal without a task. Every gated pod passes here, and one request is usually enough."""
 
-        def answered(failed: AlreadySent | None) -> None:
-            if failed is None:
-                self._removed(uid)
-            ended(None if failed is None else partial(self._remove, uid, pod, failed))
+        def answered(found: AlreadySent | bytes) -> None:
+            if isinstance(found, AlreadySent):
+                ended(partial(self._remove, uid, pod, found))
+                return
+            self._removed(uid)
+            self._received.append(found)
+            if len(self._received) == 1:
+                asyncio.get_running_loop().call_soon(self._deliver)
+            ended(None)
 
         return self._is_due(uid) and start_patch(
             self._transport, pod_path(pod), _removal(uid), uid=uid, strategic=True, ended=answered, timing=self._timing
@@ -211,6 +224,10 @@ class QueueAdmission:
             self._observer.gate_not_removed(pod.key, str(patched.failure))
             return False
         return True
+
+    def _deliver(self) -> None:
+        received, self._received = self._received, []
+        self._written(received)
 
     def _removed(self, uid: str) -> None:
         self._observer.gate_removed()

@@ -26,7 +26,7 @@ from kube_client.recorder import ObjectReference
 from kube_client.reflector import WatchTimes
 from kube_client.retry import REAL, Timing
 from kube_client.transport import Transport
-from kube_client.watch_events import Change, Object
+from kube_client.watch_events import Change, ChangeType, Object
 
 #: The usual `Reconciler.patience`.
 PATIENCE: Final = 30.0
@@ -107,6 +107,8 @@ class Reconciling:
         self._metrics = metrics
         self._handling = metrics.handling
         self.unreadable = metrics.handling.unreadable
+        #: Count changes of watches, by kind and type.
+        self._counts: dict[tuple[str, ChangeType], Callable[[], None]] = {}
         #: Kind and UID of the objects whose last change could not be applied.
         self._unapplied: set[tuple[str, str]] = set()
         self._timing = timing
@@ -214,7 +216,12 @@ class Reconciling:
 
     def received(self, kind: str, changes: Sequence[Change[Any]], began: float) -> None:
         for change in changes:
-            self._metrics.watch_events_total.labels(kind, change.type.value).inc()
+            count = self._counts.get((kind, change.type))
+            if count is None:
+                # Computed once: in Python 3.11 the value of an Enum's member is computed in Python.
+                child = self._metrics.watch_events_total.labels(kind, change.type.value)
+                count = self._counts[kind, change.type] = child.inc
+            count()
         self._handling.clear()
 
     def applies(self, kind: Kind, item: Object) -> bool:

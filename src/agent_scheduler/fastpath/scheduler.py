@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import NamedTuple
 
 # np.unique and sometimes np.isin import it on first use, which would be in a cycle: 10 ms and more.
@@ -228,6 +229,7 @@ class FastPath:
             runtime,
             cluster,
             cleanups=rules.cleanups,
+            written=partial(informers.written, "Pod"),
             turn=turn if settings.removes_gates else Never(),
         )
 

@@ -64,7 +64,8 @@ class JobPod(Wire, frozen=True):
     @property
     def stands_by(self) -> bool:
         """Whether its bind must wait until others of its Job have run."""
-        return any(gate.name == STAGE_GATE for gate in self.spec.scheduling_gates or ())
+        gates = self.spec.scheduling_gates
+        return gates is not None and any(gate.name == STAGE_GATE for gate in gates)
 
     @property
     def is_marked(self) -> bool:

@@ -42,8 +42,9 @@ from .controller_flags import JOB, PODGROUP, QUEUE, SHARDING, ControllersSetting
 NAME = "agent-scheduler-controllers"
 #: The reportingController of the sharding controller.
 _SHARDING_NAME = "agent-scheduler-sharding"
-#: Watches have their own connections; several writes of groups are simultaneous, beside lists, lease and events.
-_CONNECTIONS = 16
+#: Watches have their own connections; pods of several Jobs are created simultaneously, and groups beside them, lists,
+#: lease and events.
+_CONNECTIONS = 48
 _EVENTS_QPS, _EVENTS_BURST = 10.0, 50
 #: Seconds for the write in progress at shutdown, and for the last events.
 _GRACE = 10.0

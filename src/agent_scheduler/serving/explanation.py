@@ -152,20 +152,16 @@ def _placement_sections(placement: dict[str, Any]) -> list[tuple[str, list[str]]
     else:
         why = "; the pod was nominated to the node, which came first" if placement["nominated"] else ""
         line = f"  by {placement['by']} in attempt {placement['attempt']}, which began at {placement['time']}{why}"
-        rows = [
-            (
-                f"{each['node']}{' (chosen)' if each['node'] == placement['node'] else ''}",
-                "unknown" if each["below"] is None else str(each["below"]),
-                f"{each['since']}{_THIS if each['node'] == placement['node'] else ''}",
-            )
-            for each in placement["candidates"]
-        ]
+        rows = []
+        for each in placement["candidates"]:
+            below = "unknown" if each["below"] is None else str(each["below"])
+            if each["node"] == placement["node"]:
+                rows.append((f"{each['node']} (chosen)", below, f"{each['since']}, apart from this pod"))
+            else:
+                rows.append((each["node"], below, each["since"]))
         sections = [("Chosen", [line, *_table(("CANDIDATE", "SCORE BELOW THE CHOSEN", "SINCE THEN"), rows)])]
     now = placement.get("now")
     return sections + (_decision_sections("Scores as of now, without this pod", now) if now else [])
-
-
-_THIS = ", apart from this pod"
 
 
 def _decision_sections(name: str, decision: dict[str, Any]) -> list[tuple[str, list[str]]]:

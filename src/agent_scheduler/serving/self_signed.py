@@ -19,8 +19,11 @@ class SelfSignedCertificate:
     """Call `begin` before the first handshake, and run `run` as a task. Needs the library cryptography."""
 
     def __init__(self, hosts: Sequence[str], *, present: Callable[[bytes, bytes], object], timing: Timing) -> None:
-        """`hosts` are names in the certificate. `present` starts to present a certificate with its key (PEM)."""
-        self._hosts = hosts
+        """`hosts` are names in the certificate, without those that it cannot have, which are not ASCII.
+
+        `present` starts to present a certificate with its key (PEM).
+        """
+        self._hosts = [each for each in hosts if each and each.isascii()]
         self._present = present
         self._timing = timing
 

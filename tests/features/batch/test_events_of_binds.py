@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
+
+import pytest
+
 from tests.support.embedded import until
 from tests.support.installation import CONFIGURATION, Installation, faulty, installed
-from tests.support.transports import refused
+from tests.support.transports import Held, lost, refused
 
 EVENTS = "/apis/events.k8s.io/v1/namespaces/default/events"
 OF_MEMBERS = f"{CONFIGURATION}events: {{members: true}}\n"
@@ -63,3 +67,43 @@ async def test_each_member_gets_an_event_if_the_configuration_says_so() -> None:
 
         await until(is_told)
         assert not any("assigned" in note for kind, _, note in await told(world) if kind == "PodGroup")
+
+
+async def test_members_that_are_bound_while_the_scheduler_stops_are_told() -> None:
+    async with faulty() as (world, transport):
+        held = Held()
+        transport.ways["POST", "/pods/g-1/binding"] = [held]
+        await world.add_node("a")
+        await world.gang("g", 2)
+        await held.came.wait()
+        world.runtime.stop()
+        await asyncio.sleep(0.2)
+        held.go.set()
+
+        async def is_told() -> bool:
+            return ("PodGroup", "g", "Successfully assigned 2 pods to 1 node") in await told(world)
+
+        await until(is_told)
+
+
+@pytest.mark.parametrize(("end", "pods"), [("deleted", "1 pod"), ("lost", "2 pods"), ("bound elsewhere", "1 pod")])
+async def test_a_member_counts_if_its_bind_was_carried_out(end: str, pods: str) -> None:
+    async with faulty() as (world, transport):
+        held = Held()
+        transport.ways["POST", "/pods/g-1/binding"] = [lost if end == "lost" else held]
+        await world.add_node("a")
+        await world.gang("g", 2)
+        if end != "lost":
+            await held.came.wait()
+            if end == "deleted":
+                await world.delete("/api/v1/namespaces/default/pods/g-1")
+            else:
+                await world.add_node("b")
+                await world.bind("g-1", "b")
+            held.go.set()
+
+        async def is_told() -> bool:
+            return ("PodGroup", "g", f"Successfully assigned {pods} to 1 node") in await told(world)
+
+        await until(is_told)
+        assert world.batch._binds._in_progress == {}

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
@@ -12,10 +13,10 @@ from agent_scheduler.binding.queue_admission import Election
 from agent_scheduler.engine.queues.entries import Standing
 from agent_scheduler.objects.batch import QUEUE_ALLOCATION_GATE
 from agent_scheduler.serving.explanation import render
-from kube_client.transport import OutcomeUnknown, Response
+from kube_client.transport import OutcomeUnknown, Response, Transport
 from tests.support import objects
 from tests.support.batched import add_group, install
-from tests.support.embedded import PODS, embedded_cluster, until
+from tests.support.embedded import PODS, EmbeddedCluster, embedded_cluster, until
 from tests.support.installation import (
     BOTH,
     CONFIGURATION,
@@ -26,10 +27,11 @@ from tests.support.installation import (
     Installation,
     faulty,
     gated,
+    installed,
     process,
     samples,
 )
-from tests.support.transports import Held, Send
+from tests.support.transports import Faulty, Held, Send
 
 
 @BOTH
@@ -211,6 +213,55 @@ async def test_a_removal_that_comes_late_leaves_a_pod_of_the_same_name_its_gate(
         await world.pod("p", queue="full")
         held.go.set()
         await world.stays_held("p")
+
+
+class LateChanges(Faulty):
+    """Withholds changes of pods in watches until `go`; pods that are added pass."""
+
+    def __init__(self, inner: Transport) -> None:
+        super().__init__(inner, at_once=True)
+        self.go = asyncio.Event()
+
+    @asynccontextmanager
+    async def stream(self, path: str, *, read_timeout: float) -> AsyncIterator[AsyncIterator[list[bytes]]]:
+        async def passed(batches: AsyncIterator[list[bytes]]) -> AsyncIterator[list[bytes]]:
+            async for lines in batches:
+                if path.startswith("/api/v1/pods") and any(b'"MODIFIED"' in line[:20] for line in lines):
+                    await self.go.wait()
+                yield lines
+
+        async with self.inner.stream(path, read_timeout=read_timeout) as batches:
+            yield passed(batches)
+
+
+async def sent(send: Send) -> Any:
+    return await send()
+
+
+@pytest.mark.promise("GATE-16")
+async def test_a_gang_is_bound_once_all_its_gates_are_removed_and_before_the_watch_shows_that() -> None:
+    late: list[LateChanges] = []
+
+    def through(cluster: EmbeddedCluster) -> LateChanges:
+        late.append(LateChanges(cluster.transport))
+        return late[0]
+
+    async with installed(through=through) as world:
+        await world.queue("full", capability={"cpu": "8"})
+        await world.add_node("a", cpu="8")
+        held = Held()
+        late[0].ways = {("PATCH", f"/pods/g-{number}"): [sent] for number in range(2)}
+        late[0].ways["PATCH", "/pods/g-2"] = [held]
+        await world.gated_gang("g", 3, queue="full")
+        await held.came.wait()
+        await until(lambda: world.all_let_past("g-", 2))
+        await world.rest()
+        assert [await world.is_bound(f"g-{number}") for number in range(3)] == [False] * 3
+        held.go.set()
+        for number in range(3):
+            await until(lambda number=number: world.is_bound(f"g-{number}"))
+        assert not late[0].go.is_set()
+        late[0].go.set()
 
 
 @pytest.mark.promise("L3")

@@ -14,6 +14,7 @@ from agent_scheduler.process.controller_flags import JOB, PODGROUP, QUEUE
 from tests.support.embedded import NODES, until
 from tests.support.whole import Whole, stage, whole
 
+EVENTS = "/apis/events.k8s.io/v1/namespaces/default/events"
 WORKERS = ("j-worker-0", "j-worker-1")
 
 
@@ -76,6 +77,18 @@ async def test_nobody_takes_the_room_of_tasks_that_wait_for_the_first(scheduler:
         await it.starts("j-master-0")
         await until(lambda: it.only_placed("j-master-0", *WORKERS))
         assert await it.standing_by() == {}
+
+
+async def test_the_binds_of_a_stage_are_told_when_they_are_carried_out() -> None:
+    async with standing_by() as it:
+
+        async def are_told(*pods: str) -> bool:
+            found = {each["note"] for each in await it.items(EVENTS) if each["reason"] == "Scheduled"}
+            return {f"Successfully assigned {text} to 1 node" for text in pods} <= found
+
+        await until(lambda: are_told("1 pod"))
+        await it.starts("j-master-0")
+        await until(lambda: are_told("1 pod", "2 pods"))
 
 
 async def test_a_scheduler_that_is_started_anew_keeps_the_room_for_them() -> None:

@@ -16,6 +16,7 @@ from tests.support.native import native_gangs
 from tests.support.objects import container, node
 from tests.support.running import Running, scheduling, settings_from
 from tests.support.shared import decides_on, scheduler, shared_cluster
+from tests.support.transports import Faulty, Held
 
 from .preempting import full
 
@@ -145,6 +146,25 @@ async def test_an_explanation_changes_nothing_that_decisions_read() -> None:
             # Views that were kept meanwhile, and the snapshot, are as they would be without it.
             report = await running.fast_path.selfcheck.run()
             assert report.checked and not report.differences, report
+
+
+async def test_a_pod_that_changes_while_it_is_bound_is_removed_as_it_is_counted() -> None:
+    async with embedded_cluster() as cluster:
+        await cluster.add_node("n1", labels={"kubernetes.io/hostname": "n1"})
+        term = {"labelSelector": {"matchLabels": {"app": "x"}}, "topologyKey": "kubernetes.io/hostname"}
+        apart = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+        transport, held = Faulty(cluster.transport), Held()
+        transport.ways["POST", "/binding"] = [held]
+        async with scheduling(transport) as running:
+            await cluster.add_pod("p", labels={"app": "x"}, affinity=apart)
+            await held.came.wait()
+            await cluster.patch("/api/v1/namespaces/default/pods/p", {"metadata": {"labels": {"app": "y"}}})
+            pods = running.fast_path.cluster.pods
+            await until(lambda: any(dict(pod.labels)["app"] == "y" for pod in pods.values()))
+            found = running.fast_path.explainer.pod("default", "p")["placement"]
+            assert found["now"]["feasible"] == 1
+            held.go.set()
+            await placement(running, "p")
 
 
 @pytest.mark.parametrize("what", ["devices", "GPUs"])

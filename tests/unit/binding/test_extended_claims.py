@@ -38,6 +38,10 @@ def found(name: str, uid: str, *, owner: str = POD.uid) -> dict[str, Any]:
     return claim
 
 
+def made(name: str, uid: str, *, owner: str = POD.uid) -> bytes:
+    return msgspec.json.encode(found(name, uid, owner=owner))
+
+
 async def caught_up(_version: str) -> None:
     """Nothing is missed here."""
 
@@ -90,7 +94,7 @@ class World:
 
 async def made_and_not_seen() -> World:
     """An attempt has made a claim and ended before the watch has shown it."""
-    world = World(CreateResult(found(FIRST, "uid-c")))
+    world = World(CreateResult(made(FIRST, "uid-c")))
     world.is_wanted = False
     assert await world.write() == f"resourceclaim default/{FIRST} was made and not seen"
     return world
@@ -151,17 +155,17 @@ async def test_a_claim_whose_protection_stays_on_is_not_deleted(failure: Failure
     assert [verb for verb, _ in world.asked] == ["PATCH", "PATCH"]
 
 
-THEIRS = CreateResult(found(FIRST, "uid-theirs", owner="somebody"), CONFLICT)
+THEIRS = CreateResult(made(FIRST, "uid-theirs", owner="somebody"), CONFLICT)
 
 
 @pytest.mark.parametrize(
     ("creates", "told", "asked", "deleted"),
     [
-        ([THEIRS, CreateResult(found(SECOND, "uid-c"))], f"resourceclaim default/{SECOND} was made and", 2, SECOND),
+        ([THEIRS, CreateResult(made(SECOND, "uid-c"))], f"resourceclaim default/{SECOND} was made and", 2, SECOND),
         ([THEIRS] * 5, "create claim for extended resources: ", 4, ""),
-        ([CreateResult({}, FORBIDDEN)], "create claim for extended resources: ", 1, ""),
+        ([CreateResult(b"", FORBIDDEN)], "create claim for extended resources: ", 1, ""),
         # Its allocation may be for another node, so it is not used, and goes with this attempt.
-        ([CreateResult(found(FIRST, "uid-c"), CONFLICT)], "create claim for extended resources: ", 1, FIRST),
+        ([CreateResult(made(FIRST, "uid-c"), CONFLICT)], "create claim for extended resources: ", 1, FIRST),
     ],
     ids=["somebody else's", "somebody else's for ever", "forbidden", "of an attempt before"],
 )
@@ -179,7 +183,7 @@ async def test_another_name_is_taken_where_somebody_elses_object_has_the_first(
 
 
 async def test_an_object_of_the_same_name_with_another_uid_is_not_the_claim_that_was_made() -> None:
-    world = World(CreateResult(found(FIRST, "uid-c")))
+    world = World(CreateResult(made(FIRST, "uid-c")))
     world.show(found(FIRST, "uid-older"))
     world.is_wanted = False
     assert await world.write() == f"resourceclaim default/{FIRST} was made and not seen"
@@ -196,7 +200,7 @@ async def test_a_pod_without_a_promise_has_no_claim_named_and_is_told_only_if_on
 
 
 async def test_a_claim_that_is_seen_gets_what_was_promised_and_then_its_pod_is_told() -> None:
-    world = World(CreateResult(found(FIRST, "uid-c")))
+    world = World(CreateResult(made(FIRST, "uid-c")))
     world.show(found(FIRST, "uid-c"))
     assert world.devices.assume_in_memory(POD.uid, world.in_memory.claim_spec, world.in_memory.allocation)
     assert await world.write() == ""
@@ -204,7 +208,7 @@ async def test_a_claim_that_is_seen_gets_what_was_promised_and_then_its_pod_is_t
 
 
 async def test_a_claim_that_somebody_has_given_other_devices_is_not_written() -> None:
-    world = World(CreateResult(found(FIRST, "uid-c")))
+    world = World(CreateResult(made(FIRST, "uid-c")))
     assert world.devices.assume_in_memory(POD.uid, world.in_memory.claim_spec, world.in_memory.allocation)
     result = {"request": "r", "driver": "d", "pool": "n1", "device": "gpu-0"}
     world.show({**found(FIRST, "uid-c"), "status": {"allocation": {"devices": {"results": [result]}}}})
@@ -213,7 +217,7 @@ async def test_a_claim_that_somebody_has_given_other_devices_is_not_written() ->
 
 
 async def test_a_pod_is_not_told_of_a_claim_that_could_not_be_written() -> None:
-    world = World(CreateResult(found(FIRST, "uid-c")))
+    world = World(CreateResult(made(FIRST, "uid-c")))
     world.show(found(FIRST, "uid-c"))
     assert world.devices.assume_in_memory(POD.uid, world.in_memory.claim_spec, world.in_memory.allocation)
     world.fails[f"PATCH {CLAIMS}/{FIRST}/status"] = FORBIDDEN

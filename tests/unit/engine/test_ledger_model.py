@@ -17,6 +17,7 @@ from agent_scheduler.engine import ledger as ledger_module
 from agent_scheduler.engine.decide import decide as decide_module
 from agent_scheduler.engine.decide.classview import ClassView
 from agent_scheduler.engine.decide.decide import ClassViews, ConflictPolicy, decide, judge
+from agent_scheduler.engine.decide.explain import explain_without
 from agent_scheduler.engine.decide.ranking import REFUSED, best_of
 from agent_scheduler.engine.decide.refusals import Refusal
 from agent_scheduler.engine.decide.snapshot import Snapshot
@@ -307,6 +308,24 @@ class LedgerMachine(RuleBasedStateMachine):
         if not late:
             self.refresh(which, False)
         self.view(self.watched[which], shape)
+
+    @rule(which=WHICH, pick=ANY)
+    def explain_a_placed_pod(self, which: int, pick: int) -> None:
+        uid = self.known_uid(pick)
+        placed = self.picture.pods.get(uid)
+        if placed is None or placed.node not in self.ledger.rows:
+            return
+        self.refresh(which, False)
+        watched = self.watched[which]
+        without = watched.picture.copy()
+        del without.pods[uid]
+        pod, row = self.ledger.placements[uid].pod, self.ledger.rows[placed.node]
+        assert isinstance(pod, PodInfo)
+        found = explain_without(pod, row, watched.views.profile, self.ledger, watched.snapshot, (row,))
+        feasible = without.feasible(placed.shape)
+        assert (found.nodes, found.feasible) == (len(without.nodes), len(feasible))
+        assert {each.node for each in found.best} <= feasible
+        assert any(each.node == placed.node for each in found.best) is (placed.node in feasible)
 
     @rule(
         which=WHICH,

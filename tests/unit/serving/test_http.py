@@ -312,10 +312,19 @@ async def test_tls_is_spoken_with_a_certificate_that_is_replaced_without_a_resta
     await server.stop()
 
 
+@pytest.mark.parametrize(
+    ("host", "names"),
+    [
+        ("agent-scheduler-7d4b9", ["agent-scheduler-7d4b9", "localhost"]),
+        ("x" * 70, ["x" * 70, "localhost"]),
+        *((host, ["localhost"]) for host in ("", "h\u00e4user", "h\udcc3")),
+    ],
+)
 async def test_without_a_given_certificate_the_process_signs_its_own_and_replaces_it_in_time(
-    world: World, monkeypatch: pytest.MonkeyPatch
+    world: World, monkeypatch: pytest.MonkeyPatch, host: str, names: list[str]
 ) -> None:
     monkeypatch.setattr(self_signed, "PERIOD", timedelta(milliseconds=20))
+    monkeypatch.setattr(socket, "gethostname", lambda: host)
     server = server_of(Serving(port=0, self_signed_certificate=True), world.sources(), answering(lambda _: Hang())[1])
     port = await server.start()
 
@@ -324,8 +333,8 @@ async def test_without_a_given_certificate_the_process_signs_its_own_and_replace
 
     first = await presented()
     loaded = x509.load_pem_x509_certificate(first.encode())
-    names = loaded.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
-    assert names.get_values_for_type(x509.DNSName) == [socket.gethostname(), "localhost"]
+    found = loaded.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    assert found.get_values_for_type(x509.DNSName) == names
 
     async def is_replaced() -> bool:
         return await presented() != first

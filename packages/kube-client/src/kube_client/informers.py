@@ -306,6 +306,13 @@ class Informers:
         """Remember an object; see `CollectionView.learn`."""
         return self._reflectors[kind].view.learn(made)
 
+    def written(self, kind: str, bodies: Iterable[bytes]) -> None:
+        """Deliver objects from responses to writes of this process as the watch would, which may show them later."""
+        view = self._reflectors[kind].view
+        changes = [change for body in bodies if (change := view.written(body)) is not None]
+        if changes:
+            self._take_in(self._kinds[kind], changes)
+
     def read_again(self, kind: str) -> None:
         """Deliver all objects of this kind again, because they are decoded differently from now on."""
         self._reflectors[kind].redeliver()

@@ -85,18 +85,22 @@ def start_patch(
     *,
     uid: str,
     strategic: bool = False,
-    ended: Callable[[AlreadySent | None], None],
+    ended: Callable[[AlreadySent | bytes], None],
     timing: Timing = REAL,
 ) -> bool:
     """Send the first request immediately and without a task, if the transport can; otherwise return false.
 
-    `uid` is the one in `body`. `ended` is called later, with a failure from which `patch_once` resumes, or None.
+    `uid` is the one in `body`. `ended` is called later, with the changed object as the API server sent it, or with a
+    failure from which `patch_once` resumes.
     """
     began, send = timing.clock(), _send(path, body, uid, strategic=strategic)
 
     def answered(answer: Response | TransportError) -> None:
         failure = read(answer, send.asked)
-        ended(None if failure is None else AlreadySent(began, failure))
+        if failure is None and isinstance(answer, Response):
+            ended(answer.body)
+        elif failure is not None:
+            ended(AlreadySent(began, failure))
 
     return start_of(transport)(
         send.method, path, body=body, content_type=send.content_type, timeout=REQUEST_TIMEOUT, answered=answered

@@ -153,7 +153,7 @@ class Reflector(Generic[T]):
         self._transport = transport
         self._path = collection.path
         self._decode = collection.decode
-        #: Owned by the `run` task, except for `learn`.
+        #: Owned by the `run` task, except for `learn` and `written`.
         self.view = CollectionView(
             *(collection.path, collection.decode, collection.read_event), count=count, unreadable=collection.unreadable
         )
@@ -380,13 +380,14 @@ class Reflector(Generic[T]):
             _log.warning("bookmark ahead", path=self._path, listed=revision, bookmark=self.view.version)
         self._stale_lists = 0
         self.refused, self.problem, self.is_absent = None, None, False
-        await self.view.refuse_older(fresh)
+        await self.view.refuse_older(fresh, revision)
         # An object without a readable UID may be any of those that are missing.
         gone = [uid for uid in self.view.missing(fresh, revision) if uid not in unread and "" not in unread]
         # Deletions go first: a recreated object must not be added beside its predecessor of the same name.
         await self._deliver(Change(DELETED, old, old) for old in self.view.take(gone))
-        await self._deliver(self.view.differences(fresh, unchanged=reading != self._listed_generation))
-        self.view.version, self._listed_generation = revision, reading
+        await self._deliver(self.view.differences(fresh, revision, unchanged=reading != self._listed_generation))
+        self.view.listed(revision)
+        self._listed_generation = reading
         self.last_contact = self._timing.clock()
         self._is_unconfirmed = self.last_contact > began + _RESTORED_WITHIN
         self.synced.set()

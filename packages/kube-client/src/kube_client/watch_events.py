@@ -104,6 +104,9 @@ _PREFIXES = {
     for prefix in (b'{"type":"%s","object":' % kind.encode(),)
 }
 _BY_FIRST_BYTE = {ord(letter): entry for letter, entry in _PREFIXES.items()}
+#: It cannot occur within a text, where a quotation mark is escaped, and the object's own version comes first.
+_VERSION_FIELD: Final = b'"resourceVersion":"'
+_MODIFIED: Final = b'{"type":"MODIFIED"'
 #: The position of the event type's first letter in `{"type":"A`.
 _LETTER = 9
 
@@ -134,6 +137,15 @@ def event_reader(decode: Decode[T]) -> ReadEvent[T]:
         return kind, metadata.uid, metadata.resource_version, item
 
     return read
+
+
+def _version_of_change(line: bytes) -> str:
+    """Return the version of a changed object in the usual form of servers, without decoding it; empty if not found."""
+    at = line.find(_VERSION_FIELD) if line.startswith(_MODIFIED) else -1
+    if at < 0:
+        return ""
+    at += len(_VERSION_FIELD)
+    return line[at : line.find(b'"', at, at + _VERSION_DIGITS + 1)].decode("latin-1")
 
 
 def open_event_slowly(line: bytes) -> tuple[str, Raw]:
@@ -232,8 +244,8 @@ class CollectionView(Generic[T]):
     """The delivered state of a collection. The arguments are as for `Reflector`.
 
     `known` has the last delivered object by UID; it serves to find what a list no longer has and to refuse older
-    versions. `version` is the newest version of the whole collection, where the next watch begins. Only a list can
-    set it back, and not to before `proved`.
+    versions. `version` is the newest version of the whole collection, where the next watch begins. Only a list can set
+    it back, and not to before `proved`. `written` delivers an object before the watch shows it.
     """
 
     def __init__(
@@ -253,6 +265,8 @@ class CollectionView(Generic[T]):
         self.known: dict[str, T] = {}
         #: Objects created by this process that no list or watch has shown yet, by UID. None of them is in `known`.
         self.learned: dict[str, T] = {}
+        #: Objects that `written` has delivered and neither a list nor the watch has shown yet: version -> JSON.
+        self._ahead: dict[str, bytes] = {}
         self.version = ""
         #: The last bookmark's version, and the version before the bookmarks since the last object.
         self._marked = self._before_marks = ""
@@ -273,8 +287,8 @@ class CollectionView(Generic[T]):
         for uid in uids:
             yield self.known.pop(uid) if uid in self.known else self.learned.pop(uid)
 
-    async def refuse_older(self, fresh: Mapping[str, T]) -> None:
-        """Raise StoreWentBack if an object is older than before.
+    async def refuse_older(self, fresh: Mapping[str, T], revision: str) -> None:
+        """Raise StoreWentBack if an object in a list of this revision is older than before.
 
         A backup may be restored with a higher revision than all before, but its objects keep their old ones.
         """
@@ -285,7 +299,7 @@ class CollectionView(Generic[T]):
             if item is None:
                 continue
             listed, known = item.metadata.resource_version, before.metadata.resource_version
-            if is_older(listed, known):
+            if is_older(listed, known) and not self._is_ahead(known, revision):
                 what = f"{item.metadata.name} in the list of {self._path}"
                 raise StoreWentBack(what, listed=listed, known=known)
 
@@ -302,22 +316,51 @@ class CollectionView(Generic[T]):
         self.learned[metadata.uid] = made
         return True
 
+    def written(self, body: bytes) -> Change[T] | None:
+        """Return the change that a response to a write of this process shows, if nothing newer is known of the object.
+
+        The watch's event about this version is then no change.
+        """
+        try:
+            item = self._decode(body)
+        except Exception:
+            # The watch delivers this version, too, and then reports why it cannot be read.
+            return None
+        metadata = item.metadata
+        before = self.known.get(metadata.uid)
+        if before is None or not is_older(before.metadata.resource_version, metadata.resource_version):
+            return None
+        self.known[metadata.uid] = item
+        self._ahead[metadata.resource_version] = body
+        return Change(MODIFIED, item, before)
+
+    def _is_ahead(self, version: str, revision: str) -> bool:
+        """Return whether a known version is from a response to a write after a list of this revision."""
+        return version in self._ahead and is_older(revision, version)
+
     def missing(self, fresh: Container[str], revision: str) -> list[str]:
         """Return the UIDs of objects that are missing in a list of this revision."""
         late = (uid for uid, item in self.learned.items() if not is_older(revision, item.metadata.resource_version))
         return [uid for uid in (*self.known, *late) if uid not in fresh]
 
-    def differences(self, fresh: dict[str, T], *, unchanged: bool) -> Iterable[Change[T]]:
+    def differences(self, fresh: dict[str, T], revision: str, *, unchanged: bool) -> Iterable[Change[T]]:
         """Yield what is new or changed in a list, or all of it with `unchanged`, and remember it as known."""
         known = self.known
         for uid, item in fresh.items():
             before = known.get(uid)
+            if before is not None and self._ahead and self._is_ahead(before.metadata.resource_version, revision):
+                item = self._decode(self._ahead[before.metadata.resource_version]) if unchanged else before
             known[uid] = item
             if before is None:
                 self.learned.pop(uid, None)
                 yield Change(ADDED, item, None)
             elif unchanged or before.metadata.resource_version != item.metadata.resource_version:
                 yield Change(MODIFIED, item, before)
+
+    def listed(self, revision: str) -> None:
+        """Continue from a list of this revision, whose differences were delivered."""
+        self.version = revision
+        self._ahead = {version: body for version, body in self._ahead.items() if is_older(revision, version)}
 
     def receive(self, lines: list[bytes]) -> tuple[list[Change[T]], Failure | None]:
         """Return what is new in some lines of a watch, and the failure of an ERROR event or of an invalid line.
@@ -328,6 +371,10 @@ class CollectionView(Generic[T]):
         failure: Failure | None = None
         read, known = self._read_event, self.known
         for line in lines:
+            if self._ahead and (version := _version_of_change(line)) in self._ahead:
+                del self._ahead[version]
+                self._advance(version)
+                continue
             try:
                 kind, uid, version, item = read(line)
             except Exception:
@@ -361,10 +408,10 @@ class CollectionView(Generic[T]):
                 batch.append(Change(DELETED, item, before))
                 continue
             last = before.metadata.resource_version
+            self.version = version
             if last == version or is_older(version, last):
                 self._count("duplicate")
                 continue
-            self.version = version
             known[uid] = item
             batch.append(Change(MODIFIED, item, before))
         return batch, failure

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from kube_client.create import CreateResult, create_once, delete_once
+from kube_client.create import CreateResult, create_each, create_once, delete_once
 from kube_client.errors import Failure, FailureClass
 from kube_client.patch import CALLED_OFF
 from kube_client.testing.scripted import (
@@ -38,7 +39,7 @@ async def created(*actions: Action, wanted: Callable[[], bool] = always) -> tupl
 
 async def test_an_object_is_made_with_one_request() -> None:
     made, (request,) = await created(Answer(201, OURS))
-    assert made == CreateResult(OURS, None)
+    assert (json.loads(made.found), made.failure) == (OURS, None)
     assert (request.method, request.path, request.body) == ("POST", "/apis/g/v1/things", BODY)
 
 
@@ -69,7 +70,8 @@ async def test_what_the_making_of_an_object_comes_to(
     actions: list[Action], found: Any, failed: FailureClass | None, is_open: bool, requests: str
 ) -> None:
     made, sent = await created(*actions)
-    assert (made.found, made.failure and made.failure.kind, made.is_open) == (found, failed, is_open)
+    there = json.loads(made.found or b"{}")
+    assert (there, made.failure and made.failure.kind, made.is_open) == (found, failed, is_open)
     assert " ".join(each.method for each in sent) == requests
     assert sent[-1].path == "/apis/g/v1/things" + ("/c" if sent[-1].method == "GET" else "")
 
@@ -77,7 +79,64 @@ async def test_what_the_making_of_an_object_comes_to(
 async def test_nothing_is_sent_for_what_is_no_longer_wanted() -> None:
     answers = iter((True, True, False))
     made, requests = await created(status(429, "TooManyRequests"), wanted=lambda: next(answers))
-    assert made == CreateResult({}, CALLED_OFF) and len(requests) == 1
+    assert made == CreateResult(b"", CALLED_OFF) and len(requests) == 1
+
+
+async def test_each_of_several_objects_is_made_as_one_is_and_only_some_at_a_time() -> None:
+    """The first is sent by a task, as no connection is open. `c1` exists, and the response about `c3` is lost."""
+    lost, most = [True], 0
+    under_way: set[str] = set()
+
+    def body(name: str) -> bytes:
+        return json.dumps({"metadata": {"name": name}, "spec": {"n": 1}}).encode()
+
+    def script(request: Request) -> Action:
+        nonlocal most
+        name = request.path.rpartition("/")[2] if request.method == "GET" else request.json["metadata"]["name"]
+        under_way.add(name)
+        most = max(most, len(under_way))
+        there = THING | {"metadata": {"name": name, "uid": f"u-{name}"}}
+        if request.method == "GET":
+            return Answer(200, there)
+        if name == "c3" and lost:
+            lost.clear()
+            return Reset()
+        return TAKEN if name in ("c1", "c3") else Answer(201, there)
+
+    server, transport = answering(script)
+    results: dict[int, CreateResult] = {}
+
+    def ended(index: int, made: CreateResult) -> None:
+        under_way.discard(f"c{index}")
+        results[index] = made
+
+    await create_each(
+        *(transport, "/apis/g/v1/things", ((f"c{index}", body(f"c{index}")) for index in range(6))),
+        most=2,
+        wanted=always,
+        ended=ended,
+        timing=FakeTime().timing,
+    )
+    assert sorted(results) == [0, 1, 2, 3, 4, 5] and most == 2
+    assert {index: json.loads(made.found)["metadata"]["uid"] for index, made in results.items()} == {
+        index: f"u-c{index}" for index in range(6)
+    }
+    assert [index for index, made in results.items() if made.failure is not None] == [1]
+    assert results[3].is_open and len(server.seen("POST")) == 7
+
+
+async def test_nothing_is_made_any_more_once_that_is_not_wanted() -> None:
+    server, transport = answering(in_order(MADE))
+    results: list[CreateResult] = []
+    wanted = iter((True, True))
+    await create_each(
+        *(transport, "/apis/g/v1/things", [("c", BODY)] * 3),
+        most=1,
+        wanted=lambda: next(wanted, False),
+        ended=lambda _index, made: results.append(made),
+        timing=FakeTime().timing,
+    )
+    assert len(server.requests) <= 1 and results[-1].failure is CALLED_OFF
 
 
 async def deleted(*actions: Action, wanted: Callable[[], bool] = always) -> tuple[Failure | None, list[Request]]:

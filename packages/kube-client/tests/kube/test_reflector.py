@@ -331,6 +331,52 @@ async def test_what_was_made_is_told_as_added_by_the_watch_that_shows_it() -> No
         assert not world.reflector.view.learn(msgspec.convert(pod("b", 20), Item))
 
 
+def deliver(world: World, *versions: int) -> None:
+    """Deliver these versions of `a` from responses to writes, if they are newer than the known one."""
+    for version in versions:
+        change = world.reflector.view.written(json.dumps(pod("a", version)).encode())
+        if change is not None:
+            world.handle([change])
+
+
+async def test_a_version_in_a_response_is_delivered_once_and_earlier_ones_never_again() -> None:
+    go = asyncio.Event()
+    events = [event("MODIFIED", pod("a", version)) for version in (15, 21)]
+    stream = Stream([go, *events, event("ADDED", pod("b", 22)), event("MODIFIED", pod("a", 23))], end="reset")
+    world = World([listing(11, pod("a", 10))], [stream, SILENT])
+    async with world.run():
+        await world.watching(1)
+        deliver(world, 21, 21, 9)
+        assert world.reflector.view.written(json.dumps(pod("unknown", 30)).encode()) is None
+        assert world.reflector.view.written(b'{"metadata": 1}') is None
+        go.set()
+        await world.after(("added", "a", "10"), ("modified", "a", "21"), ("added", "b", "22"), ("modified", "a", "23"))
+        # Only the version before the response's is a duplicate. The watch continues after all of them.
+        assert world.counts["duplicate"] == 1
+        await world.watching(2)
+        assert world.watched_from() == ["11", "23"]
+
+
+async def test_a_list_from_before_a_response_does_not_undo_it() -> None:
+    lists = [listing(11, pod("a", 10)), listing(20, pod("a", 10), pod("b", 19))]
+    world = World(lists, [SILENT])
+    with pytest.raises(StoreWentBack, match="a in the list of /api/v1/pods is of version 10, and 21 was seen"):
+        async with world.run():
+            await world.watching(1)
+            deliver(world, 21)
+            await world.renewed()
+            await world.after(("added", "a", "10"), ("modified", "a", "21"), ("added", "b", "19"))
+            # Objects that are decoded differently from now on are delivered in their newest version.
+            world.reflector.redeliver()
+            await eventually(lambda: len(world.log) == 5)
+            assert world.names == {"a": "21", "b": "19"}
+            # A later list with the former version is of a store that went back.
+            world.lists.append(listing(30, pod("a", 10)))
+            world.lists.pop(0)
+            world.reflector.redeliver()
+            await asyncio.wait({world.task}, timeout=3600)
+
+
 async def test_an_object_made_again_under_its_name_is_deleted_and_then_added() -> None:
     lists = [listing(11, pod("a", 10, uid="old")), listing(30, pod("a", 25, uid="new"))]
     world = World([*lists], [status(410), SILENT])

@@ -212,7 +212,7 @@ class Belongings:
             made = await self._writes.create(path, name, first, wanted)
             if not made.found:
                 return self._writes.failed(what, made.failure)
-            found = msgspec.convert(made.found, Belonging)
+            found = _read(made.found)
             if JOB_NAME in (found.metadata.labels or {}) and self._learn(_watched(kind), found):
                 self._enter(kind, found, _job_of(found.metadata))
         if not _is_own(job, found.metadata):

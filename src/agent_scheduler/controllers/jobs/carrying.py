@@ -6,15 +6,16 @@ phase. Any process deletes marked objects, so the removal is completed even if t
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from itertools import islice
 from typing import Any, Final
 
 import msgspec
 
 from agent_scheduler.objects.batch import NOT_LET_IN, TASK_SPEC, PodGroup
-from agent_scheduler.objects.job import JOB_VERSION, Job, JobStatus, TaskSpec, excess
-from agent_scheduler.objects.job_pod import OUT_OF_SYNC, JobPod
+from agent_scheduler.objects.job import JOB_VERSION, Job, JobSpec, JobStatus, TaskSpec, excess
+from agent_scheduler.objects.job_pod import OUT_OF_SYNC, JobPod, read_job_pod
+from agent_scheduler.objects.wire import Metadata
 from apimachinery.quantity import QuantityError
 from apimachinery.times import time_text
 from kube_client.errors import FailureClass
@@ -22,12 +23,23 @@ from kube_client.recorder import NORMAL, WARNING, EventRecorder, ObjectReference
 from kube_client.retry import Timing
 
 from .belongings import Belongings
-from .cluster import NEWS, JobsCluster
+from .cluster import NEWS, JobsCluster, unschedulable
 from .depends import REASON, WaitingTask, attainable_minimum, pods_in_vain, reserves, waiting_roles, waiting_tasks
 from .group import group_for, renewal
 from .identity import key_of
 from .plugins.registry import changed, unknown
-from .pods import correction, desired, is_lost, partition_of, place_of, places_of, pod_for, stand_by
+from .pods import (
+    correction,
+    desired,
+    is_lost,
+    partition_of,
+    place_of,
+    places_of,
+    pod_for,
+    pod_name,
+    stand_by,
+    with_index,
+)
 from .policies import JobEvent
 from .states import CLOSED, ENDED, FAILED, FINISHED, PENDING, PHASES, RESTARTING, Kill, Scope, next_phase, tasks_of
 from .status import controlled_by, counted, explained, found_again, moved, without_others, without_plugins
@@ -61,8 +73,10 @@ class Carrying:
         self._plugins = plugins
         self._events = events
         self._timing = timing
-        #: Versions of pods whose assignment to the Job was verified, by the key of the Job and the UID of the pod.
-        self._correct: dict[str, dict[str, str]] = {}
+        #: Key of a Job -> its spec and version for which its pods were last checked, and these pods by UID.
+        self._correct: dict[str, tuple[tuple[JobSpec, int], dict[str, Metadata]]] = {}
+        #: Key of a Job -> the state in which its group was as desired.
+        self._kept: dict[str, tuple[object, ...]] = {}
 
     def say(self, job: Job, reason: str, note: str, *, warning: bool = False) -> None:
         metadata = job.metadata
@@ -199,44 +213,43 @@ class Carrying:
         self, job: Job, missing: Collection[tuple[TaskSpec, int]], waiting: Collection[str], wanted: Wanted
     ) -> bool:
         """Create the missing pods; those of `waiting` tasks get the stage gate."""
-        problems: list[str] = []
-
-        async def make(each: tuple[TaskSpec, int]) -> bool:
-            body = changed(job, *each, mounted(job, pod_for(job, *each)))
-            if each[0].name in waiting:
-                stand_by(body)
-            made = await self._writes.make_pod(body, wanted)
-            if made.failure is None:
-                return True
-            if made.found and await self._take_back(job, *each, made.found, wanted):
+        places = list(missing)
+        failed = await self._writes.make_pods(job.metadata.namespace, bodies(job, places, waiting), wanted)
+        problems, done = [], True
+        for index, made in failed.items():
+            if made.found and await self._take_back(job, *places[index], made.found, wanted):
                 # The watch delivers it.
-                return True
-            if made.failure.kind is not FailureClass.GONE:
-                problems.append(f"failed to create pod {body['metadata']['name']}, err: {made.failure}")
-            return False
-
-        done = all(await self._writes.each(missing, make))
+                continue
+            done = False
+            if made.failure is not None and made.failure.kind is not FailureClass.GONE:
+                problems.append(f"failed to create pod {pod_name(job, *places[index])}, err: {made.failure}")
         if problems:
             self.say(job, "FailedCreate", f"Error creating pods: [{', '.join(sorted(problems))}]", warning=True)
         return done
 
-    async def _take_back(self, job: Job, task: TaskSpec, index: int, found: Mapping[str, Any], wanted: Wanted) -> bool:
+    async def _take_back(self, job: Job, task: TaskSpec, index: int, found: bytes, wanted: Wanted) -> bool:
         """Restore the assignment of an existing pod. Returns whether it was created for the Job."""
-        pod = msgspec.convert(found, JobPod)
+        pod = read_job_pod(found)
         if not is_lost(job, task, pod):
             return False
         patch = correction(job, task, index, pod)
         return patch is None or await self._writes.correct_pod(pod, patch, wanted)
 
     async def _correct_pods(self, job: Job, wanted: Wanted) -> bool:
-        """Restore the assignment of existing pods; each version of a pod is checked once."""
-        pods, before = self._cluster.pods(job), self._correct.get(key_of(job), {})
-        wish = places_of(job, pods)
-        seen = self._correct[key_of(job)] = {}
-        for name, pod in pods.items():
+        """Restore the assignment of existing pods; each is checked again after a change of it or of the Job."""
+        pods, known, facts = self._cluster.pods(job), self._correct.get(key_of(job)), (job.spec, job.status.version)
+        before = known[1] if known is not None and known[0] == facts else {}
+        seen = {pod.metadata.uid: pod.metadata for pod in pods.values()}
+        self._correct[key_of(job)] = facts, seen
+        again = {
+            name: pod
+            for name, pod in pods.items()
+            if (last := before.get(pod.metadata.uid)) is None or not _is_assigned_as(pod.metadata, last)
+        }
+        wish = places_of(job, again)
+        for name, pod in again.items():
             metadata = pod.metadata
-            seen[metadata.uid] = metadata.resource_version
-            if before.get(metadata.uid) == metadata.resource_version or name not in wish:
+            if name not in wish:
                 continue
             patch = correction(job, *wish[name], pod) if metadata.deletion_timestamp is None else None
             if patch is not None and not await self._writes.correct_pod(pod, patch, wanted):
@@ -247,6 +260,7 @@ class Carrying:
     def forget(self, key: str) -> None:
         """Forget the Job of this key, which is gone or being deleted."""
         self._correct.pop(key, None)
+        self._kept.pop(key, None)
         self._belongings.forget(key)
 
     async def _close(self, job: Job, wanted: Wanted) -> bool:
@@ -279,12 +293,18 @@ class Carrying:
 
     async def _keep_group(self, job: Job, wanted: Wanted) -> bool:
         group, pods = self._cluster.group(job), self._cluster.pods(job)
-        waiting = waiting_roles(job, group, pods)
-        body = group_for(job, self._cluster.priorities, waiting, attainable_minimum(job, group, pods))
+        waiting, attainable = waiting_roles(job, group, pods), attainable_minimum(job, group, pods)
+        key, state = key_of(job), _group_state(job, group, self._cluster.priority_changes, waiting, attainable)
+        if group is not None and self._kept.get(key) == state:
+            return True
+        body = group_for(job, self._cluster.priorities, waiting, attainable)
         if group is None:
             return await self._writes.make_group(body, wanted)
         patch = renewal(group, body)
-        return patch is None or await self._writes.renew_group(group, patch, wanted)
+        if patch is not None:
+            return await self._writes.renew_group(group, patch, wanted)
+        self._kept[key] = state
+        return True
 
     async def _write_status(
         self,
@@ -308,14 +328,53 @@ class Carrying:
         return True
 
     def _say_unschedulable(self, job: Job, group: PodGroup) -> None:
-        conditions = [each for each in group.status.conditions or () if each.status != "False"]
-        if conditions and conditions[-1].type == "Unschedulable":
+        why = unschedulable(group)
+        if why is not None:
             place = f"{job.metadata.namespace}:{job.metadata.name}"
-            note = f"PodGroup {place} unschedulable, reason: {conditions[-1].message}"
+            note = f"PodGroup {place} unschedulable, reason: {why}"
             self.say(job, "PodGroupPending", note, warning=True)
 
     def _now(self) -> str:
         return time_text(self._timing.now())
+
+
+def bodies(
+    job: Job, places: Iterable[tuple[TaskSpec, int]], waiting: Collection[str]
+) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield name and body of pods to create; those of `waiting` tasks have the stage gate.
+
+    Without plugins, pods of a task have the same spec, which is encoded once.
+    """
+    of: TaskSpec | None = None
+    first: dict[str, Any] = {}
+    for task, index in places:
+        if task is of:
+            body = with_index(first, job, task, index)
+        else:
+            body = changed(job, task, index, mounted(job, pod_for(job, task, index)))
+            if task.name in waiting:
+                stand_by(body)
+            if not job.spec.plugins:
+                body["spec"] = msgspec.Raw(msgspec.json.encode(body["spec"]))
+                of, first = task, body
+        yield body["metadata"]["name"], body
+
+
+def _is_assigned_as(metadata: Metadata, last: Metadata) -> bool:
+    """Return whether a version of a pod has the assignment to its Job, and the other marks, of an earlier version."""
+    return metadata.resource_version == last.resource_version or (
+        metadata.labels == last.labels
+        and metadata.annotations == last.annotations
+        and metadata.owner_references == last.owner_references
+        and metadata.deletion_timestamp == last.deletion_timestamp
+    )
+
+
+def _group_state(job: Job, group: PodGroup | None, *others: object) -> tuple[object, ...]:
+    """Return the state on which the desired group and its difference from `group` depend."""
+    of, own = job.metadata, None if group is None else group.metadata
+    there = None if own is None or group is None else (own.uid, group.spec, own.annotations, own.owner_references)
+    return of.uid, job.spec, of.annotations, of.labels, there, *others
 
 
 def _targets(job: Job, scope: Scope, happened: JobEvent, pods: Mapping[str, JobPod]) -> dict[str, JobPod]:

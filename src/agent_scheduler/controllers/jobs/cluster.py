@@ -57,6 +57,8 @@ class JobsCluster:
         self.commands: dict[str, Command] = {}
         self.queues: dict[str, Queue] = {}
         self.priorities: dict[str, int] = {}
+        #: The number of changes of `priorities`.
+        self.priority_changes = 0
         self._happened: dict[str, deque[JobEvent]] = {}
         #: UIDs of pods that this process has deleted, whose deletion the watch may not have delivered yet.
         self._leaving: set[str] = set()
@@ -132,6 +134,9 @@ class JobsCluster:
         if found.status.phase in ENDED:
             self._ended.add(metadata.uid)
         pods[metadata.name] = found
+        if known is not None and _is_alike(known, found):
+            # The Job does not depend on the other fields.
+            return
         is_noted = self._noting and known is not None and self._note_change(key, known, found)
         if is_noted or found.metadata.deletion_timestamp is not None or self._has_stages(key):
             self.put(key)
@@ -195,6 +200,8 @@ class JobsCluster:
         An action on the whole Job removes such pods. One that is left was created by a request that the API server
         carried out after the action. A pod that such an action kept, because it had ended, is never late.
         """
+        if not job.status.version:
+            return False
         is_earlier = pod.version < job.status.version and pod.annotation(VERSION) == str(pod.version)
         return is_earlier and pod.metadata.uid not in self._ended
 
@@ -220,25 +227,29 @@ class JobsCluster:
             event = POD_EVICTED if is_new and self._is_wanted(key, now) else ""
         elif phase == "Failed":
             event = POD_FAILED if changed else ""
-        elif job is None or (task := _task(job, now)) is None:
+        elif job is None:
             pass
-        elif phase == "Succeeded" and changed and self._is_completed(job, task):
-            event = TASK_COMPLETED
-        elif phase in ("Pending", "Running") and _restarts(now) and self._is_failed(job, task):
-            event = TASK_FAILED
+        elif phase == "Succeeded" and changed:
+            event = TASK_COMPLETED if self._is_completed(job, _task(job, now)) else ""
+        elif phase in ("Pending", "Running") and _restarts(now):
+            event = TASK_FAILED if self._is_failed(job, _task(job, now)) else ""
         if event:
             self._note(key, _of_pod(event, now))
         return event != ""
 
-    def _is_completed(self, job: Job, task: TaskSpec) -> bool:
+    def _is_completed(self, job: Job, task: TaskSpec | None) -> bool:
+        if task is None:
+            return False
         ended = [each for each in self.pods(job).values() if each.status.phase == "Succeeded"]
         # This runs at the end of each pod, and usually too few pods of all tasks have ended.
         if not 0 < task.replicas <= len(ended):
             return False
         return sum(each.annotation(TASK_SPEC) == task.name for each in ended) >= task.replicas
 
-    def _is_failed(self, job: Job, task: TaskSpec) -> bool:
+    def _is_failed(self, job: Job, task: TaskSpec | None) -> bool:
         """Return whether its containers reached the restart limit; -1 means unlimited."""
+        if task is None:
+            return False
         most = task.max_retry or _MAX_RESTARTS
         restarts = sum(_restarts(pod) for pod in self._of_task(job, task) if pod.status.phase in ("Pending", "Running"))
         return 0 < most <= restarts
@@ -261,12 +272,13 @@ class JobsCluster:
             return
         self._groups[place] = found
         before = None if known is None else known.status.phase
+        is_alike = known is not None and _is_group_alike(known, found)
         is_noted = self._noting and before is not None and found.status.phase == UNKNOWN != before
         if is_noted and metadata.deletion_timestamp is None:
             self._note(key, JobEvent(UNKNOWN))
         if is_noted or before is None or (before in NOT_LET_IN) != (found.status.phase in NOT_LET_IN):
             self.put(key)
-        else:
+        elif not is_alike:
             # The other fields only affect the Job's events.
             self.put(key, COUNTING)
 
@@ -317,9 +329,11 @@ class JobsCluster:
 
     def set_priority(self, found: PriorityClass) -> None:
         self.priorities[found.metadata.name] = found.value
+        self.priority_changes += 1
 
     def delete_priority(self, gone: PriorityClass) -> None:
         self.priorities.pop(gone.metadata.name, None)
+        self.priority_changes += 1
 
     # ---- what has happened
 
@@ -368,6 +382,35 @@ def _job_of_group(metadata: Metadata) -> str:
     return job_key(metadata.namespace, metadata.name[:-_UID_LENGTH])
 
 
+def _is_alike(before: JobPod, now: JobPod) -> bool:
+    """Return whether two versions of a pod differ only in fields that are not read, such as its node."""
+    old, new = before.metadata, now.metadata
+    return (
+        before.status == now.status
+        and old.uid == new.uid
+        and before.spec == now.spec
+        and old.deletion_timestamp == new.deletion_timestamp
+        and (old.labels, old.annotations, old.owner_references) == (new.labels, new.annotations, new.owner_references)
+    )
+
+
+def _is_group_alike(before: PodGroup, now: PodGroup) -> bool:
+    """Return whether two versions of a group differ only in a status that has nothing to report about the Job."""
+    old, new = before.metadata, now.metadata
+    return (
+        unschedulable(now) is None
+        and before.spec == now.spec
+        and (old.uid, old.deletion_timestamp) == (new.uid, new.deletion_timestamp)
+        and (old.labels, old.annotations, old.owner_references) == (new.labels, new.annotations, new.owner_references)
+    )
+
+
+def unschedulable(group: PodGroup) -> str | None:
+    """Return why the group cannot be scheduled, by its last condition; None if that says something else."""
+    conditions = [each for each in group.status.conditions or () if each.status != "False"]
+    return conditions[-1].message if conditions and conditions[-1].type == "Unschedulable" else None
+
+
 def _leaving(pod: JobPod) -> JobPod:
     """Return the pod as the API server reports it while it is being deleted."""
     metadata = pod.metadata
@@ -383,8 +426,8 @@ def _task(job: Job, pod: JobPod) -> TaskSpec | None:
 def _restarts(pod: JobPod) -> int:
     """Return the restarts of all containers of the pod."""
     status = pod.status
-    reports = (*(status.init_container_statuses or ()), *(status.container_statuses or ()))
-    return sum(each.restart_count for each in reports)
+    reports = (status.init_container_statuses or ()) + (status.container_statuses or ())
+    return sum([each.restart_count for each in reports])
 
 
 def _of_pod(event: str, pod: JobPod) -> JobEvent:

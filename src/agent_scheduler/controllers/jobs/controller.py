@@ -31,7 +31,7 @@ from .cluster import PODS_OF_JOBS, JobsCluster
 from .identity import job_key
 from .plugins.registry import PLUGINS, SSH
 from .policies import POD_PENDING, JobEvent, PolicyAction, answer, pending_limits
-from .states import ACTIVE, FINISHED, RESTART_PARTITION, SYNC_JOB, kill_for
+from .states import ACTIVE, FINISHED, PENDING, RESTART_PARTITION, RUNNING, SYNC_JOB, kill_for, next_phase, tasks_of
 from .writes import JobWriter, Wanted
 
 
@@ -153,8 +153,7 @@ class JobController:
             if not await self._carrying.sync(job, wanted, is_answered=not self._delayed.get(key)):
                 return False
             now = self._cluster.jobs.get(key)
-            # Another phase needs another reconciliation.
-            if now is None or now.status.state.phase == job.status.state.phase:
+            if now is None or _is_settled(job, now):
                 return now is None or await self._expire(key, now, wanted)
         return False
 
@@ -287,6 +286,18 @@ class JobController:
     def _age(self, since: str | None) -> float:
         """Return the seconds since a timestamp of the API server."""
         return (self._timing.now() - datetime.fromisoformat(since)).total_seconds() if since else 0.0
+
+
+def _is_settled(job: Job, now: Job) -> bool:
+    """Return whether no reconciliation need follow that of `job`: its phase is the same, or it has begun to run.
+
+    Any other phase needs another one, and so does a Job whose tasks depend on each other, as some may wait in vain.
+    """
+    before, phase = job.status.state.phase, now.status.state.phase
+    if phase == before:
+        return True
+    has_stages = any(task.depends_on is not None for task in tasks_of(now))
+    return (before, phase) == (PENDING, RUNNING) and not has_stages and next_phase(now, now.status) == RUNNING
 
 
 def _nothing(_key: str, _seconds: float | None = None, /) -> None: ...

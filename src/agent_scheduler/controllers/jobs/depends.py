@@ -70,6 +70,8 @@ def waiting_tasks(job: Job, pods: Mapping[str, JobPod]) -> dict[str, WaitingTask
 
 def pods_in_vain(job: Job, pods: Mapping[str, JobPod], waiting: Mapping[str, WaitingTask]) -> int:
     """Return the number of missing pods that are never created, because their tasks wait in vain."""
+    if not waiting:
+        return 0
     there = _by_task(job, pods)
     return sum(
         max(task.replicas, 0) - len(there[task.name])

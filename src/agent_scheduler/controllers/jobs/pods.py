@@ -167,6 +167,19 @@ def pod_for(job: Job, task: TaskSpec, index: int) -> dict[str, Any]:
     }
 
 
+def with_index(pod: dict[str, Any], job: Job, task: TaskSpec, index: int) -> dict[str, Any]:
+    """Return the pod with another index, if no plugin has added to `pod`, which is of the same task."""
+    metadata, own = pod["metadata"], {TASK_INDEX: str(index)}
+    partition = partition_of(task, index)
+    labels = own if partition is None else own | {PARTITION_ID: str(partition)}
+    changed = {
+        "name": pod_name(job, task, index),
+        "annotations": metadata["annotations"] | own,
+        "labels": metadata["labels"] | labels,
+    }
+    return pod | {"metadata": metadata | changed}
+
+
 def _own(job: Job, task: TaskSpec, index: int) -> tuple[dict[str, str], dict[str, str]]:
     """Return the labels and annotations that assign a pod to its Job."""
     both = {TASK_SPEC: task.name, TASK_INDEX: str(index), JOB_NAME: job.metadata.name, POD_QUEUE_NAME: job.spec.queue}
@@ -187,8 +200,9 @@ def correction(job: Job, task: TaskSpec, index: int, pod: JobPod) -> dict[str, A
         annotations[VERSION] = str(job.status.version)
     metadata = pod.metadata
     for field, own, said in (("labels", labels, metadata.labels), ("annotations", annotations, metadata.annotations)):
-        if wrong := {key: text for key, text in own.items() if (said or {}).get(key) != text}:
-            wanted[field] = wrong
+        there = said or {}
+        if not own.items() <= there.items():
+            wanted[field] = {key: text for key, text in own.items() if there.get(key) != text}
     if not any(each.controller for each in metadata.owner_references or ()):
         wanted["ownerReferences"] = [owner_of(job)]  # type: ignore[assignment]
     return {"metadata": {"uid": metadata.uid, **wanted}} if wanted else None

@@ -6,18 +6,18 @@ Writes are put into `JobsCluster` immediately, because the next decision needs t
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any, Final, TypeVar
 
 import msgspec
 
 from agent_scheduler.objects.batch import STAGE_GATE, PodGroup, pod_group_path, pod_groups
 from agent_scheduler.objects.job import Job, JobStatus, job_path
-from agent_scheduler.objects.job_pod import OUT_OF_SYNC, JobPod
+from agent_scheduler.objects.job_pod import OUT_OF_SYNC, JobPod, read_job_pod
 from agent_scheduler.objects.wire import Metadata
 from agent_scheduler.telemetry.logs import LimitedLog, get_logger
 from kube_client.answers import Verb, asked_at
-from kube_client.create import CreateResult, create_once, delete_once, is_gone
+from kube_client.create import CreateResult, create_each, create_once, delete_once, is_gone
 from kube_client.driver import Send, send_once
 from kube_client.errors import Failure, FailureClass
 from kube_client.patch import called_off, is_about_another_pod, patch_once
@@ -29,6 +29,7 @@ from .status import status_patch
 
 _encode = msgspec.json.Encoder().encode
 _decode_job = msgspec.json.Decoder(Job).decode
+_decode_group = msgspec.json.Decoder(PodGroup).decode
 
 #: Concurrent requests about pods of one Job.
 _AT_ONCE: Final = 8
@@ -89,12 +90,28 @@ class JobWriter:
 
     # ---- pods
 
-    async def make_pod(self, body: dict[str, Any], wanted: Wanted) -> CreateResult:
-        namespace, name = body["metadata"]["namespace"], body["metadata"]["name"]
-        made = await self.create(f"/api/v1/namespaces/{segment(namespace)}/pods", name, body, wanted)
-        if made.failure is None:
-            self._cluster.learn_pod(msgspec.convert(made.found, JobPod))
-        return made
+    async def make_pods(
+        self, namespace: str, bodies: Iterable[tuple[str, Mapping[str, Any]]], wanted: Wanted
+    ) -> dict[int, CreateResult]:
+        """Create the pods, given by name and body. Returns the creations that failed, by their place in `bodies`."""
+        failed: dict[int, CreateResult] = {}
+
+        def ended(index: int, made: CreateResult) -> None:
+            if made.failure is None:
+                self._cluster.learn_pod(read_job_pod(made.found))
+            else:
+                failed[index] = made
+
+        await create_each(
+            self._transport,
+            f"/api/v1/namespaces/{segment(namespace)}/pods",
+            ((segment(name), _encode(body)) for name, body in bodies),
+            most=_AT_ONCE,
+            wanted=wanted,
+            ended=ended,
+            timing=self._timing,
+        )
+        return failed
 
     async def correct_pod(self, pod: JobPod, patch: dict[str, Any], wanted: Wanted) -> bool:
         """Restore the labels, annotations and owner that assign the pod to its Job."""
@@ -141,7 +158,7 @@ class JobWriter:
         made = await self.create(pod_groups(segment(metadata["namespace"])), metadata["name"], body, wanted)
         if not made.found:
             return self.failed(f"PodGroup {metadata['namespace']}/{metadata['name']}", made.failure)
-        self._cluster.learn_group(msgspec.convert(made.found, PodGroup))
+        self._cluster.learn_group(_decode_group(made.found))
         return True
 
     async def renew_group(self, group: PodGroup, patch: dict[str, Any], wanted: Wanted) -> bool:
@@ -177,6 +194,9 @@ class JobWriter:
 
     async def each(self, items: Iterable[Any], work: Callable[[Any], Awaitable[T]]) -> list[T]:
         """Return the results of `work` for the items, some of them concurrently."""
+        items = list(items)
+        if len(items) <= 1:
+            return [await work(item) for item in items]
         limit = asyncio.Semaphore(_AT_ONCE)
 
         async def one(item: Any) -> T:

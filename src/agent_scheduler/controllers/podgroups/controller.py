@@ -68,6 +68,7 @@ class _Owner(Wire, frozen=True):
 
 
 _decode_pod = msgspec.json.Decoder(MemberPod).decode
+_decode_group = msgspec.json.Decoder(PodGroup).decode
 _decode_owner = msgspec.json.Decoder(_Owner).decode
 
 
@@ -401,10 +402,10 @@ class PodGroupController:
         self._failed(f"{owner.kind} {namespace}/{owner.name}", failure)
         return None
 
-    def _learn(self, found: dict[str, Any]) -> None:
+    def _learn(self, found: bytes) -> None:
         """Apply a created group before the watch delivers it."""
         try:
-            group = msgspec.convert(found, PodGroup)
+            group = _decode_group(found)
         except msgspec.ValidationError:
             return
         if self._made(POD_GROUP, group):

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Mapping, Set
 from enum import Enum
 from itertools import chain
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 
@@ -186,9 +186,9 @@ class ShardWriter:
         elif failure is not None and failure.kind is FailureClass.NOT_FOUND:
             self._store.delete(shard)
 
-    def _learn(self, found: bytes | dict[str, Any]) -> None:
+    def _learn(self, found: bytes) -> None:
         try:
-            shard = _decode(found) if isinstance(found, bytes) else msgspec.convert(found, NodeShard)
+            shard = _decode(found)
         except (msgspec.MsgspecError, RecursionError):
             # The watch also reports an unreadable object.
             return

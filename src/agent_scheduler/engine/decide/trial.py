@@ -11,7 +11,7 @@ Versions of rows are unchanged: they describe the changes of the ledger.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from types import TracebackType
 from typing import Final, NamedTuple, NewType, TypeVar
@@ -313,17 +313,18 @@ class Trial(WhatIf):
         cls = self._snapshot.handle.class_of(pod, beside=self.beside)
         return self._views[pod.scheduler_name].of(cls)
 
-    def views_of(self, pods: Iterable[PodInfo]) -> list[ClassView]:
-        """Return `view_of` for each of the pods, and refresh the view of each class once."""
-        found: dict[tuple[str, PodClass], ClassView] = {}
-        views = []
+    def views_of(self, pods: Iterable[PodInfo]) -> Iterator[ClassView]:
+        """Yield `view_of` for each of the pods, and look it up once for a sequence of pods of a class.
+
+        It holds one view, since those of a group of many classes on many nodes would need much memory.
+        """
+        name, cls, view = "", None, None
         for pod in pods:
-            key = pod.scheduler_name, self._snapshot.handle.class_of(pod, beside=self.beside)
-            view = found.get(key)
-            if view is None:
-                view = found[key] = self._views[pod.scheduler_name].of(key[1])
-            views.append(view)
-        return views
+            before = name, cls
+            name, cls = pod.scheduler_name, self._snapshot.handle.class_of(pod, beside=self.beside)
+            if view is None or before != (name, cls):
+                view = self._views[name].of(cls)
+            yield view
 
     def try_place(self, pod: PodInfo, row: int, view: ClassView) -> bool:
         """Place a pod that was decided in `view`, with Reserve of its plugins.

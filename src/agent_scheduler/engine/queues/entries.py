@@ -27,6 +27,8 @@ class Standing(Enum):
 
 #: The standings that keep room for a pod or group without a node.
 KEPT: Final = frozenset((Standing.PROMISED, Standing.RESERVED, Standing.STANDS_BY))
+#: The standings of pods with a node.
+PLACED: Final = frozenset((Standing.ASSUMED, Standing.BOUND))
 
 
 class Entry(NamedTuple):

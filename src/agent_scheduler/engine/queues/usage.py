@@ -16,7 +16,7 @@ from ..state.batchinfo import GroupKey
 from ..state.podinfo import Placement, PodInfo
 from .asks import turn_of_pod
 from .book import QuotaBook
-from .entries import Standing
+from .entries import PLACED, Standing
 from .gated import Choose, GatedPods, each_alone
 from .kept import KeptRoom
 from .membership import NO_LABELS, QueueMembership
@@ -254,11 +254,13 @@ class QueueUsage:
         vector = self.members.vector_of(placement.cls)
         before = self.book.entry(uid)
         is_counted_so = before is not None and (before.queue, before.vector) == (queue, vector)
-        if before is not None and is_counted_so and not placement.assumed and before.standing is not Standing.RESERVED:
-            # An assumed pod is bound, or a bound one is seen again, so all else was counted when it was assumed.
+        if before is not None and is_counted_so and not placement.assumed and before.standing in PLACED:
+            # An assumed pod is bound, or a bound one is seen again: only its group may have changed.
             if before.standing is not Standing.BOUND:
                 self.book.set(uid, queue, vector, Standing.BOUND)
                 self.events.usage_changed()
+            if isinstance(pod, PodInfo):
+                self.promises.spend(pod, vector)
             return frees
         if queue:
             standing = Standing.ASSUMED if placement.assumed else Standing.BOUND

@@ -7,6 +7,7 @@ order must be the same after a restart, so within one second it is by the number
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from typing import Final, NamedTuple
 
 _NUMBER: Final = re.compile(r"([0-9]+)")
@@ -35,6 +36,7 @@ def number_of(name: str) -> int | None:
     return int(last) if len(parts) >= 3 and digits.isascii() and digits.isdecimal() else None
 
 
+@lru_cache(maxsize=4096)
 def _by_number(name: str) -> tuple[str | int, ...]:
     """Split a name into alternating strings and numbers, a string first, so that `a-2` comes before `a-10`."""
     parts: list[str | int] = [*_NUMBER.split(name)]

@@ -8,7 +8,9 @@ from typing import Any, TypeVar
 import msgspec
 import pytest
 
+from agent_scheduler.controllers.jobs.carrying import bodies
 from agent_scheduler.controllers.jobs.cluster import COUNTING, NEWS, JobsCluster
+from agent_scheduler.controllers.jobs.pods import pod_for
 from agent_scheduler.objects.batch import PodGroup
 from agent_scheduler.objects.job import Job
 from agent_scheduler.objects.job_pod import TASK_INDEX, JobPod, read_job_pod
@@ -96,15 +98,15 @@ def test_who_takes_over_carries_out_actions_of_the_whole_job_by_what_is_left(eve
     ("phases", "seconds", "notes"),
     [
         (["Pending"], [None], 0),
-        (["Pending", "Inqueue", "Running", "Pending"], [None, None, COUNTING, None], 0),
-        (["Running", "Unknown", "Running", "Unknown"], [None, None, COUNTING, None], 2),
-        (["Unknown", "Unknown"], [None, COUNTING], 0),
+        (["Pending", "Inqueue", "Running", "Pending"], [None, None, None], 0),
+        (["Running", "Unknown", "Running", "Unknown"], [None, None, None], 2),
+        (["Unknown", "Unknown"], [None], 0),
     ],
 )
 def test_a_job_is_looked_at_at_once_for_a_group_that_is_let_in_put_out_or_unknown(
     phases: list[str], seconds: list[float | None], notes: int
 ) -> None:
-    """Anything else that a group says may wait for other changes. That it became Unknown is an event each time."""
+    """Other phases do not matter. That it became Unknown is an event each time."""
     cluster, put = watched()
     for version, phase in enumerate(phases, 2):
         body = pod_group("g", namespace="default", owners=[owner(JOB)], phase=phase)
@@ -120,6 +122,29 @@ def test_a_job_is_looked_at_at_once_for_a_pod_that_failed_or_leaves() -> None:
     cluster.set_pod(member(5, phase="Failed", deleted="2026-01-01T00:00:00Z"))
     cluster.delete_pod(member(6))
     assert put == [NEWS, COUNTING, None, None, None]
+
+
+def test_a_job_is_not_looked_at_for_changes_that_it_does_not_read() -> None:
+    cluster, put = watched()
+    cluster.set_pod(member(2, phase="Pending"))
+    cluster.set_pod(member(3, phase="Pending", node="n"))
+    cluster.set_pod(member(4, phase="Pending", node="n", labels={"any": "thing"}))
+    reports = ({"type": "Scheduled"}, {"type": "Scheduled"}, {"type": "Unschedulable"}, {"type": "Unschedulable"})
+    for version, each in enumerate(reports, 5):
+        body = pod_group("g", namespace="default", owners=[owner(JOB)], phase="Inqueue")
+        body["status"]["conditions"] = [{"status": "True", "message": "why", "transitionID": str(version), **each}]
+        cluster.set_group(read(stored(body, version=version), PodGroup))
+    assert put == [NEWS, COUNTING, None, COUNTING, COUNTING]
+
+
+@pytest.mark.parametrize("policy", [None, {"totalPartitions": 2, "partitionSize": 2}])
+def test_pods_of_a_task_that_share_a_spec_are_those_that_are_made_one_by_one(policy: Object | None) -> None:
+    tasks = [task(name, 4, **({} if policy is None else {"partitionPolicy": policy})) for name in ("t", "u")]
+    found = read(stored(job("j", *tasks, minimum=2, namespace="default")), Job)
+    places = [(each, index) for each in found.spec.tasks or () for index in range(4)]
+    made = [msgspec.json.decode(msgspec.json.encode(body)) for _, body in bodies(found, places, ())]
+    assert made == [pod_for(found, *each) for each in places]
+    assert len({json.dumps(body["metadata"]["labels"]) for body in made}) == 8
 
 
 def watched() -> tuple[JobsCluster, list[float | None]]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import operator
+import weakref
 from collections.abc import Sequence
 from typing import Any, cast
 
@@ -12,7 +14,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from agent_scheduler.engine.decide import decide as decide_module
 from agent_scheduler.engine.decide.classview import ClassView
+from agent_scheduler.engine.decide.decide import ClassViews
 from agent_scheduler.engine.decide.trial import START, Mark, Trial, WhatIf
 from agent_scheduler.engine.recount import contradictions
 from agent_scheduler.engine.state.gpus import ANNOTATION as GPU_INDEX
@@ -21,7 +25,7 @@ from agent_scheduler.engine.state.gpus import text_of
 from agent_scheduler.engine.state.podinfo import PodInfo
 from agent_scheduler.engine.state.podterms import PodMatch
 from apimachinery.labels import LabelSelector, Requirement
-from tests.support.engine import World, contents, node
+from tests.support.engine import SPREAD, World, contents, node
 from tests.support.examples import FACTOR, examples, in_time
 from tests.support.terms import beside, pod_term
 
@@ -242,6 +246,21 @@ def test_a_pod_that_is_placed_while_it_is_thought_of_counts_once() -> None:
 
 
 # ---- a trial: as if its pods were really where it has them
+
+
+def test_of_the_views_of_many_classes_only_those_that_are_kept_are_held(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(decide_module, "VIEWS_KEPT", 2)
+    world = Cluster()
+    name = "agent-scheduler"
+    trial = Trial(world.ledger, world.snapshot, {name: ClassViews(SPREAD, world.snapshot)}, cast(Any, None))
+    pods = [world.make((100 + number // 2, 0, "a", "", (0, "")), f"p{number}") for number in range(20)]
+    held: list[weakref.ref[ClassView]] = []
+    for pod, view in zip(pods, trial.views_of(pods), strict=True):
+        assert view.pod is pod.cls
+        held.append(weakref.ref(view))
+        gc.collect()
+        assert len({id(found) for each in held if (found := each()) is not None}) <= 2
+    assert len({id(each) for each in held}) == 10
 
 
 class Tried(Live):

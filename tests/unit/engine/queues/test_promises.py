@@ -162,6 +162,20 @@ def test_what_a_group_was_promised_is_nobody_elses_until_its_members_are_placed(
     assert world.promises.left(key_of("g")) == {"cpu": 1000}, "it has run"
 
 
+@pytest.mark.parametrize("is_assumed", [True, False])
+def test_a_placed_member_that_names_another_group_returns_what_it_used_of_the_promise(is_assumed: bool) -> None:
+    world = Groups(queue("q", "4"))
+    world.made(group("g"), group("h"))
+    world.ask(ask("g"), ask("h"))
+    if is_assumed:
+        world.ledger.assume(pod("m", "q", group="g"), 0)
+    else:
+        world.ledger.set_pod(pod("m", "q", group="g"), "n")
+    assert [world.promises.left(key_of(name))["cpu"] for name in "gh"] == [1000, 2000]
+    world.ledger.set_pod(pod("m", "q", group="h"), "n")
+    assert [world.promises.left(key_of(name))["cpu"] for name in "gh"] == [2000, 1000]
+
+
 def test_a_group_that_needs_more_than_it_was_promised_has_that_too_or_waits_for_all_of_it() -> None:
     world = Groups(queue("q", "5"))
     world.made(group("a"), group("b"))
@@ -566,6 +580,15 @@ class Model(RuleBasedStateMachine):
             if self.world.usage.full(found) is None:
                 self.world.ledger.assume(found, 0)
 
+    @rule(data=st.data(), other=st.sampled_from(_NAMES))
+    def name_another_group(self, data: st.DataObject, other: str) -> None:
+        placed = [uid for uid in self.pods if self._is_placed(uid) and uid[0] in _NAMES and "-m-" in uid]
+        if placed and other in self.queues:
+            uid = data.draw(st.sampled_from(sorted(placed)))
+            self.pods[uid] = pod(uid, self.queues[other], group=other)
+            self.world.ledger.set_pod(self.pods[uid], "n")
+            self.world.gated.admit()
+
     @rule(bound=st.booleans())
     def be_answered(self, bound: bool) -> None:
         for uid, placement in list(self.world.ledger.placements.items()):
@@ -607,6 +630,15 @@ class Model(RuleBasedStateMachine):
     @invariant()
     def the_ledger_is_of_one_mind(self) -> None:
         assert contradictions(self.world.ledger) == []
+
+    @invariant()
+    def placed_members_use_the_promise_of_their_group_and_no_other(self) -> None:
+        spender = self.world.promises._spender
+        for uid, placement in self.world.ledger.placements.items():
+            batch = placement.pod.batch if isinstance(placement.pod, PodInfo) else None
+            key = batch.group if batch is not None else None
+            expected = key if key in self.world.promises._promises else None
+            assert spender.get(uid) == expected
 
     @invariant()
     def nobody_waits_for_room_that_there_is(self) -> None:
