@@ -50,12 +50,16 @@ TRACE = Workload(
 GIVEN, LEARNT = POLICIES[-2], POLICIES[-1]
 
 
-def test_pods_are_drawn_until_they_ask_for_as_much_as_is_wanted() -> None:
-    found = drawn(TRACE.pods, NODES, seed=1, demand=1.3)
+def test_all_pods_come_first_and_are_drawn_again_until_they_ask_for_as_much_as_is_wanted() -> None:
+    found = drawn(TRACE.pods, NODES, seed=1, demand=2.5)
     asked = sum(pod.requests.get(GPU_MILLI, 0) for pod in found)
-    assert 1.3 * 18_000 <= asked < 1.3 * 18_000 + 2000
+    assert 2.5 * 18_000 <= asked < 2.5 * 18_000 + 2000
+    assert {pod.name for pod in found[: len(TRACE.pods)]} == {pod.name for pod in TRACE.pods}
+    # These ask for more than there is.
+    some = drawn(TRACE.pods, NODES, seed=1, demand=1.3)
+    assert some == found[: len(some)] and len(some) < len(TRACE.pods)
     again, other = (drawn(TRACE.pods, NODES, seed=seed, demand=1.3) for seed in (1, 2))
-    assert found == again != other
+    assert some == again != other
     with pytest.raises(ValueError, match="no pod asks for a GPU"):
         drawn([pod for pod in TRACE.pods if GPU_MILLI not in pod.requests], NODES, seed=1)
 
@@ -79,15 +83,14 @@ def test_what_a_run_says_is_what_its_pods_have(policy: Policy) -> None:
     assert asked >= 1.3 and allocated == found.allocated and 0 <= unusable <= 1 - allocated + 1e-9
 
 
-def test_the_target_workload_is_what_asks_for_gpus_with_how_often() -> None:
+def test_the_target_workload_is_all_kinds_with_their_numbers() -> None:
     found = target_workload(TRACE.pods)
-    assert [each["weight"] for each in found] == [8, 8, 8, 8]
-    shares = {resource_value(GPU_MILLI, each["requests"][GPU_MILLI]) for each in found}
-    assert shares == {300, 470, 1000, 2000}
+    assert [each["weight"] for each in found] == [8] * len(KINDS)
+    shares = [resource_value(GPU_MILLI, each["requests"].get(GPU_MILLI, "0")) for each in found]
+    assert shares == [1000, 470, 300, 2000, 0]
     (choosy,) = [each for each in found if "nodeAffinity" in each]
     assert choosy["requests"][GPU_MILLI] == "300"
-    (alone,) = target_workload([pod for pod in TRACE.pods if GPU_MILLI not in pod.requests])
-    assert alone == {"requests": {"cpu": "2", "memory": "2048Mi"}, "weight": 8}
+    assert found[-1] == {"requests": {"cpu": "2", "memory": "2048Mi"}, "weight": 8}
 
 
 def test_pods_that_find_no_room_wait_and_are_placed_as_others_end() -> None:
@@ -146,13 +149,16 @@ def test_the_command_prints_a_table_and_writes_figures_and_plots(
         (["--trace", "openb:nowhere,nowhere"], "nowhere: cannot be read"),
         (["--gangs", "--trace", "TRACE"], "leave --trace out"),
         (["--trace", "TRACE", "--copies", "0"], "--copies 0: expected at least 1"),
+        (["--trace", "TIMELESS", "--lives", "--seeds", "1", "--jobs", "1"], "expected a trace with such pods and with"),
     ],
 )
 def test_what_makes_no_sense_is_refused_in_one_line(
     flags: list[str], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    (tmp_path / "timeless.csv").write_text("name,cpu_milli,memory_mib,num_gpu,gpu_milli\np,2000,1024,1,300\n")
     trace = written(tmp_path)
-    assert main(["bench", "packing", *(trace if each == "TRACE" else each for each in flags)]) == 2
+    known = {"TRACE": trace, "TIMELESS": trace.replace("pods.csv", "timeless.csv")}
+    assert main(["bench", "packing", *(known.get(each, each) for each in flags)]) == 2
     error = capsys.readouterr().err
     assert said in error and len(error.splitlines()) == 1
 

@@ -107,7 +107,10 @@ def test_each_block_of_commands_is_marked_as_such(page: Path) -> None:
         ("```console\n$ echo one\ntwo\n```", "README.md:2: echo one\nthe page shows the line 'two'"),
         ("```console\n$ echo one; echo three\none\ntwo\n```", ""),
         ("```sh\nexport A=b\n```\n\n```sh\ntest $A = b && cd docs\nsleep 50 &\nkill $(jobs -p)\n```", ""),
-        ("```sh\nsetsid sleep 500 &\nwait\n```", "README.md leaves running: ['sleep 500 ']"),
+        (
+            "```sh\nsetsid sleep 500 &\nuntil pgrep -fx 'sleep 500' >/dev/null; do sleep 0.1; done\n```",
+            "README.md leaves running: ['sleep 500 ']",
+        ),
         ("```sh\nagent-scheduler run\ntrue\n```", "README.md:2: agent-scheduler run\ngoes on until Ctrl-C"),
         ("```sh\nagent-scheduler run --no-such\n```", "README.md:2: agent-scheduler run --no-such\ndoes not get ready"),
         ("```sh\nexit 3\n```", "README.md:2: \nthe shell has ended"),

@@ -136,4 +136,11 @@ BENCHMARKS = (
         limits="1,000,000 nodes: from scratch < 10 s, 100 changes < 100 ms; 5,000 nodes and 4 shards: one pod < 1 ms",
         quick=("--nodes", "1000", "--changes", "5"),
     ),
+    Benchmark(
+        name="sizing",
+        module="bench.sizing",
+        measures="start, memory and CPU of a scheduler on 1,000 to 100,000 nodes; a simulation of 1 to 16 shards",
+        limits="none",
+        quick=("--nodes", "50", "--lives", "100", "--pods", "400", "--runs", "1", "--seconds", "0.5"),
+    ),
 )

@@ -11,6 +11,7 @@ from agent_scheduler.engine.gangs.native import PREEMPTING, NativeGroup
 from agent_scheduler.engine.gangs.native import UNSCHEDULABLE as NOT_SCHEDULED
 from agent_scheduler.engine.queues.usage import QueueUsage
 from agent_scheduler.engine.session.close import SessionResult
+from agent_scheduler.engine.session.messages import GROUP_READY
 from agent_scheduler.engine.session.results import GroupResult
 from agent_scheduler.engine.session.session import GroupEvent
 from agent_scheduler.engine.session.settled import STRIDE
@@ -51,6 +52,7 @@ class BatchMessages:
         limit = settings.status_writes
         self._groups = groups
         self._name = settings.scheduler_name
+        self._member_events = settings.member_events
         said = Messages(
             MessageSettings(
                 name=settings.scheduler_name,
@@ -143,8 +145,10 @@ class BatchMessages:
             if not number % STRIDE:
                 yield
         for event in result.events:
-            self.tell_of_group(event)
-            yield
+            # Without events of members, the event of their binds tells that the group is ready.
+            if self._member_events or event.message != GROUP_READY:
+                self.tell_of_group(event)
+                yield
 
     def tell_of_group(self, event: GroupEvent) -> None:
         """Record an event about a group, if events are written and the group has a PodGroup of Volcano."""

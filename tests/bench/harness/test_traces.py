@@ -43,6 +43,22 @@ def test_an_openb_share_keeps_its_size(tmp_path: Path) -> None:
     assert c.requests == {"memory": 512 << 20}
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "name,cpu_milli,memory_mib,num_gpu,gpu_milli\na,6000,1024,1,470\n",
+        "\ufeffname,cpu_milli,memory_mib,num_gpu,gpu_milli\r\na,6000,1024,1,470\r\n",
+        'gpu_milli,"num_gpu",memory_mib,cpu_milli,qos,name\n"470",1,"1024",6000,"LS, BE",a\n',
+        "name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec,deletion_time\na,6000.0,1024,1.0,470,,7\n",
+    ],
+    ids=["five-columns", "windows", "another-order-and-quotes", "some-more-columns"],
+)
+def test_a_pod_list_needs_only_five_columns_in_any_order(tmp_path: Path, text: str) -> None:
+    trace = files(tmp_path, NODES, text)
+    expected = PodSpec(name="a", requests={"cpu": 6000, "memory": 1 << 30, GPU_MILLI: 470})
+    assert read_trace(trace).pods == (expected,)
+
+
 def test_a_share_of_several_gpus_is_refused_with_its_place(tmp_path: Path) -> None:
     trace = files(tmp_path, NODES, PODS_HEADER + "a,1,1,2,500,,LS,R,0,1,\n")
     with pytest.raises(TraceError, match="line 2, column gpu_milli: expected 1000, as num_gpu is 2"):
@@ -70,6 +86,7 @@ def test_a_share_of_several_gpus_is_refused_with_its_place(tmp_path: Path) -> No
         (NODES, PODS_HEADER + "p,1,1,0,500,,,,0,1,\n", "pods.csv, line 2, column gpu_milli"),
         (NODES, PODS_HEADER + "p,1,1,0,0,,,,5,1,\n", "line 2, column deletion_time: expected a time not before"),
         (NODES, PODS_HEADER + "\np,1,1,0,0,,,,,1,\n", "pods.csv, line 3, column creation_time: expected a number"),
+        (NODES, "name,cpu_milli,memory_mib,num_gpu\n", "pods.csv, line 1, column gpu_milli: missing"),
         (NODES, "name,name\n", "pods.csv, line 1, column cpu_milli: missing"),
     ],
 )  # fmt: skip
@@ -151,6 +168,8 @@ def test_a_pod_that_no_empty_node_could_hold_is_told_from_one_that_waits() -> No
     [
         ("openb:openb/openb_node_list_all_node.csv,openb/openb_pod_list_default.csv", 1523, 8152, 0),
         ("openb:openb/openb_node_list_all_node.csv,openb/openb_pod_list_gpuspec33.csv", 1523, 8152, 1),
+        ("openb:openb/openb_node_list_all_node.csv,openb/openb_pod_list_multigpu50.csv", 1523, 9061, 0),
+        ("openb:openb/openb_node_list_all_node.csv,openb/openb_pod_list_cpu250.csv", 1523, 9420, 0),
         ("azure-llm:azure/AzureLLMInferenceTrace_code.csv", 0, 8819, None),
         ("azure-functions:azure/azure2021_functions_sample198.csv", 0, 199, None),
     ],

@@ -37,7 +37,7 @@ async def test_one_event_of_the_group_tells_that_its_members_are_bound() -> None
         await world.rest()
         found = await told(world)
         assert {name for kind, name, _ in found if kind == "Pod"} == {"alone"}
-        assert {note for kind, _, note in found if kind == "PodGroup"} == {bound[2], "pod group is ready"}
+        assert {note for kind, _, note in found if kind == "PodGroup"} == {bound[2]}
 
 
 async def test_members_that_are_bound_later_are_told_by_a_later_event() -> None:

@@ -72,8 +72,8 @@ def test_the_deployments_command_line_is_accepted_and_serves_where_it_is_asked()
     (port,) = CONTAINER["ports"]
     (service,) = of_kind("Service")
     assert settings.serving.port == port["containerPort"] == service["spec"]["ports"][0]["port"]
-    assert CONTAINER["livenessProbe"]["httpGet"] == {"path": "/livez", "port": port["name"]}
-    assert CONTAINER["readinessProbe"]["httpGet"] == {"path": "/readyz", "port": port["name"]}
+    assert CONTAINER["livenessProbe"]["httpGet"] == {"path": "/livez", "port": port["name"], "scheme": "HTTPS"}
+    assert CONTAINER["readinessProbe"]["httpGet"] == {"path": "/readyz", "port": port["name"], "scheme": "HTTPS"}
     labels = DEPLOYMENT["spec"]["template"]["metadata"]["labels"]
     assert DEPLOYMENT["spec"]["selector"]["matchLabels"] == service["spec"]["selector"] == labels
 

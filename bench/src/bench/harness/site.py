@@ -99,7 +99,7 @@ async def prepared(site: Site, case: Case) -> AsyncIterator[str]:
         for priority in manifests.priority_classes():
             await retry(transport, "POST", PRIORITY_CLASSES, manifests.encode(priority), ignore=409)
         if case.tuning.batch is not None:
-            await _open_queues(site, case)
+            await open_queues(transport, case.queues)
         if case.nodes.devices:
             await _offer_devices(site, case, namespace)
         yield namespace
@@ -108,17 +108,16 @@ async def prepared(site: Site, case: Case) -> AsyncIterator[str]:
             await shielded(_remove(transport, namespace))
 
 
-async def _open_queues(site: Site, case: Case) -> None:
-    """Create the missing CRDs of the batch scheduler and the case's queues.
+async def open_queues(transport: Transport, queues: Mapping[str, Mapping[str, Any]]) -> None:
+    """Create the missing CRDs of the batch scheduler, the root queue, the default queue, and queues with these specs.
 
     The queues are opened here, because no controller need run.
     """
-    transport = site.transport
     for name in BATCH_KINDS:
         body = manifests.encode(yaml.safe_load(manifest_file(name).read_text(encoding="utf-8")))
         await retry(transport, "POST", CRDS, body, ignore=409)
     await until_served(transport, QUEUES)
-    for name, spec in {ROOT_QUEUE: {}, DEFAULT_QUEUE: {}, **case.queues}.items():
+    for name, spec in {ROOT_QUEUE: {}, DEFAULT_QUEUE: {}, **queues}.items():
         await retry(transport, "POST", QUEUES, manifests.encode(manifests.queue(name, spec)), ignore=409)
         await retry(
             transport,

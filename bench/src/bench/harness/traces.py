@@ -6,7 +6,8 @@ raises `TraceError`, which names file, line, column and the expected value.
 **OpenB** (`openb:NODES.csv,PODS.csv`). CPU and memory are the trace's. The trace has no pod limit, so nodes get the
 kubelet's default, 110. A node with GPUs has its model in the label `GPU_MODEL_LABEL`; `gpu_spec` becomes a required
 node affinity for it. A task requests a share of one GPU or whole ones, which is `GPU_MILLI`, 1000 per GPU: the trace's
-own numbers.
+own numbers. The order of columns does not matter. A pod list may lack `gpu_spec`, `creation_time` and `deletion_time`;
+without times, all pods arrive at once and stay.
 
 **Azure LLM inference** (`azure-llm:FILE`). A request is a pod: it arrives at TIMESTAMP and lives for its tokens, at an
 assumed 5,000 context tokens and 40 generated tokens per second.
@@ -55,7 +56,11 @@ class _Row:
         return TraceError(f"{self.file}, line {self.line}, column {column}: expected {expected}, found {found[:80]!r}")
 
     def text(self, column: str) -> str:
-        return self._cells[column].strip()
+        """Return the cell; empty if the file does not have the column."""
+        return self._cells.get(column, "").strip()
+
+    def has(self, column: str) -> bool:
+        return column in self._cells
 
     def name(self, column: str) -> str:
         value = self.text(column)
@@ -158,12 +163,9 @@ def read_openb_nodes(file: Path) -> tuple[NodeSpec, ...]:
 
 def read_openb_pods(file: Path) -> tuple[PodSpec, ...]:
     """Read the tasks of an OpenB pod list, by creation time. Raises `TraceError`."""
-    columns = (
-        "name", "cpu_milli", "memory_mib", "num_gpu", "gpu_milli", "gpu_spec", "creation_time", "deletion_time",
-    )  # fmt: skip
     seen: dict[str, int] = {}
     pods: list[PodSpec] = []
-    for row in _rows(file, columns):
+    for row in _rows(file, ("name", "cpu_milli", "memory_mib", "num_gpu", "gpu_milli")):
         name = _once(row, "name", seen)
         cpu = row.integer("cpu_milli")
         memory = row.integer("memory_mib") * MIB
@@ -179,13 +181,14 @@ def read_openb_pods(file: Path) -> tuple[PodSpec, ...]:
             for model in dict.fromkeys(part.strip() for part in row.text("gpu_spec").split("|"))
             if model
         )
-        created = row.number("creation_time")
-        life = None
-        if row.text("deletion_time"):
-            ended = row.number("deletion_time")
-            if ended < created:
-                raise row.error("deletion_time", f"a time not before creation_time, {created:g}")
-            life = ended - created
+        created, life = 0.0, None
+        if row.has("creation_time"):
+            created = row.number("creation_time")
+            if row.text("deletion_time"):
+                ended = row.number("deletion_time")
+                if ended < created:
+                    raise row.error("deletion_time", f"a time not before creation_time, {created:g}")
+                life = ended - created
         pods.append(
             PodSpec(
                 name=name,

@@ -112,9 +112,13 @@ def main(args: argparse.Namespace) -> int:
         return 2
     policies = [_NAMES[name] for name in args.policy] or list(POLICIES)
     found: list[Outcome] = []
-    for outcome in _outcomes(args, workloads, policies):
-        found.append(outcome)
-        print(_progress(outcome), file=sys.stderr, flush=True)
+    try:
+        for outcome in _outcomes(args, workloads, policies):
+            found.append(outcome)
+            print(_progress(outcome), file=sys.stderr, flush=True)
+    except ValueError as error:
+        print(f"agent-scheduler bench packing: {error}", file=sys.stderr)
+        return 2
     print(table_of(found))
     if args.out is not None:
         args.out.mkdir(parents=True, exist_ok=True)

@@ -1,13 +1,15 @@
 """The published protocol: the share of all GPUs that is allocated when pods have requested more than exist.
 
-Weng et al. (USENIX ATC'23, section 6; the settings are those of their repository): only nodes with GPUs; pods of the
-trace, drawn with replacement until they request 1.3 times all GPUs, in random order; each is tried once, and stays.
+Weng et al. (USENIX ATC'23, section 6; the settings are those of their repository): only nodes with GPUs; all pods of
+the trace in random order, then further ones, drawn at random, until they request 1.3 times all GPUs; a trace that
+requests more is cut there. Each is tried once, and stays.
 Published, on OpenB's default list, in percent, over ten seeds: Random 87.47 +- 0.30, DotProduct 90.85, GPUPacking
 92.00, BestFit 93.08 +- 0.13, FGD 95.39 +- 0.08.
 """
 
 from __future__ import annotations
 
+import itertools
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -49,12 +51,12 @@ def drawn(pods: Sequence[PodSpec], nodes: Sequence[NodeSpec], seed: int, demand:
         raise ValueError("no pod asks for a GPU; expected a trace with pods that do")
     chance = random.Random(seed)
     wanted = demand * sum(1000 * node.gpus for node in nodes)
-    found, asked = [], 0
-    while asked < wanted:
-        pod = chance.choice(pods)
+    asked, found = 0, []
+    for pod in itertools.chain(chance.sample(pods, len(pods)), iter(lambda: chance.choice(pods), None)):
+        if asked >= wanted:
+            break
         found.append(pod)
         asked += pod.requests.get(GPU_MILLI, 0)
-    chance.shuffle(found)
     return found
 
 

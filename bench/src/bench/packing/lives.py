@@ -73,7 +73,7 @@ def _overlaid(pods: Sequence[PodSpec], gpus: int, load: float, chance: random.Ra
     length = max(pod.arrival for pod in pods)
     asked = sum(pod.requests.get(GPU_MILLI, 0) * min(pod.life or length, length) for pod in pods)
     if not asked:
-        raise ValueError("no pod asks for a GPU for any time; expected a trace with pods that do")
+        raise ValueError("no pod asks for a GPU for any time; expected a trace with such pods and with their times")
     times = max(1, round(load * gpus * 1000 * length / asked))
     found = []
     for _ in range(times):

@@ -53,9 +53,8 @@ class Policy:
 
 
 def target_workload(pods: Sequence[PodSpec]) -> list[dict[str, Any]]:
-    """Return the kinds of pods that request GPUs, or of all if none does, each with its number."""
-    asking = [pod for pod in pods if pod.requests.get(GPU_MILLI)] or list(pods)
-    kinds = Counter((tuple(pod.requests.items()), tuple(pod.affinity.items())) for pod in asking)
+    """Return the kinds of pods, each with its number."""
+    kinds = Counter((tuple(pod.requests.items()), tuple(pod.affinity.items())) for pod in pods)
     found = []
     for (requests, affinity), count in kinds.items():
         template = template_of(PodSpec(name="", requests=dict(requests), affinity=dict(affinity)))

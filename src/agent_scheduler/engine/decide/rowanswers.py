@@ -230,8 +230,12 @@ class RowAnswers:
         self.ranking.fill(values)
 
     def _ask_about_rows(self, columns: Columns, rows: Rows) -> None:
-        values = both(self._of_capacity.about(columns, rows), self._of_row.about(columns, rows))
-        self.ranking.set_rows(rows, both(self.nodes.base[rows], values))
+        values = self._of_capacity.about(columns, rows)
+        if self._of_row:
+            values = both(values, self._of_row.about(columns, rows))
+        if self.nodes.matters:
+            values = both(self.nodes.base[rows], values)
+        self.ranking.set_rows(rows, values)
 
     def _ask_about_row(self, columns: Columns, row: int) -> None:
         """Ask about one row, as `_ask_about_rows` does for several."""

@@ -12,17 +12,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import NamedTuple
+from typing import Final, NamedTuple, cast
 
 import numpy as np
 
 from ..framework.handle import Handle
 from ..framework.plugin import Depends, Reads, Score
-from ..rules.fragmentation import EVERYWHERE, Measure, score_of
+from ..rules.fragmentation import EVERYWHERE, Measure, score_of, scores_of
 from ..state.columns import CPU, MEMORY, Columns, Ints, Rows
-from ..state.gpus import WHOLE
+from ..state.gpus import WHOLE, Free
 from ..state.podclass import PodClass
 from ..state.targetworkload import TargetPodKind
+
+#: Up to this number of rows, plain numbers are faster than arrays.
+_FEW: Final = 8
 
 
 class FragmentationState(NamedTuple):
@@ -62,8 +65,20 @@ class Fragmentation(Score):
         return FragmentationState(measure, (asked.get("cpu", 0), asked.get("memory", 0), pod.gpu), wanted)
 
     def score(self, state: FragmentationState, nodes: Columns, rows: Rows) -> Ints:
-        score_row = self.score_row
-        return np.fromiter([score_row(state, nodes, row) for row in rows.tolist()], dtype=np.int64, count=rows.shape[0])
+        listed: list[int] = rows.tolist()
+        gpus = list(map(nodes.gpus.get, listed))
+        if len(listed) <= _FEW or None in gpus:
+            score_row = self.score_row
+            return np.fromiter([score_row(state, nodes, row) for row in listed], dtype=np.int64, count=len(listed))
+        measure, asked, _ = state
+        reach = None
+        if measure.labels:
+            reached = measure.reach(nodes)
+            reach = [reached[row] for row in listed]
+        offered, taken = nodes.allocatable, nodes.requested
+        cpu, memory = (offered[index][rows] - taken[index][rows] for index in (CPU, MEMORY))
+        less = measure.gpus.less_of_each(cast("list[Free]", gpus), cpu, memory, asked, reach)
+        return scores_of(less / WHOLE)
 
     def score_row(self, state: FragmentationState, nodes: Columns, row: int) -> int:
         measure, asked, wanted = state

@@ -200,6 +200,8 @@ class QueueUsage:
                 self._count(self.placements[uid])
             elif uid in self.room.keeping:
                 self.gated.reserve(self.room.keeping[uid])
+            else:
+                self.kept.count(uid)
         self._wake_over()
         self.gated.queue_changed(key)
         waiting = [uid for uid in members if uid in self.waiting]

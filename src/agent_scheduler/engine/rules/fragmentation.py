@@ -4,6 +4,10 @@ For GPUs it is the measure of FGD (Weng et al., USENIX ATC'23, "Beware of Fragme
 all devices of the node, as an expectation over the kinds of pods that request GPUs: all of it for a kind that does not
 fit, otherwise the free amount on devices with too little left for it. CPU and memory only decide whether a kind fits.
 
+That measure sees a lack of CPU only when the next pod no longer fits. So a second one is added to it: the free GPUs for
+which the node has no CPU, at the CPU per GPU that the whole workload requests. It makes pods that request more CPU per
+GPU than the average, and pods without GPUs, prefer nodes with CPU to spare.
+
 Without GPUs the same idea is applied to divisible amounts: the node is filled with pods of one kind, and the remainder
 is unusable. A kind is weighted by its number of pods and their size, so that a few large ones are not outweighed by
 many small ones. The effect of a pod is relative to its size: 1 if all that it takes was of no use to others, below 0 if
@@ -24,7 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..framework.plugin import MAX_NODE_SCORE
-from ..state.columns import Bools, Columns
+from ..state.columns import Bools, Columns, Ints
 from ..state.gpus import RESOURCE as GPU
 from ..state.gpus import WHOLE, Free, after_best_fit
 from ..state.nodeselection import match_labels, match_selector
@@ -32,15 +36,20 @@ from ..state.targetworkload import TargetPodKind
 
 Floats = NDArray[np.float64]
 Amounts = tuple[int, ...]
-#: The numbers of distinct CPU and memory requests of kinds that fit, and the bits of the wishes that are met.
-Level = tuple[int, int, int]
 Key = TypeVar("Key", bound=Hashable)
 Value = TypeVar("Value")
 
 #: Kept measures of each sort; beyond that all are dropped.
 _KEPT: Final = 1 << 16
+#: The bits of a number of free shares, and the largest one.
+_NUMBERS: Final = 32
+_NUMBER: Final = (1 << _NUMBERS) - 1
 #: The value, in devices, if all that a pod takes of a node without GPUs was unusable before.
 _WHOLE_POD: Final = 2.0
+
+#: The bound of the CPU per GPU, as a multiple of that of the pods with GPUs. Pods without GPUs count, but many of them
+#: may run on other nodes.
+_CPU_AT_MOST: Final = 2.0
 
 #: Ensures equal scores of nodes without a change, despite the rounding of their sums.
 _ROUNDING: Final = 1e-9
@@ -67,7 +76,7 @@ class Measure:
         #: A string because it caches its hash: it is looked up for each row.
         self._reach_key = f"reach of a target workload: {list(self._wishes)}"
         self.resources = tuple(weights)
-        self.gpus = _Gpus(sharing, self._bits(sharing))
+        self.gpus = _Gpus(sharing, self._bits(sharing), _total("cpu", kinds))
         self.amounts = _TargetAmounts(dividing, self._bits(dividing), weights)
 
     def _bits(self, kinds: Sequence[tuple[TargetPodKind, float]]) -> list[int]:
@@ -93,89 +102,179 @@ class Measure:
 
 
 class _Gpus:
-    def __init__(self, kinds: Sequence[tuple[TargetPodKind, float]], bits: Sequence[int]) -> None:
+    def __init__(self, kinds: Sequence[tuple[TargetPodKind, float]], bits: Sequence[int], cpu: float) -> None:
+        """Measure these kinds; `cpu` is what all kinds of the workload request, those without GPUs, too."""
         asked = [dict(kind.requests) for kind, _ in kinds]
         amounts = sorted({each[GPU] for each in asked})
         self.is_empty = not kinds
+        #: GPU per CPU, both in thousandths; 0 if the pods with GPUs request no CPU.
+        cpu = min(cpu, _CPU_AT_MOST * _total("cpu", kinds))
+        self._gpu_per_cpu = _total(GPU, kinds) / cpu if cpu else 0.0
         self._bits = bits
         #: [kind]
         self._shares = _shares([share for _, share in kinds])
-        #: [kind] the index of its amount; [amount] the share per device and the number of devices.
+        #: [kind] the index of its amount.
         self._which = np.array([amounts.index(each[GPU]) for each in asked], dtype=np.intp)
-        self._each = np.array([min(amount, WHOLE) for amount in amounts], dtype=np.int64)
-        self._devices = np.array([max(1, amount // WHOLE) for amount in amounts], dtype=np.int64)
+        #: The number of amounts on one device, [free] how many of these it has room for, and the numbers of devices of
+        #: the other amounts.
+        self._on_one = bisect_right(amounts, WHOLE)
+        self._below = [bisect_right(amounts, free, hi=self._on_one) for free in range(WHOLE + 1)]
+        self._devices = [amount // WHOLE for amount in amounts[self._on_one :]]
         #: The distinct requests of kinds in ascending order: between two of these nothing changes. And [kind] its
         #: index.
         self._cpu_levels, self._cpu_level = _levels([each.get("cpu", 0) for each in asked])
         self._memory_levels, self._memory_level = _levels([each.get("memory", 0) for each in asked])
-        #: The sorted free shares of GPUs and the unusable amount of current nodes; and the latter by level.
-        self._before: dict[tuple[Free, int, int, int], tuple[Free, float]] = {}
-        self._found: dict[tuple[Free, int, int, int], float] = {}
-        self._beside: dict[tuple[Free, int], Free] = {}
-        self._usable: dict[Free, Floats] = {}
-        self._fitting: dict[Level, Floats] = {}
+        self._cpu_array = np.array(self._cpu_levels, dtype=np.int64)
+        self._memory_array = np.array(self._memory_levels, dtype=np.int64)
+        self._levels = len(self._cpu_levels) + 1, len(self._memory_levels) + 1
+        self._forget()
+
+    def _forget(self) -> None:
+        #: The free shares of GPUs are numbered from 1, the reaches from 0. [number] the shares in ascending order, and
+        #: their sum.
+        self._number: dict[Free, int] = {}
+        self._free: list[Free] = [()]
+        self._sum = [0]
+        self._reaches: dict[int, int] = {}
+        #: Request -> number of free shares -> their number after a pod with this request.
+        self._then: dict[int, dict[int, int]] = {}
+        #: FGD's measure by level and number of free shares.
+        self._found: dict[int, float] = {}
+        self._fitting: dict[int, tuple[list[float], list[tuple[int, float]]]] = {}
 
     def less(self, gpus: Free, cpu: int, memory: int, asked: tuple[int, int, int], reach: int) -> float:
-        """Return by how many thousandths the unusable amount shrinks with one more pod on a node.
+        """Return by how many thousandths the two measures shrink with one more pod on a node.
 
-        The node has `gpus`, `cpu` and `memory` free; `asked` has the pod's CPU, memory and GPU. Called for each changed
-        row and each class, so results are cached.
+        The node has `gpus`, `cpu` and `memory` free; `asked` has the pod's CPU, memory and GPU, and fits.
         """
-        key = (gpus, cpu, memory, reach)
-        found = self._before.get(key)
-        if found is None:
-            free = tuple(sorted(gpus))
-            found = _keep(self._before, key, (free, self._unusable(free, *self._level(cpu, memory), reach)))
-        free, before = found
+        self._limit()
+        number = self._number.get(gpus) or self._number_of(gpus)
         asked_cpu, asked_memory, amount = asked
-        then = free
+        then = number
         if amount:
-            beside = self._beside.get((free, amount))
-            then = beside or _keep(self._beside, (free, amount), after_best_fit(free, amount))
-        after = (
-            then,
-            bisect_right(self._cpu_levels, cpu - asked_cpu),
-            bisect_right(self._memory_levels, memory - asked_memory),
-            reach,
-        )
-        unusable = self._found.get(after)
-        return before - (self._unusable(*after) if unusable is None else unusable)
+            known = self._then.setdefault(amount, {})
+            then = known.get(number) or self._number_after(known, number, amount)
+        cpu_left, per_cpu, found = cpu - asked_cpu, self._gpu_per_cpu, self._found
+        cpus, memories = self._cpu_levels, self._memory_levels
+        base, width = self._reach_number(reach) * self._levels[0], self._levels[1]
+        level = (base + bisect_right(cpus, cpu)) * width + bisect_right(memories, memory)
+        before = found.get(level << _NUMBERS | number)
+        if before is None:
+            before = self._work_out(number, level)
+        level = (base + bisect_right(cpus, cpu_left)) * width + bisect_right(memories, memory - asked_memory)
+        after = found.get(level << _NUMBERS | then)
+        if after is None:
+            after = self._work_out(then, level)
+        if per_cpu:
+            left = self._sum[number]
+            before += max(left - max(cpu, 0) * per_cpu, 0.0)
+            after += max(left - amount - max(cpu_left, 0) * per_cpu, 0.0)
+        return before - after
 
-    def _level(self, cpu: int, memory: int) -> tuple[int, int]:
-        """Return the number of distinct requests that fit: nodes of one level have room for the same kinds."""
-        return bisect_right(self._cpu_levels, cpu), bisect_right(self._memory_levels, memory)
-
-    def _unusable(self, free: Free, cpu: int, memory: int, reach: int) -> float:
-        """Return the unusable amount at a level."""
-        usable = self._usable.get(free)
-        if usable is None:
-            usable = _keep(self._usable, free, self._usable_of(free))
-        level = (cpu, memory, reach)
-        fitting = self._fitting.get(level)
-        if fitting is None:
-            fitting = _keep(self._fitting, level, self._fitting_in(level))
-        return _keep(self._found, (free, *level), sum(free) - float(fitting @ usable))
+    def less_of_each(
+        self,
+        gpus: Sequence[Free],
+        cpu: Ints,
+        memory: Ints,
+        asked: tuple[int, int, int],
+        reach: Sequence[int] | None = None,
+    ) -> Floats:
+        """Return [node] the same as `less`; without `reach`, the nodes meet every wish."""
+        self._limit()
+        known, count = self._number, len(gpus)
+        numbers = [known.get(each) or self._number_of(each) for each in gpus]
+        sums = self._sum
+        left = np.array([sums[number] for number in numbers], dtype=np.int64)
+        asked_cpu, asked_memory, amount = asked
+        if amount:
+            after = self._then.setdefault(amount, {})
+            numbers += [after.get(each) or self._number_after(after, each, amount) for each in numbers]
+        else:
+            numbers += numbers
+        # The nodes as they are, and then with the pod.
+        cpu = np.concatenate((cpu, cpu - asked_cpu))
+        memory = np.concatenate((memory, memory - asked_memory))
+        cpus, memories = self._levels
+        levels = self._cpu_array.searchsorted(cpu, "right") * memories
+        levels += self._memory_array.searchsorted(memory, "right")
+        if reach is None:
+            levels += self._reach_number(EVERYWHERE) * cpus * memories
+        else:
+            levels += np.array([self._reach_number(each) for each in reach] * 2) * (cpus * memories)
+        codes = (levels << _NUMBERS | np.array(numbers)).tolist()
+        values = list(map(self._found.get, codes))
+        if None in values:
+            known_or_not = zip(codes, values, strict=True)
+            values = [self._work_out(code & _NUMBER, code >> _NUMBERS) if v is None else v for code, v in known_or_not]
+        unusable = np.array(values)
+        if self._gpu_per_cpu:
+            left = np.concatenate((left, left - amount))
+            unusable += np.maximum(left - np.maximum(cpu, 0) * self._gpu_per_cpu, 0.0)
+        less: Floats = unusable[:count] - unusable[count:]
+        return less
 
     def unusable(self, gpus: Free, cpu: int, memory: int, reach: int) -> float:
-        """Return the unusable thousandths on a node with these free amounts."""
-        return self._unusable(tuple(sorted(gpus)), *self._level(cpu, memory), reach)
+        """Return the unusable thousandths by FGD's measure on a node with these free amounts."""
+        self._limit()
+        number, (cpus, memories) = self._number_of(gpus), self._levels
+        level = self._reach_number(reach) * cpus + bisect_right(self._cpu_levels, cpu)
+        return self._work_out(number, level * memories + bisect_right(self._memory_levels, memory))
 
-    def _usable_of(self, free: Free) -> Floats:
-        """Return [amount] the free amount on devices that are of use for requests of it."""
-        first = np.searchsorted(free, self._each)
-        above = np.append(np.cumsum(free[::-1])[::-1], 0)[first]
-        enough = len(free) - first >= self._devices
-        usable: Floats = np.where(enough, above, 0).astype(np.float64)
-        return usable
+    def _limit(self) -> None:
+        """Drop all that is kept if it is too much. Only before a question, because numbers are in use until its end."""
+        if len(self._found) >= _KEPT or len(self._number) >= _KEPT:
+            self._forget()
 
-    def _fitting_in(self, level: Level) -> Floats:
-        """Return [amount] the share of kinds that request it and fit the other free amounts."""
-        cpu, memory, reach = level
-        fits = (self._cpu_level < cpu) & (self._memory_level < memory) & _reaching(self._bits, reach)
-        found: Floats = np.bincount(self._which, weights=self._shares * fits, minlength=self._each.shape[0]).astype(
-            np.float64
-        )
+    def _number_of(self, gpus: Free) -> int:
+        free = tuple(sorted(gpus))
+        number = self._number.get(free)
+        if number is None:
+            number = self._number[free] = len(self._free)
+            self._free.append(free)
+            self._sum.append(sum(free))
+        self._number[gpus] = number
+        return number
+
+    def _number_after(self, known: dict[int, int], number: int, amount: int) -> int:
+        found = known[number] = self._number_of(after_best_fit(self._free[number], amount))
         return found
+
+    def _reach_number(self, reach: int) -> int:
+        return self._reaches.setdefault(reach, len(self._reaches))
+
+    def _work_out(self, number: int, level: int) -> float:
+        """Return the unusable amount of numbered free shares at a level.
+
+        Nodes of one level have room for the same kinds, apart from their GPUs.
+        """
+        fitting = self._fitting.get(level)
+        if fitting is None:
+            fitting = self._fitting[level] = self._fitting_in(level)
+        on_one, on_more = fitting
+        below, free, usable = self._below, self._free[number], 0.0
+        for left in free:
+            if left > 0:
+                usable += left * on_one[below[left]]
+        if on_more and (whole := free.count(WHOLE)):
+            usable += WHOLE * whole * sum(share for devices, share in on_more if devices <= whole)
+        found = self._found[level << _NUMBERS | number] = self._sum[number] - usable
+        return found
+
+    def _fitting_in(self, level: int) -> tuple[list[float], list[tuple[int, float]]]:
+        """Return the shares of kinds that fit the other free amounts, by their requests.
+
+        First [count] the share of those that request one of the `count` smallest amounts on one device, then the
+        number of devices and the share of each amount of more devices.
+        """
+        rest, memory = divmod(level, self._levels[1])
+        number, cpu = divmod(rest, self._levels[0])
+        reach = next(reach for reach, each in self._reaches.items() if each == number)
+        fits = (self._cpu_level < cpu) & (self._memory_level < memory) & _reaching(self._bits, reach)
+        size = self._on_one + len(self._devices)
+        found = np.bincount(self._which, weights=self._shares * fits, minlength=size)
+        on_one = [0.0, *np.cumsum(found[: self._on_one]).tolist()]
+        on_more = zip(self._devices, found[self._on_one :].tolist(), strict=True)
+        return on_one, [each for each in on_more if each[1]]
 
 
 class _TargetAmounts:
@@ -226,6 +325,10 @@ def _levels(amounts: Sequence[int]) -> tuple[list[int], NDArray[np.int64]]:
     return known, np.array([known.index(each) for each in amounts], dtype=np.int64)
 
 
+def _total(resource: str, kinds: Sequence[tuple[TargetPodKind, float]]) -> float:
+    return sum(dict(kind.requests).get(resource, 0) * share for kind, share in kinds)
+
+
 def _shares(numbers: Any) -> Floats:
     """Return the numbers divided by their sum; all 0 if it is 0."""
     found = np.array(numbers, dtype=np.float64)
@@ -252,3 +355,9 @@ def score_of(less: float) -> int:
     that are nearly equal tie, and another score decides between them.
     """
     return int(MAX_NODE_SCORE / (1.0 + math.exp(min(-less, _FAR))) + _ROUNDING)
+
+
+def scores_of(less: Floats) -> Ints:
+    """Return [node] the same as `score_of`."""
+    scores: Ints = (MAX_NODE_SCORE / (1.0 + np.exp(np.minimum(-less, _FAR))) + _ROUNDING).astype(np.int64)
+    return scores

@@ -57,10 +57,11 @@ class VectorScore(Score):
         raise NotImplementedError
 
     def score(self, state: LinearScore, nodes: Columns, rows: Rows) -> Ints:
-        found = np.full(rows.shape[0], state.best)
+        found, offered, taken = np.full(rows.shape[0], state.best), nodes.allocatable, nodes.requested
         for index, slope in _known(state, nodes):
-            found -= slope * (nodes.allocatable[index][rows] - nodes.requested[index][rows])
-        scores: Ints = (MAX_NODE_SCORE * np.clip(found, 0.0, 1.0) + _ROUNDING).astype(np.int64)
+            found -= slope * (offered[index][rows] - taken[index][rows])
+        # Two functions, which on a few rows cost less than `np.clip`.
+        scores: Ints = (MAX_NODE_SCORE * np.minimum(np.maximum(found, 0.0), 1.0) + _ROUNDING).astype(np.int64)
         return scores
 
     def score_row(self, state: LinearScore, nodes: Columns, row: int) -> int:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any, NamedTuple
 
+import numpy as np
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -98,6 +99,14 @@ def fragment(there: There, kinds: Sequence[Want]) -> float:
         unusable = sum(left for left in there.gpus if not fits or left < each)
         expected += kind.weight / total * unusable / 1000
     return expected
+
+
+def without_cpu(there: There, kinds: Sequence[Want]) -> float:
+    """Of the free GPUs, in devices: those for which the node lacks CPU, if pods ask for as much as on average."""
+    gpu = sum(kind.weight * kind.gpu for kind in kinds)
+    beside_gpus = sum(kind.weight * kind.cpu for kind in kinds if kind.gpu)
+    cpu = min(sum(kind.weight * kind.cpu for kind in kinds), 2 * beside_gpus)
+    return max(sum(there.gpus) - max(there.cpu, 0) * gpu / cpu, 0) / 1000 if cpu else 0.0
 
 
 def waste(there: There, kinds: Sequence[Want], weights: dict[str, int] = WEIGHTS) -> float:
@@ -216,7 +225,7 @@ def test_a_score_is_that_of_the_measure_before_and_after(
         if there.gpus:
             sharing = any(kind.gpu for kind in kinds)
             less = (
-                fragment(there, kinds) - fragment(then, kinds)
+                fragment(there, kinds) + without_cpu(there, kinds) - fragment(then, kinds) - without_cpu(then, kinds)
                 if sharing
                 else sum(there.gpus) / 1000 - sum(then.gpus) / 1000
             )
@@ -226,6 +235,36 @@ def test_a_score_is_that_of_the_measure_before_and_after(
             # In the sizes of the pod, each of which counts as two devices.
             less = 2 * (waste(there, kinds) - waste(then, kinds)) / size if dividing and size else 0.0
         assert score == worth(less), (there, less)
+
+
+@examples(100)
+@given(nodes=NODES, kinds=KINDS, asked=PODS)
+def test_many_rows_have_the_scores_that_each_has_by_itself(
+    nodes: list[Any], kinds: list[Want], asked: tuple[int, int, int]
+) -> None:
+    world, theres = made(nodes)
+    cpu, memory, gpu = asked
+    pod = world.pod(requests={"cpu": f"{cpu}m", "memory": f"{memory}Gi"} | ({GPU: str(gpu)} if gpu else {}))
+    rows = [row for row, there in enumerate(theres) if there.gpus and fits(there, *asked)]
+    arguments = given_by(kinds)
+    by_rows, by_row = (Fragmentation(arguments.weights, arguments.given) for _ in range(2))
+    if not rows or (state := world.state(pod, by_rows)) is None:
+        return
+    columns = world.ledger.columns
+    found = by_rows.score(state, columns, np.array(rows * 9, dtype=np.intp)).tolist()
+    assert found == [by_row.score_row(world.state(pod, by_row), columns, row) for row in rows] * 9
+
+
+@pytest.mark.parametrize(
+    ("asked", "better"), [({"cpu": "2"}, "b"), ({"cpu": "6", GPU: "1000"}, "b"), ({"cpu": "1", GPU: "1000"}, "a")]
+)
+def test_cpu_stays_where_gpus_need_it(asked: dict[str, str], better: str) -> None:
+    """Two CPUs for each GPU are left on one node, six on the other; pods ask for four on average."""
+    world = World(*(node(name, cpu=cpu, extended={GPU: "4000"}) for name, cpu in (("a", "8"), ("b", "24"))))
+    arguments = given_by([Want(1000, 0, 1000, 1), Want(5000, 0, 1000, 1), Want(2000, 0, 0, 1)])
+    scores = world.scores(world.pod(requests=asked), Fragmentation(arguments.weights, arguments.given))
+    assert scores is not None
+    assert (scores[0] > scores[1]) == (better == "a") and scores[0] != scores[1]
 
 
 def test_without_a_workload_nodes_are_all_the_same() -> None:
@@ -263,7 +302,7 @@ def test_measures_that_are_kept_are_forgotten_when_there_are_too_many(monkeypatc
     for plugin in (first, first, second):
         found.append(world.scores(pod, plugin))
         kept = world.state(pod, plugin).measure.gpus._found
-        assert kept and len(kept) <= 2
+        assert kept and len(kept) <= 2 * len(nodes)
     monkeypatch.undo()
     assert found == [world.scores(pod, second)] * 3
 
