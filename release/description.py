@@ -1,7 +1,7 @@
 """The long descriptions of the distributions: README.md for readers who do not have the repository.
 
 A link to a file of the repository becomes one to the file at the tag of the release. Without the URL of a repository it
-becomes the path of the file, and a picture its description.
+becomes the path of the file, and a picture its description. So do pictures in HTML.
 """
 
 from __future__ import annotations
@@ -11,6 +11,10 @@ import re
 from collections.abc import Mapping
 
 _LINK = re.compile(r"(!?)\[((?:[^\[\]]|\[[^\[\]]*\])*)\]\(([^()\s]+)\)")
+#: Pictures in HTML, which have a width or are for one color scheme.
+_SOURCE = re.compile(r'(src|srcset)="([^"\s]+)"')
+_IMAGE = re.compile(r'<img [^>]*?alt="([^"]*)"[^>]*>')
+_MARKS = re.compile(r"</?picture>\n?| *<source [^>]*>\n?")
 _CODE = re.compile(r"(^```.*?^```|^    .*?$|`[^`\n]+`)", re.MULTILINE | re.DOTALL)
 
 
@@ -28,9 +32,19 @@ def long_description(text: str, folder: str, *, url: str, tag: str) -> str:
         kind = "raw" if picture else "blob"
         return f"{picture}[{said}]({url}/{kind}/{tag}/{path}{mark}{anchor})"
 
+    def shown(match: re.Match[str]) -> str:
+        name, target = match.groups()
+        if re.match(r"[a-z]+:", target):
+            return match.group()
+        return f'{name}="{url}/raw/{tag}/{posixpath.normpath(posixpath.join(folder, target))}"'
+
+    def prose(part: str) -> str:
+        part = _SOURCE.sub(shown, part) if url else _IMAGE.sub(r"\1", _MARKS.sub("", part))
+        return _LINK.sub(linked, part)
+
     # Every second part is code.
     parts = _CODE.split(text)
-    return "".join(part if index % 2 else _LINK.sub(linked, part) for index, part in enumerate(parts))
+    return "".join(part if index % 2 else prose(part) for index, part in enumerate(parts))
 
 
 def project_urls(folder: str, *, url: str, tag: str, changelogs: Mapping[str, str]) -> str:

@@ -229,7 +229,10 @@ def test_wheels_say_whose_they_are_and_link_to_the_tag(dist: Path, name: str) ->
     description = metadata.get_payload()
     assert isinstance(description, str) and description.startswith("# ")
     if name == "agent_scheduler":
-        assert f"![The console]({URL}/raw/v{VERSION}/docs/images/console-50.png)" in description
+        pictures = f"{URL}/raw/v{VERSION}/docs/images"
+        assert f"]({pictures}/session.svg)" in description
+        assert f'<img src="{pictures}/console-50.png"' in description
+        assert f'srcset="{pictures}/console-50-dark.png"' in description
 
 
 def test_the_chart_and_the_manifests_name_the_image_of_the_version(dist: Path) -> None:

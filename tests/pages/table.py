@@ -43,6 +43,11 @@ NOT_HERE: Final = (
     Row("bench/README.md", r"(python -m bench.scenarios rates) --runs 1", "minutes", r"\1 --quick"),
     Row("bench/README.md", r"python -m bench --kubeconfig FILE .*", "a second scheduler; minutes"),
     Row("bench/README.md", r"(python -m bench --only basic --kubeconfig FILE .*)", "minutes", r"\1 --quick"),
+    Row(
+        "docs/sizing.md",
+        r"python -m bench.sizing .*",
+        "minutes of two idle cores; tests/bench/test_shard_model.py runs it",
+    ),
     Row("docs/comparison.md", r"python -m bench --kubeconfig FILE .*", "a second scheduler; minutes"),
     Row(".*", r"agent-scheduler bench packing --trace openb:NODES.csv.*", "Alibaba's traces, and minutes"),
     Row("bench/README.md", r"(agent-scheduler bench packing --gangs)", "a minute of CPU", r"\1 --seeds 42-42"),

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import fcntl
+import os
+import shutil
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -52,15 +55,22 @@ def test_the_first_pages_are_right_about_the_installed_program(page: Path, tmp_p
     walked(page, tmp_path)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def clone(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a fresh clone with its environment, which the processes of a test run share."""
     need((ROOT / ".git").exists(), f"{ROOT} is not a checkout")
-    folder = tmp_path_factory.mktemp("clone") / "agent-scheduler"
-    walking.clone(folder)
-    try:
-        walking.made(folder)
-    except subprocess.CalledProcessError as error:
-        need(False, f"make gets no packages here: {error.stderr[-500:]}")
+    base = tmp_path_factory.getbasetemp()
+    folder = (base.parent if os.environ.get("PYTEST_XDIST_WORKER") else base) / "clone" / "agent-scheduler"
+    folder.parent.mkdir(exist_ok=True)
+    with (folder.parent / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not (folder / ".venv" / ".installed").exists():
+            shutil.rmtree(folder, ignore_errors=True)
+            walking.clone(folder)
+            try:
+                walking.made(folder)
+            except subprocess.CalledProcessError as error:
+                need(False, f"make gets no packages here: {error.stderr[-500:]}")
     return folder
 
 

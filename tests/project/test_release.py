@@ -68,6 +68,12 @@ def test_the_address_of_the_pages_is_that_of_a_remote_that_names_a_host(remote: 
         ("[x](../../README.md)", f"[x]({URL}/blob/{TAG}/README.md)", "x (README.md)"),
         ("[p/q/a.md](a.md)", f"[p/q/a.md]({URL}/blob/{TAG}/p/q/a.md)", "p/q/a.md"),
         ("![The console](i.png)", f"![The console]({URL}/raw/{TAG}/p/q/i.png)", "The console"),
+        (
+            '<picture>\n  <source srcset="d.png">\n  <img src="i.png" width="9%" alt="Nodes">\n</picture>',
+            f'<picture>\n  <source srcset="{URL}/raw/{TAG}/p/q/d.png">\n'
+            f'  <img src="{URL}/raw/{TAG}/p/q/i.png" width="9%" alt="Nodes">\n</picture>',
+            "  Nodes\n",
+        ),
         *((same, same, same) for same in ("[a](https://b.example)", "[a](#b)", "`[a](b.md)`", "```\n[a](b.md)\n```")),
     ],
 )
@@ -81,7 +87,8 @@ def test_long_descriptions_have_no_link_that_needs_the_repository_beside_them(fo
     text = (ROOT / folder / "README.md").read_text()
     for url in (URL, ""):
         made = long_description(text, folder, url=url, tag=TAG)
-        links = re.findall(r"\]\(([^)\s]+)\)", re.sub(r"^```.*?^```", "", made, flags=re.MULTILINE | re.DOTALL))
+        prose = re.sub(r"^```.*?^```", "", made, flags=re.MULTILINE | re.DOTALL)
+        links = re.findall(r"\]\(([^)\s]+)\)", prose) + re.findall(r'(?:src|srcset)="([^"]+)"', prose)
         assert [link for link in links if not link.startswith(("https://", "#"))] == []
-        for path in re.findall(rf"{URL}/\w+/{TAG}/([^)#\s]+)", made):
+        for path in re.findall(rf"{URL}/\w+/{TAG}/([^)#\s\"]+)", made):
             assert (ROOT / path).exists(), path

@@ -237,6 +237,7 @@ def test_a_killed_command_has_every_object_that_it_has_answered(tmp_path: Path) 
                     answered.append(name)
             except (OSError, http.client.HTTPException):
                 break
+        connection.close()
         process.wait(60)
     assert len(answered) >= 400
 
