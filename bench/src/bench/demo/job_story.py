@@ -6,6 +6,7 @@ that it depends on are ready, if workers are bound below their minimum, or if th
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -33,6 +34,8 @@ _PODS: Final = "/api/v1/namespaces/default/pods"
 #: Files, as paths for `manifest_file`.
 KINDS: Final = (*BATCH_KINDS, "crd/batch.volcano.sh_jobs.yaml", "crd/bus.volcano.sh_commands.yaml")
 _ENABLED: Final = "job,podgroup,queue"
+#: Seconds within which the binds of a gang follow one another.
+_APART: Final = 5.0
 _RUN_SECONDS: Final = "agent-scheduler.io/run-seconds"
 
 
@@ -122,19 +125,38 @@ def contradiction(seen: Seen) -> str:
     master, worker, report = (seen.tasks[name] for name in TASKS)
     if worker.pods and not (master.running or master.succeeded):
         return "workers exist before their master runs"
-    if 0 < worker.bound < 2:
-        return "fewer workers are bound than they need"
     if report.pods and worker.running + worker.succeeded < 2:
         return "the report is created before the workers run"
     return ""
 
 
+class Together:
+    """Observes that the workers of the minimum are bound together.
+
+    Their binds are requests of their own, so one may be seen without the other, but not for long.
+    """
+
+    def __init__(self) -> None:
+        #: When fewer workers than they need were first seen bound; None if that is not so now.
+        self._since: float | None = None
+
+    def contradiction(self, seen: Seen, now: float) -> str:
+        """Return the contradiction in what was seen at `now`, in seconds; empty if there is none."""
+        if not 0 < seen.tasks["worker"].bound < 2:
+            self._since = None
+            return ""
+        self._since = now if self._since is None else self._since
+        return "fewer workers are bound than they need" if now > self._since + _APART else ""
+
+
 async def tell_jobs(teller: Teller[Seen], start: Callable[[], Awaitable[object]]) -> None:
     """Tell the story. `start` starts the scheduler. Raises `ProcessError` if the story fails."""
 
+    together, now = Together(), asyncio.get_running_loop().time
+
     async def until(what: str, holds: Callable[[Seen], bool]) -> None:
         def stands(seen: Seen) -> bool:
-            if problem := contradiction(seen):
+            if problem := contradiction(seen) or together.contradiction(seen, now()):
                 raise ProcessError(f"the story fails: {problem}")
             return holds(seen)
 
