@@ -120,9 +120,9 @@ class Outcomes:
         """See `BindReports.reports`."""
         return self._binds.reports(group)
 
-    def begin(self, group: GroupKey, pods: Sequence[PodInfo], *, is_reported: bool) -> None:
-        """Handle that the binder has accepted these members; `is_reported` as in their results."""
-        if is_reported:
+    def begin(self, group: GroupKey, pods: Sequence[PodInfo]) -> None:
+        """Handle that the binder has accepted these members."""
+        if self.reports(group):
             self._binds.begin(group, pods)
         for pod in pods:
             if pod.stands_by:
@@ -192,7 +192,7 @@ class GroupCommitter:
         """Create the committer; `try_again` makes a session due."""
         self._cluster = cluster
         self._commit = commit
-        self._outcomes = outcomes
+        self.outcomes = outcomes
         self._owner = AttemptOwner(outcomes, outcomes)
         #: The profile by which members are decided.
         self.profile = profile
@@ -204,14 +204,10 @@ class GroupCommitter:
         """Return the `Committer` of a session, with this UID, on this trial."""
         return TrialCommitter(self, snapshot, trial, f"session {session}")
 
-    def reports(self, job: JobInfo) -> bool:
-        """Return whether one event of the job's group reports the binds of its members."""
-        return self._outcomes.reports(job.group.key)
-
     def commit(self, job: JobInfo, members: Sequence[Member], minimum: int) -> Collection[str]:
         refused = self._commit(members, minimum, self._admission)
         accepted = [pod for member in members if (pod := member.result.pod).uid not in refused]
-        self._outcomes.begin(job.group.key, accepted, is_reported=members[0].result.is_reported)
+        self.outcomes.begin(job.group.key, accepted)
         if refused:
             self._try_again()
         return refused
@@ -250,7 +246,8 @@ class TrialCommitter:
         self._trial = trial
 
     def commit(self, job: JobInfo, tasks: Sequence[TaskInfo], minimum: int) -> Collection[str]:
-        committer, trial, is_reported = self._committer, self._trial, self._committer.reports(job)
+        committer, trial = self._committer, self._trial
+        is_reported = committer.outcomes.reports(job.group.key)
         members = [
             committer.member(task, view, self._snapshot, trial.reserved(task.pod), by=self._by, is_reported=is_reported)
             for task, view in zip(tasks, trial.views_of(task.pod for task in tasks), strict=True)

@@ -318,12 +318,11 @@ class Trial(WhatIf):
 
         It holds one view, since those of a group of many classes on many nodes would need much memory.
         """
-        name, cls, view = "", None, None
+        last: tuple[str, PodClass] | None = None
         for pod in pods:
-            before = name, cls
-            name, cls = pod.scheduler_name, self._snapshot.handle.class_of(pod, beside=self.beside)
-            if view is None or before != (name, cls):
-                view = self._views[name].of(cls)
+            key = pod.scheduler_name, self._snapshot.handle.class_of(pod, beside=self.beside)
+            if key != last:
+                last, view = key, self._views[pod.scheduler_name].of(key[1])
             yield view
 
     def try_place(self, pod: PodInfo, row: int, view: ClassView) -> bool:
