@@ -151,7 +151,6 @@ class Together:
 
 async def tell_jobs(teller: Teller[Seen], start: Callable[[], Awaitable[object]]) -> None:
     """Tell the story. `start` starts the scheduler. Raises `ProcessError` if the story fails."""
-
     together, now = Together(), asyncio.get_running_loop().time
 
     async def until(what: str, holds: Callable[[Seen], bool]) -> None:
