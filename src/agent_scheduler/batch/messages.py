@@ -118,6 +118,7 @@ class BatchMessages:
 
         `claims` maps the UID of a pod to the node on which capacity is about to be free for it.
         """
+        deferred = list(self.statuses.deferred)
         for group in result.groups:
             if group.write:
                 self.statuses.put(group)
@@ -128,6 +129,8 @@ class BatchMessages:
             if ours and (found := cluster.groups.get(key)) is not None:
                 self._tell_of_native(found, group)
                 yield
+        # Those that this session has not replaced.
+        self.statuses.write_deferred(deferred)
         self.queues.put(result.queues)
         for each in result.pods:
             uid = each.pod.uid

@@ -262,18 +262,21 @@ class BatchScheduler:
 
     async def schedule(self) -> None:
         """Run sessions until `stop` is called, or until cancelled. Requires a running binder."""
+        # Statuses that were decided in an earlier term and not written are decided again.
+        statuses = self._messages.statuses
+        statuses.forget()
         # This must happen before any pod or group requests room of a queue.
-        self._cluster.ledger.usage.promises.read_anew(self.waiting.groups.of_volcano())
+        groups = statuses.restore(self._profile.scheduler_name) if self._lets_in else ()
+        self._cluster.ledger.usage.promises.read_anew(groups)
         async with asyncio.TaskGroup() as tasks:
             running = [tasks.create_task(each.run()) for each in self._messages.writers]
             running.append(tasks.create_task(self._evictions.run()))
             running.append(tasks.create_task(self._flush()))
-            # Statuses that were decided in an earlier term and not written are decided again.
-            self._messages.statuses.forget()
             self.waiting.due.set()
             await tasks.create_task(self._hold_sessions())
             # Binds that end now are reported, too.
             await self._binder.drained()
+            statuses.write_deferred(statuses.deferred)
             for writer in self._messages.writers:
                 await writer.drain(self._grace)
             for task in running:

@@ -6,11 +6,12 @@ Each kind of write has its own budget. At most one write per object is in flight
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final, Generic, TypeVar
 
 import msgspec
+from msgspec.structs import replace
 
 from agent_scheduler.cluster.groups import Groups
 from agent_scheduler.engine.queues.usage import QueueUsage
@@ -19,7 +20,17 @@ from agent_scheduler.engine.session.close import placed_in, queue_results
 from agent_scheduler.engine.session.results import GroupResult, QueueResult
 from agent_scheduler.engine.session.session import GroupEvent
 from agent_scheduler.engine.state.batchinfo import GroupKey
-from agent_scheduler.objects.batch import API_VERSION, PodGroup, PodGroupStatus, Queue, pod_group_path, queue_path
+from agent_scheduler.engine.state.podinfo import PodInfo
+from agent_scheduler.objects.batch import (
+    API_VERSION,
+    INQUEUE,
+    NOT_LET_IN,
+    PodGroup,
+    PodGroupStatus,
+    Queue,
+    pod_group_path,
+    queue_path,
+)
 from agent_scheduler.objects.wire import Metadata
 from apimachinery.quantity import QuantityError, text_of
 from kube_client.budget import Budget
@@ -40,6 +51,10 @@ _encode = msgspec.json.Encoder().encode
 _SEEN_WITHIN: Final = 30.0
 #: Seconds from a change of a queue's usage to the write of its status.
 _SETTLE: Final = 0.2
+
+#: Maximum seconds for which the status of a group whose members are being bound is deferred; sessions are at least one
+#: period apart, by default one second.
+_DEFERRED_FOR: Final = 3.0
 
 #: Records the outcome of a write: "written" or "failed".
 Count = Callable[[str], None]
@@ -94,6 +109,9 @@ class GroupStatuses:
 
     A status is written with the version of the object on which it was decided, so the API server rejects it if the
     object has changed since.
+
+    The status of a group whose members are being bound is deferred, so that one write reports admission and binds. A
+    process that ends before leaves a group that reports nothing and has bound members; `restore` finds it.
     """
 
     def __init__(
@@ -114,6 +132,8 @@ class GroupStatuses:
         self._count = count
         self._try_again = try_again
         self._unseen = _UnseenWrites[GroupKey, PodGroupStatus](timing.clock)
+        #: Deferred statuses, each with the time by which it is written if no session has decided another one.
+        self._deferred: dict[GroupKey, tuple[_Unseen[PodGroupStatus], float]] = {}
         self.writes: Dispatcher[GroupKey, _Unseen[PodGroupStatus]] = Dispatcher(
             self._write, concurrency=WRITES_AT_A_TIME, pace=pace
         )
@@ -136,12 +156,29 @@ class GroupStatuses:
     def forget(self) -> None:
         """Forget all decided statuses, so that those of the watch are valid."""
         self._unseen.clear()
+        self._deferred.clear()
+
+    def restore(self, scheduler_name: str) -> Iterator[tuple[PodGroup, Collection[PodInfo]]]:
+        """Return all groups with their members, and with the phases that the last process decided.
+
+        A group that reports nothing, with members of this scheduler on nodes, is Inqueue: that process admitted it and
+        ended before it wrote the status.
+        """
+        for group, members in self._groups.of_volcano():
+            if _was_admitted(group, members, scheduler_name):
+                status = replace(group.status, phase=INQUEUE)
+                self._defer(GroupKey(group.metadata.namespace, group.metadata.name), group, status)
+                yield replace(group, status=status), members
+            else:
+                yield group, members
 
     def look(self) -> None:
-        """Make a session due if the watch is late with a status; call this periodically.
+        """Write deferred statuses whose time has come, and make a session due if the watch is late with a status.
 
-        The session decides the status again, and finds it if it exists.
+        Call this periodically. The session decides the status again, and finds it if it exists.
         """
+        now = self._timing.clock()
+        self.write_deferred([key for key, (_, until) in self._deferred.items() if now >= until])
         late = (key for key, unseen in self._unseen.items() if self._unseen.is_late(unseen))
         is_due = any(self._unseen[key].is_missing_in(self._shown(key)) for key in late)
         self.see()
@@ -155,9 +192,26 @@ class GroupStatuses:
         found = None if known is None else known.object
         if not isinstance(found, PodGroup) or found.metadata.uid != result.group.uid:
             return
-        decided = _Unseen(found.metadata.uid, found.metadata.resource_version, result.status)
+        self._defer(key, found, result.status)
+        if not result.is_interim:
+            self.write_deferred([key])
+
+    def _defer(self, key: GroupKey, group: PodGroup, status: PodGroupStatus) -> None:
+        decided = _Unseen(group.metadata.uid, group.metadata.resource_version, status)
         self._unseen[key] = decided
-        self.writes.put(key, decided)
+        self._deferred[key] = decided, self._timing.clock() + _DEFERRED_FOR
+
+    @property
+    def deferred(self) -> Collection[GroupKey]:
+        """The groups whose statuses are deferred."""
+        return self._deferred.keys()
+
+    def write_deferred(self, keys: Iterable[GroupKey]) -> None:
+        """Write the statuses of these groups that are deferred, unless the objects have changed since."""
+        for key in list(keys):
+            decided, _ = self._deferred.pop(key, (None, 0.0))
+            if decided is not None and self._unseen.get(key) is decided:
+                self.writes.put(key, decided)
 
     async def _write(self, key: GroupKey, decided: _Unseen[PodGroupStatus]) -> None:
         body = _encode(
@@ -188,6 +242,14 @@ class GroupStatuses:
             del self._unseen[key]
         else:
             self._unseen.confirm(key, decided, patched.resource_version)
+
+
+def _was_admitted(group: PodGroup, members: Iterable[PodInfo], scheduler_name: str) -> bool:
+    """Return whether a process has admitted a group and not written this; see `GroupStatuses`."""
+    status = group.status
+    if status.phase not in NOT_LET_IN or status.conditions or group.waiting_roles:
+        return False
+    return any(pod.node_name and not pod.finished and pod.scheduler_name == scheduler_name for pod in members)
 
 
 def _status(status: PodGroupStatus) -> dict[str, Any]:

@@ -12,8 +12,11 @@ from agent_scheduler.binding.binder import Binder
 from agent_scheduler.config.load import load_text
 from kube_client.dispatch import Dispatcher
 from kube_client.pace import Pace
+from kube_client.transport import Response
+from tests.support.batched import add_group
 from tests.support.embedded import PODS, until
-from tests.support.installation import CONFIGURATION, GROUP, installed, process
+from tests.support.installation import CONFIGURATION, GROUP, faulty, installed, process
+from tests.support.transports import Held, Send, failure
 
 
 @pytest.mark.promise("S27")
@@ -108,6 +111,66 @@ async def test_what_one_process_has_begun_another_goes_on_with() -> None:
             await until(lambda: world.has_placed("g", 2))
             await until(lambda: world.is_in_phase("g", "Running"))
             assert other.batch is not None
+
+
+async def test_one_write_reports_that_a_new_group_was_admitted_and_bound() -> None:
+    async with faulty() as (world, transport):
+        await world.add_node("a", cpu="8")
+        for name in ("g", "h"):
+            await world.gang(name, 3)
+        await until(lambda: world.is_in_phase("g", "Running"))
+        await until(lambda: world.is_in_phase("h", "Running"))
+        await world.rest()
+        written = [each for each in transport.sent if each.startswith("PATCH") and "/podgroups/" in each]
+        assert len(written) == 2
+
+
+async def test_the_admission_of_a_group_is_written_if_a_bind_fails() -> None:
+    async with faulty() as (world, transport):
+        held = Held()
+
+        async def fails(_: Send) -> Response:
+            await held(lambda: world.patch("/api/v1/nodes/a", {"spec": {"unschedulable": True}}))
+            return failure(422, "Invalid")
+
+        transport.ways["POST", "/pods/g-1/binding"] = [fails]
+        await world.add_node("a")
+        await world.gang("g", 2)
+        await until(lambda: world.has_placed("g", 1))
+        held.go.set()
+        await until(lambda: world.is_in_phase("g", "Inqueue"))
+        assert not await world.has_placed("g", 2)
+
+
+async def test_the_admission_of_a_group_is_written_if_the_scheduler_stops() -> None:
+    async with faulty() as (world, transport):
+        held = Held()
+        transport.ways["POST", "/pods/g-1/binding"] = [held]
+        await world.add_node("a")
+        await world.gang("g", 2)
+        await held.came.wait()
+        world.runtime.stop()
+        held.go.set()
+        await until(lambda: world.has_placed("g", 2))
+        await until(lambda: world.is_in_phase("g", "Inqueue"))
+
+
+@pytest.mark.parametrize("status", [{}, {"phase": "Pending"}], ids=["no status", "Pending"])
+async def test_a_new_group_with_bound_members_was_admitted_by_an_earlier_process(status: dict[str, str]) -> None:
+    """Its queue has room for its other member or for another group, which is before it in the order."""
+    async with installed(full={"cpu": "2"}) as world:
+        world.runtime.stop()
+        await world.add_node("a")
+        await add_group(world, "before", minMember=1, queue="full", minResources={"cpu": "1"})
+        await world.member("before-0", "before")
+        await world.gang("g", 2, queue="full", minResources={"cpu": "2"})
+        await world.bind("g-0", "a")
+        if status:
+            await world.patch(f"{GROUP}/namespaces/default/podgroups/g", {"status": status})
+        async with process(world):
+            await until(lambda: world.has_placed("g", 2))
+            await until(lambda: world.is_in_phase("g", "Running"))
+            await until(lambda: world.says("before-0", "QueueFull"))
 
 
 async def test_a_gang_has_a_claim_on_the_room_that_is_about_to_be_free_and_the_fast_path_leaves_it_alone() -> None:

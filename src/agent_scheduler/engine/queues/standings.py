@@ -51,8 +51,8 @@ MOVES: Final = (
         _GROUP,
         None,
         QuotaState.PROMISED,
-        "It is observed in phase Inqueue: an earlier process admitted it. "
-        "If it reports QueueFull, it still waits for capacity.",
+        "It is observed in phase Inqueue, or at the start without a status and with a member on a node: an earlier "
+        "process admitted it. If it reports QueueFull, it still waits for capacity.",
     ),
     QuotaTransition(
         _GROUP,

@@ -6,13 +6,14 @@ from collections.abc import Mapping
 
 from msgspec import Struct
 
-from agent_scheduler.objects.batch import PodGroupStatus
+from agent_scheduler.objects.batch import INQUEUE, NOT_LET_IN, PodGroupStatus
 
 from ..gangs.group import PodGroupInfo
 from ..quotas.queues import QueueInfo
 from ..quotas.vector import Total
 from ..state.podinfo import PodInfo
 from ..verdicts import Verdict
+from .model import TaskStatus
 
 
 class GroupResult(Struct, frozen=True, kw_only=True):
@@ -31,6 +32,18 @@ class GroupResult(Struct, frozen=True, kw_only=True):
     def waits_for(self) -> str:
         """One of `verdicts.LABELS`, or empty."""
         return "" if self.verdict is None else self.verdict.label
+
+    @property
+    def is_interim(self) -> bool:
+        """Whether the next session replaces the status: the group is new, and all its members are being bound."""
+        group = self.group
+        return (
+            self.status.phase in (INQUEUE, *NOT_LET_IN)
+            and group.status.phase in NOT_LET_IN
+            and not (group.status.conditions or group.waiting_roles)
+            and self.verdict is None
+            and self.tasks.keys() == {TaskStatus.BINDING.text}
+        )
 
 
 class PodResult(Struct, frozen=True, kw_only=True):
