@@ -46,6 +46,12 @@ class LostErrors(logging.Handler):
 _LOST = LostErrors()
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("portions")
+    group.addoption("--portion", type=float, default=100.0, metavar="PERCENT", help="run only PERCENT of the tests")
+    group.addoption("--portion-seed", default="", metavar="TEXT", help="which tests these are; TEXT may be a commit")
+
+
 def pytest_configure() -> None:
     logging.getLogger("asyncio").addHandler(_LOST)
     # Processes that a shell starts in the background ignore SIGINT, and so would those that tests start and
@@ -79,9 +85,14 @@ def pytest_collection(session: pytest.Session) -> None:
     spreading.import_share(session.config, partial(is_left_out, config=session.config))
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if by_address := [item.nodeid for item in items if " at 0x" in item.nodeid]:
         raise pytest.UsageError(f"each process would name this test differently; give it an id: {by_address[0]}")
+    percent, seed = config.option.portion, config.option.portion_seed
+    chosen = [item for item in items if spreading.is_in_portion(item.nodeid, percent, seed)]
+    if len(chosen) < len(items):
+        config.hook.pytest_deselected(items=[item for item in items if item not in set(chosen)])
+        items[:] = chosen
     places = spreading.order(item.nodeid for item in items)
     items.sort(key=lambda item: places[spreading.scope(item.nodeid)])
 

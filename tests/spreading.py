@@ -1,4 +1,4 @@
-"""Distribution of tests over the processes of `make test`, and their order.
+"""Distribution of tests over the processes of `make test`, their order, and portions of them.
 
 Tests of a file stay together, as they share what the file starts, except the cases of long tests that share nothing.
 Tests that mostly wait for processes and tests that compute are run alternately, so that some use the cores while others
@@ -7,6 +7,7 @@ wait, and long tests are begun early.
 
 from __future__ import annotations
 
+import hashlib
 import importlib
 import sys
 from collections.abc import Callable, Iterable
@@ -60,6 +61,11 @@ def order(tests: Iterable[str]) -> dict[str, float]:
 
 def _place(test: str, starts: tuple[str, ...]) -> int:
     return next(at for at, start in enumerate(starts) if test.startswith(start))
+
+
+def is_in_portion(test: str, percent: float, seed: str) -> bool:
+    """Return whether `test`, a node id, belongs to the tests that `seed` selects: about `percent` of all."""
+    return int.from_bytes(hashlib.sha256(f"{seed} {test}".encode()).digest()[:4]) < percent / 100 * 2**32
 
 
 def import_share(config: pytest.Config, is_left_out: Callable[[Path], bool]) -> None:
