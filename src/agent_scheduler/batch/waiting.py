@@ -225,8 +225,13 @@ class BatchWaitingPods:
         """Make a session due, unless only the status changed, to what the last session decided."""
         group = self.groups.groups.get(key)
         found = None if group is None else group.object
-        if isinstance(found, PodGroup) and self._shown.get(key) != found.metadata.resource_version:
-            self._shown[key] = found.metadata.resource_version
+        known = self._group_objects.get(key)
+        if isinstance(found, PodGroup):
+            uid, version = found.metadata.uid, found.metadata.resource_version
+            if known is not None and known.uid == uid and self._shown.get(key) == version:
+                # Only a member has changed.
+                return
+            self._shown[key] = version
             decided = self._decided.get(key)
             if decided is not None and differ(decided, found.status):
                 # Another client wrote the status, or the decision was based on an older version.
@@ -234,7 +239,6 @@ class BatchWaitingPods:
         elif found is None:
             self._shown.pop(key, None)
         read = None if found is None else _read_of_group(found)
-        known = self._group_objects.get(key)
         if known is not None and (read is None or read.uid != known.uid):
             self.group_gone(key, known.uid)
         if self._changed(self._group_objects, key, read):

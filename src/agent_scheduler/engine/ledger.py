@@ -189,8 +189,9 @@ class Ledger:
                 # Another scheduler's bind sets the devices by annotation. Removing the annotation later frees none.
                 says = bool(pod.gpus) or not placement.pod.node_name
                 self.confirm(pod.uid)
+                counts_so = _names_the_same_queue(placement.pod, pod)
                 self._see_anew(placement, pod)
-                if self.usage.room.active:
+                if self.usage.room.active and not counts_so:
                     self.usage.placed(placement)
                 return says and self._regive(placement, pod.gpus)
             # The pod keeps counting in its queue, so that pods are notified only about the part that it no longer uses.
@@ -425,3 +426,10 @@ class Ledger:
         if spec:
             self.columns.spec_version[row] = self.sequence
         self._log.append(row)
+
+
+def _names_the_same_queue(one: PodInfo, other: PodInfo) -> bool:
+    """Return whether two versions of a pod name the same group and queue; namespace and scheduler never change."""
+    if one.batch is None or other.batch is None:
+        return one.batch is other.batch
+    return one.batch.group == other.batch.group and one.batch.queue == other.batch.queue
