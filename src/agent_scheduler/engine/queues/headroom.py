@@ -57,19 +57,21 @@ class Headroom:
             return Shortfall(queue, {})
         if not at.info.open:
             return Shortfall(queue, {}, at.info.state)
+        limited = [each for each in at.chain if each.limits]
+        if not limited:
+            return None
         pods = tuple(uids)
         kept = self._kept(queue, pods)
         kept = plus(kept, self._of_promise(queue, group, minus(wanted, kept)))
-        for each in at.chain:
+        for each in limited:
             taken = self._taken.get(each.name, EMPTY)
-            if each.limits:
-                missing = missing_of(each, wanted, kept, taken)
-                if missing and covers(kept, wanted):
-                    whose = (*pods, group) if group in self._entries else pods
-                    kept_from = kept_from_others(whose, each, self._entries, self._queues)
-                    missing = missing_of(each, wanted, kept_from, taken)
-                if missing:
-                    return Shortfall(each.name, missing)
+            missing = missing_of(each, wanted, kept, taken)
+            if missing and covers(kept, wanted):
+                whose = (*pods, group) if group in self._entries else pods
+                kept_from = kept_from_others(whose, each, self._entries, self._queues)
+                missing = missing_of(each, wanted, kept_from, taken)
+            if missing:
+                return Shortfall(each.name, missing)
         return None
 
     def take(self, queue: str, wanted: Vector, uids: Iterable[str] = (), group: str = "") -> Shortfall | None:
