@@ -8,9 +8,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Generator
-from typing import Any
+from typing import Any, Final
 
 from kube_client.retry import REAL, Timing
+
+#: Seconds after which a bucket without a token is asked again.
+_TOGETHER: Final = 0.02
+#: Seconds by which the sum of two times may be rounded down.
+_ROUNDING: Final = 1e-6
 
 
 class _AtOnce:
@@ -61,12 +66,18 @@ class TokenBucket:
         self._tokens -= 1
         return _AT_ONCE if self._tokens >= 0 else self._pay(-self._tokens / self._qps)
 
-    def has_one(self) -> bool:
-        """Return whether a token is available without waiting."""
+    def wait(self) -> float:
+        """Return 0 if a token is available, otherwise the seconds after which to ask again.
+
+        That is up to `_TOGETHER`, if no token is lost by then.
+        """
         if not self._qps:
-            return True
+            return 0.0
         self._gain()
-        return self._tokens >= 1
+        if self._tokens >= 1:
+            return 0.0
+        until_full = (self._burst - self._tokens) / self._qps
+        return max((1 - self._tokens) / self._qps, min(_TOGETHER, until_full)) + _ROUNDING
 
     async def _pay(self, seconds: float) -> None:
         try:
@@ -108,13 +119,20 @@ class Budget:
         self._bucket.set_rate(qps, burst)
         self.is_unlimited = not qps and self._slots is None
 
+    def wait(self) -> float:
+        """Return 0 if the rate allows another request, otherwise the seconds after which to ask again.
+
+        It may allow several requests by then, which so share a turn of the event loop.
+        """
+        return self._bucket.wait()
+
     def at_once(self, start: Callable[[], bool]) -> bool:
         """Send a request by `start` if it need not wait; return whether it was sent.
 
         `start` is not called otherwise. With `concurrency` the result is always false, because the end of the request
         would have to be observed.
         """
-        if self._slots is not None or not self._bucket.has_one() or not start():
+        if self._slots is not None or self._bucket.wait() > 0 or not start():
             return False
         self._bucket.take()
         return True

@@ -15,7 +15,7 @@ from typing import Final, Generic, TypeVar
 
 from kube_client.errors import StoreWentBack
 from kube_client.logs import LimitedLog, get_logger
-from kube_client.pace import Pace
+from kube_client.pace import Gate
 from kube_client.retry import REAL, Backoff, Timing
 
 _log = get_logger(__name__)
@@ -52,7 +52,7 @@ class Dispatcher(Generic[K, V]):
         concurrency: int,
         capacity: int | None = None,
         start: Callable[[K, V, Ended], bool] = lambda _key, _call, _ended: False,
-        pace: Pace | None = None,
+        pace: Gate | None = None,
         backoff: Backoff = _BACKOFF,
         timing: Timing = REAL,
     ) -> None:

@@ -10,7 +10,9 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Callable
-from typing import Final
+from typing import Final, Protocol
+
+from kube_client.budget import Budget
 
 #: Seconds between two portions.
 TICK: Final = 0.001
@@ -18,6 +20,42 @@ TICK: Final = 0.001
 PORTION: Final = 0.001
 #: Seconds after the last urgent request during which others are paced.
 _OTHERS_COME: Final = 1.0
+#: Seconds between two checks of a budget. uvloop rounds times to milliseconds, and a loop may run a timer early.
+_SHORTEST_WAIT: Final = 0.001
+
+
+class Gate(Protocol):
+    """Decides when a request may begin."""
+
+    def admits(self, go_on: Callable[[], object], waiting: int) -> bool:
+        """Return whether one of `waiting` requests may begin now. If not, `go_on` is called when to try again."""
+        ...
+
+
+class WithinBudget:
+    """Admits the requests of one sender at the rate of a budget, and at a pace, if any. It does not count them.
+
+    Without it, each request beyond the rate waits in a task of its own. Owns a timer while requests wait for the rate.
+    """
+
+    def __init__(self, budget: Budget, pace: Gate | None) -> None:
+        self._budget = budget
+        self._pace = pace
+        self._timer: asyncio.TimerHandle | None = None
+
+    def admits(self, go_on: Callable[[], object], waiting: int) -> bool:
+        """See `Gate`."""
+        wait = self._budget.wait()
+        if wait <= 0.0:
+            return self._pace is None or self._pace.admits(go_on, waiting)
+        if self._timer is None:
+            loop = asyncio.get_running_loop()
+            self._timer = loop.call_later(max(wait, _SHORTEST_WAIT), self._on_timer, go_on)
+        return False
+
+    def _on_timer(self, go_on: Callable[[], object]) -> None:
+        self._timer = None
+        go_on()
 
 
 class Pace:

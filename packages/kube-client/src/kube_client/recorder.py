@@ -25,7 +25,7 @@ from kube_client.dispatch import Dispatcher, Ended
 from kube_client.driver import AlreadySent, Driver, Operation, Send, ask, pause
 from kube_client.errors import Failure, FailureClass, ResponseOrigin
 from kube_client.logs import LimitedLog, get_logger
-from kube_client.pace import Pace
+from kube_client.pace import Pace, WithinBudget
 from kube_client.patch import MERGE
 from kube_client.retry import Backoff, Timing
 from kube_client.transport import Response, Transport, TransportError, segment, start_of
@@ -170,7 +170,7 @@ class EventRecorder:
             concurrency=settings.concurrency,
             capacity=settings.capacity,
             start=self._tell_at_once,
-            pace=pace,
+            pace=WithinBudget(budget, pace),
         )
         # Sorted by last occurrence, oldest first. If a removed series occurs again, it starts a new event.
         self._series: OrderedDict[_Key, _Series] = OrderedDict()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections import Counter
 from collections.abc import Coroutine
 from typing import Any
@@ -11,10 +12,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kube_client.budget import Budget
 from kube_client.dispatch import Dispatcher, Ended
+from kube_client.pace import WithinBudget
 from kube_client.retry import Backoff
 from kube_client.testing.loop import SimLoop
-from kube_client.testing.virtual import virtual_time
+from kube_client.testing.virtual import timing, virtual_time
 
 NO_JITTER = Backoff(initial=1.0, cap=8.0, jitter=0.0)
 
@@ -97,6 +100,44 @@ async def test_the_turns_of_a_key(
         loop.call_at(start + at, it.put_key, "a")
     await running(it, 40)
     assert [at - start for at in made.times] == turns
+
+
+@given(
+    qps=st.sampled_from([0.0, 3.0, 100.0]),
+    burst=st.integers(1, 5),
+    puts=st.lists(st.integers(0, 2000).map(lambda each: each / 1000), min_size=1, max_size=40, unique=True),
+)
+@virtual_time
+async def test_calls_wait_for_the_rate_in_order_and_without_a_task(qps: float, burst: int, puts: list[float]) -> None:
+    """They begin as if each took its token when it was put, or up to 20 ms later."""
+    budget = Budget(qps=qps, burst=burst if qps else None, timing=timing())
+    began: list[tuple[float, int]] = []
+    loop = asyncio.get_running_loop()
+
+    def start(key: int, _: None, ended: Ended) -> bool:
+        assert budget.at_once(lambda: True)
+        began.append((loop.time(), key))
+        loop.call_soon(ended, None)
+        return True
+
+    async def send(key: int, _: None) -> None:
+        raise AssertionError(f"{key} has a task")
+
+    it = Dispatcher[int, None](send, concurrency=3, start=start, pace=WithinBudget(budget, None))
+    task = asyncio.create_task(it.run())
+    first = loop.time()
+    for number, at in enumerate(sorted(puts)):
+        loop.call_at(first + at, it.put, number, None)
+    await asyncio.sleep(60)
+    it.stop()
+    await task
+    assert [key for _, key in began] == list(range(len(puts)))
+    due = -math.inf
+    for (at, number), put in zip(began, sorted(puts), strict=True):
+        # The theoretical arrival time of a token bucket.
+        due = max(due, put - burst / qps if qps else put) + (1 / qps if qps else 0.0)
+        assert due - 1e-6 <= at - first, f"{number} began before the rate allowed it"
+        assert at - first <= max(put, due) + 0.02 + 1e-6, f"{number} began late"
 
 
 @virtual_time
