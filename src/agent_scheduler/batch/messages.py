@@ -119,9 +119,10 @@ class BatchMessages:
         `claims` maps the UID of a pod to the node on which capacity is about to be free for it.
         """
         deferred = list(self.statuses.deferred)
-        for group in result.groups:
+        for number, group in enumerate(result.groups):
             if group.write:
                 self.statuses.put(group)
+            if group.write or not number % STRIDE:
                 yield
             key = group.group.key
             # A group whose members all belong to another scheduler is reported by that scheduler.

@@ -252,19 +252,19 @@ class BatchWaitingPods:
         decided = {}
         promises = self._cluster.ledger.usage.promises
         # What groups in line lack is known in full. A shortfall names only the first queue that lacks room.
-        others = [
-            group.members
-            for key, group in self.groups.groups.items()
-            if key in promises.ceded or promises.asks_for(key)
-        ]
-        left_out = frozenset(uid for members in others for uid in members)
+        left_out: set[str] = set()
+        for number, (key, group) in enumerate(list(self.groups.groups.items()) if held else ()):
+            if key in promises.ceded or promises.asks_for(key):
+                left_out.update(group.members)
+            if not number % STRIDE:
+                yield
         lacking = [each.queue for uid, each in held.items() if each.queue is not None and uid not in left_out]
         for number, each in enumerate(groups):
             key, phase = each.group.key, each.status.phase
             decided[key] = each.status
-            asks = promises.asks_for(key) or key in promises.ceded
-            if each.verdict is not None and each.verdict.queue is not None and not asks:
-                lacking.append(each.verdict.queue)
+            queue = None if each.verdict is None else each.verdict.queue
+            if queue is not None and not (promises.asks_for(key) or key in promises.ceded):
+                lacking.append(queue)
             if promises.is_let_in(key) and (phase not in NOT_LET_IN or each.group.status.phase not in NOT_LET_IN):
                 promises.settle(key, phase, roles_wait=bool(each.group.waiting_roles))
             if each.write and each.status.phase == PENDING and each.group.status.phase not in (PENDING, ""):

@@ -14,6 +14,7 @@ from agent_scheduler.engine.session.close import SessionResult
 from agent_scheduler.engine.session.model import JobInfo
 from agent_scheduler.engine.session.results import GroupResult
 from agent_scheduler.engine.session.session import Session
+from agent_scheduler.engine.session.settled import STRIDE
 from agent_scheduler.engine.session.written import wanting_nodes
 from agent_scheduler.engine.state.batchinfo import GroupKey
 from agent_scheduler.engine.state.podinfo import PodInfo
@@ -38,11 +39,18 @@ class WantingGroups:
 
     def see(self, session: Session, result: SessionResult) -> Generator[None, None, None]:
         """Update the representatives after a session, in steps of one group; settled jobs keep theirs."""
-        for key in [key for key in self._standing if key.text not in session.jobs]:
-            self._drop(key)
+        for number, key in enumerate(list(self._standing)):
+            if key.text not in session.jobs:
+                self._drop(key)
+            if not number % STRIDE:
+                yield
+        groups: dict[GroupKey, GroupResult] = {}
+        for number, each in enumerate(result.groups):
+            groups[each.group.key] = each
+            if not number % STRIDE:
+                yield
         # During the session, other pods may have used the capacity that it counted on.
         is_late = self._taken != self._usage.taken
-        groups = {each.group.key: each for each in result.groups}
         for job in session.fresh:
             self._drop(job.group.key)
             found = groups.get(job.group.key)

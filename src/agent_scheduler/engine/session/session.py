@@ -228,7 +228,7 @@ class Session:
             if kept is None or not len(self.jobs) % STRIDE:
                 yield
         self.begins(None)
-        self.nodes.asked = {name for each in self.demands for name in (*each.pending, *each.allocated)}
+        self.nodes.asked = {name for each in self.queue_demands.values() for name in (*each.pending, *each.allocated)}
         self.total = self.nodes.total()
         opened: list[list[tuple[PluginOption, Hooks]]] = []
         for tier in self.conf.tiers:

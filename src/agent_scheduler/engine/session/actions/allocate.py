@@ -140,6 +140,8 @@ def _try(session: Session, job: JobInfo, sheet: Sheet) -> Generator[None, None, 
     elif session.nodes.count:
         placed = yield from _place(statement, job, None, sheet[""])
     if placed and session.tiers.job_ready(job):
+        # A commit takes as long as several placements.
+        yield
         statement.commit()
         return True
     if placed:
@@ -314,13 +316,12 @@ def _lend(session: Session, short: Collection[str]) -> Iterator[None]:
         return
     beyond: dict[str, list[JobInfo]] = {}
     wanted: dict[str, Sequence[TaskInfo]] = {}
-    for number, job in enumerate(session.fresh):
-        if not (number + 1) % STRIDE:
-            yield
+    for job in session.fresh:
         tasks = () if job.is_pending or job.uid in short else _waits_for_room(session, job)
         if tasks and not may_hold(session, job, tasks):
             beyond.setdefault(job.queue, []).append(job)
             wanted[job.uid] = tasks
+        yield
     if not beyond:
         return
     kept = yield from _kept_room(session, wanted)

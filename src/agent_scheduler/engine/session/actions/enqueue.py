@@ -20,6 +20,7 @@ from ...quotas.vector import EMPTY, Total, Vector, add_to, at_least, in_order
 from ..demand import admitted_minimum
 from ..model import READY, WITHOUT_ROOM, JobInfo, TaskInfo
 from ..session import Session
+from ..settled import STRIDE
 from ..worklist import Worklist
 
 _EVICTING: Final = frozenset(("preempt", "reclaim"))
@@ -68,7 +69,9 @@ def _by_account(session: Session, promises: Promises) -> Iterator[None]:
     """
     asking: list[JobInfo] = []
     asks: list[Ask] = []
-    for job in session.fresh:
+    for number, job in enumerate(session.fresh):
+        if not number % STRIDE:
+            yield
         if not job.group.is_object or not (job.is_pending or job.is_inqueue):
             continue
         if not job.tasks and job.name.startswith(GROUP_OF_PODS):
