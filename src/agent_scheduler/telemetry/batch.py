@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping
 from datetime import datetime
+from functools import lru_cache
 from typing import Final
 
 from agent_scheduler.engine.quotas.queues import QueueInfo
@@ -367,4 +368,10 @@ class BatchReports:
 
 def _since(created: str, now: float) -> float:
     """Return the milliseconds since a time with whole seconds; 0 for an object without a creation time."""
-    return max(now - datetime.fromisoformat(created).timestamp(), 0.0) * 1000 if created else 0.0
+    return max(now - _timestamp(created), 0.0) * 1000 if created else 0.0
+
+
+# Many objects are created in the same second.
+@lru_cache(maxsize=1024)
+def _timestamp(created: str) -> float:
+    return datetime.fromisoformat(created).timestamp()
