@@ -142,10 +142,13 @@ class WantingPods:
     def holds_more(self, queue: str) -> None:
         """Wake pods that report `Unschedulable` and lost their room because the usage of `queue` has increased."""
         self.taken += 1
-        self.wake(self.refused_since(queue))
+        if self._kinds:
+            self.wake(self.refused_since(queue))
 
     def wake(self, uids: Collection[str]) -> None:
         """Wake pods that report `Unschedulable` without room in their queue."""
+        if not uids:
+            return
         schedulers, events = self._members.batch_schedulers, self._room.events
         of_sessions = [uid for uid in uids if self.scheduler_of(uid) in schedulers]
         others = [uid for uid in uids if uid not in of_sessions] if of_sessions else [*uids]
@@ -200,7 +203,7 @@ class WantingPods:
         """
         book = self._room.book
         found: list[str] = []
-        limited = [info.name for info, limits in book.upwards(queue) if limits] if self._kinds else ()
+        limited = [info.name for info, limits in book.upwards(queue) if limits]
         for kind, alike in self._kinds.items() if limited else ():
             if not book.reaches(kind.queue, limited):
                 continue
