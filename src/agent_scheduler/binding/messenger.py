@@ -124,7 +124,8 @@ class KubeMessenger:
 
     def seen(self, pod: PodInfo) -> None:
         """Compare the condition with the watch's state of a waiting pod: the last report may have been overwritten."""
-        self._status.seen(_key(pod), _known(pod), pod.resource_version)
+        if self._status.has_report(pod.uid):
+            self._status.seen(_key(pod), _known(pod), pod.resource_version)
 
     def condition_of(self, pod: PodInfo) -> Condition | None:
         """Return the last reported condition while the watch may be behind it, otherwise that of the watch."""

@@ -25,6 +25,7 @@ from agent_scheduler.engine.queues.standings import QuotaState
 from agent_scheduler.engine.quotas.vector import shown
 from agent_scheduler.engine.state.podinfo import PodInfo
 from agent_scheduler.objects.batch import QUEUE_ALLOCATION_GATE
+from kube_client.answers import RequestInfo, Verb
 from kube_client.dispatch import Dispatcher, Ended
 from kube_client.driver import AlreadySent
 from kube_client.patch import patch_once, start_patch
@@ -204,7 +205,13 @@ class QueueAdmission:
             ended(None)
 
         return self._is_due(uid) and start_patch(
-            self._transport, pod_path(pod), _removal(uid), uid=uid, strategic=True, ended=answered, timing=self._timing
+            self._transport,
+            pod_path(pod),
+            _removal(uid),
+            asked=RequestInfo(Verb.PATCH, "pods", pod.name, uid),
+            strategic=True,
+            ended=answered,
+            timing=self._timing,
         )
 
     async def _remove(self, uid: str, pod: PodInfo, already_sent: AlreadySent | None = None) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, Literal
 
 import msgspec
 
@@ -87,7 +87,15 @@ class JobPod(Wire, frozen=True):
         return int(text) if text.isascii() and text.isdecimal() and len(text) < _DIGITS else 0
 
 
+class _JobPodEvent(Wire, frozen=True):
+    """A watch event about such a pod, without bookmarks and errors."""
+
+    type: Literal["ADDED", "MODIFIED", "DELETED"]
+    object: JobPod
+
+
 _decode = msgspec.json.Decoder(JobPod).decode
+_decode_event = msgspec.json.Decoder(_JobPodEvent).decode
 
 
 def read_job_pod(raw: bytes | memoryview | msgspec.Raw) -> JobPod:
@@ -96,3 +104,10 @@ def read_job_pod(raw: bytes | memoryview | msgspec.Raw) -> JobPod:
         return _decode(raw)
     except RecursionError:
         return _decode(shallow(raw))
+
+
+def read_job_pod_event(line: bytes) -> tuple[str, str, str, JobPod]:
+    """Decode a watch event, as `kube_client.watch_events.ReadEvent`."""
+    event = _decode_event(line)
+    metadata = event.object.metadata
+    return event.type, metadata.uid, metadata.resource_version, event.object

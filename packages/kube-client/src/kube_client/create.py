@@ -14,14 +14,14 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from kube_client.answers import Verb, asked_at, read
+from kube_client.answers import RequestInfo, Verb, asked_at, read
 from kube_client.budget import UNLIMITED, Budget
 from kube_client.discovery import explained
 from kube_client.driver import REQUEST_TIMEOUT, AlreadySent, Driver, Operation, Send, ask, pause, repeat
 from kube_client.errors import Failure, FailureClass
 from kube_client.patch import CALLED_OFF, called_off, object_of, says
 from kube_client.retry import REAL, Timing
-from kube_client.transport import Response, Transport, TransportError, start_of
+from kube_client.transport import Response, Transport, TransportError, collection_at, start_of
 
 #: The limit of attempts of a deletion; a caller that gives up finds the object again.
 DELETE_ATTEMPTS: Final = 5
@@ -101,6 +101,7 @@ class _Creations:
         self._transport = transport
         self._start = start_of(transport)
         self._collection = collection
+        self._resource = collection_at(collection)[1]
         self._wanted = wanted
         self._timing = timing
         self._tasks: set[asyncio.Task[None]] = set()
@@ -139,7 +140,7 @@ class _Creations:
     def _sent(self, index: int, name: str, body: bytes) -> bool:
         if not self._wanted():
             return False
-        began, asked = self._timing.clock(), asked_at(f"{self._collection}/{name}", Verb.CREATE)
+        began, asked = self._timing.clock(), RequestInfo(Verb.CREATE, self._resource, name)
 
         def answered(answer: Response | TransportError) -> None:
             failure = read(answer, asked)

@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from kube_client.answers import Verb, asked_at, read
+from kube_client.answers import RequestInfo, Verb, asked_at, read
 from kube_client.budget import UNLIMITED, Budget
 from kube_client.discovery import explained
 from kube_client.driver import REQUEST_TIMEOUT, AlreadySent, Driver, Operation, Send, ask, pause
@@ -83,36 +83,38 @@ def start_patch(
     path: str,
     body: bytes,
     *,
-    uid: str,
+    asked: RequestInfo,
     strategic: bool = False,
     ended: Callable[[AlreadySent | bytes], None],
     timing: Timing = REAL,
 ) -> bool:
     """Send the first request immediately and without a task, if the transport can; otherwise return false.
 
-    `uid` is the one in `body`. `ended` is called later, with the changed object as the API server sent it, or with a
+    `asked` has the UID in `body`. `ended` is called later, with the changed object as the API server sent it, or with a
     failure from which `patch_once` resumes.
     """
-    began, send = timing.clock(), _send(path, body, uid, strategic=strategic)
+    began = timing.clock()
 
     def answered(answer: Response | TransportError) -> None:
-        failure = read(answer, send.asked)
+        failure = read(answer, asked)
         if failure is None and isinstance(answer, Response):
             ended(answer.body)
         elif failure is not None:
             ended(AlreadySent(began, failure))
 
     return start_of(transport)(
-        send.method, path, body=body, content_type=send.content_type, timeout=REQUEST_TIMEOUT, answered=answered
+        "PATCH",
+        path,
+        body=body,
+        content_type=STRATEGIC if strategic else MERGE,
+        timeout=REQUEST_TIMEOUT,
+        answered=answered,
     )
 
 
-def _send(path: str, body: bytes, uid: str, *, strategic: bool) -> Send:
-    return Send("PATCH", path, asked_at(path, Verb.PATCH, uid), body, STRATEGIC if strategic else MERGE)
-
-
 def _patching(path: str, body: bytes, *, strategic: bool, repeats: bool) -> Operation[Patched]:
-    patch = _send(path, body, _uid_in(body), strategic=strategic)
+    asked = asked_at(path, Verb.PATCH, _uid_in(body))
+    patch = Send("PATCH", path, asked, body, STRATEGIC if strategic else MERGE)
     get = Send("GET", path, msgspec.structs.replace(patch.asked, verb=Verb.GET))
     #: The last response to the patch, if it leaves open whether the patch was carried out.
     unknown: Failure | None = None

@@ -189,6 +189,10 @@ class StatusWriter:
             and self._timing.clock() - last.written_at > _WATCH_LAG
         )
 
+    def has_report(self, uid: str) -> bool:
+        """Return whether something was reported for the object."""
+        return uid in self._last
+
     def seen(self, pod: PodKey, known: PodCondition | None, version: str) -> None:
         """Handle the watch showing this condition, or none, in the object's `version`.
 

@@ -18,7 +18,7 @@ from agent_scheduler.cluster.groups import pod_groups, queues
 from agent_scheduler.controllers.reconciling import PATIENCE, CreationReceiver, KeyQueue, Reconciled
 from agent_scheduler.objects.batch import COMMANDS, PRIORITY_CLASSES, TASK_SPEC, Command, PriorityClass, command_path
 from agent_scheduler.objects.job import JOB_VERSION, JOBS, Job
-from agent_scheduler.objects.job_pod import JOB_NAME, read_job_pod
+from agent_scheduler.objects.job_pod import JOB_NAME, read_job_pod, read_job_pod_event
 from apimachinery.durations import format_duration
 from kube_client.informers import Kind
 from kube_client.recorder import EventRecorder, ObjectReference
@@ -102,6 +102,7 @@ class JobController:
                 known.set_pod,
                 known.delete_pod,
                 query={"labelSelector": JOB_NAME},
+                read_event=read_job_pod_event,
             ),
             Kind(
                 "PriorityClass",

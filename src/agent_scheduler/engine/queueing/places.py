@@ -74,9 +74,9 @@ class PreEnqueuePlugins:
         unknown = sorted(pre_enqueue.keys() - hint_maps.keys())
         if unknown:
             raise ValueError(f"pre_enqueue names profiles {unknown}: known profiles are {sorted(hint_maps)}")
-        #: profile -> for each plugin its name, the UIDs that it gates, the test whether it concerns a pod (None:
-        #: always), its `pre_enqueue`, and the events after which to ask it again.
-        self._gates = {
+        # profile -> for each plugin its name, the UIDs that it gates, the test whether it concerns a pod (None:
+        # always), its `pre_enqueue`, and the events after which to ask it again.
+        gates = {
             profile: tuple(
                 (
                     plugin.name,
@@ -90,6 +90,12 @@ class PreEnqueuePlugins:
             for profile, plugins in pre_enqueue.items()
             if plugins
         }
+        #: (profile, plugin) -> these, with this plugin first; an empty name stands for none.
+        self._gates = {
+            (profile, first): tuple(sorted(of_profile, key=lambda gate: gate[0] != first))
+            for profile, of_profile in gates.items()
+            for first in ("", *(gate[0] for gate in of_profile))
+        }
         self._recorder = recorder
 
     def run(self, entry: QueuedPodInfo) -> bool:
@@ -99,10 +105,11 @@ class PreEnqueuePlugins:
         """
         pod = entry.pod
         profile = pod.scheduler_name
-        gates = self._gates.get(profile, ())
         previous = entry.gating_plugin
-        if previous:
-            gates = tuple(sorted(gates, key=lambda gate: gate[0] != previous))
+        gates = self._gates.get((profile, previous))
+        if gates is None:
+            # The settings no longer have the plugin.
+            gates = self._gates.get((profile, ""), ())
         for name, gated, concerns, pre_enqueue, events in gates:
             if gated is not None and pod.uid not in gated:
                 continue

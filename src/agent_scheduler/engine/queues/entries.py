@@ -24,6 +24,9 @@ class Standing(Enum):
     #: A pod that the API server has on a node.
     BOUND = "bound"
 
+    # Enum's own hash is computed in Python, and sums of queues are kept by standing.
+    __hash__ = object.__hash__
+
 
 #: The standings that keep room for a pod or group without a node.
 KEPT: Final = frozenset((Standing.PROMISED, Standing.RESERVED, Standing.STANDS_BY))

@@ -188,10 +188,9 @@ class GatedPods:
     def reserve(self, pod: PodInfo) -> None:
         """Count a pod that was admitted past the gate of its queue, if it is not placed."""
         room = self._room
-        queue = room.keeping_queue(pod)
         if not (room.active and room.asks_queues) or pod.uid in room.placements:
             return
-        vector = room.members.vector(pod)
+        queue, vector = room.keeping_queue(pod), room.members.vector(pod)
         before = room.book.entry(pod.uid)
         if queue:
             room.book.set(pod.uid, queue, vector, Standing.RESERVED, turn_of_pod(pod))

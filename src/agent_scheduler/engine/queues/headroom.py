@@ -62,7 +62,8 @@ class Headroom:
             return None
         pods = tuple(uids)
         kept = self._kept(queue, pods)
-        kept = plus(kept, self._of_promise(queue, group, minus(wanted, kept)))
+        if promised := self._of_promise(queue, group, wanted, kept):
+            kept = plus(kept, promised)
         for each in limited:
             taken = self._taken.get(each.name, EMPTY)
             missing = missing_of(each, wanted, kept, taken)
@@ -83,8 +84,9 @@ class Headroom:
 
     def count(self, queue: str, wanted: Vector, uids: Iterable[str] = (), group: str = "") -> HeadroomUse:
         """Count `wanted`, even without room: first from the pods' kept room, then from the promise to their group."""
-        more = minus(wanted, self._kept(queue, uids))
-        promised = self._of_promise(queue, group, more)
+        kept = self._kept(queue, uids)
+        promised = self._of_promise(queue, group, wanted, kept)
+        more = minus(wanted, kept) if kept else wanted
         if promised:
             more = minus(more, promised)
             add_to(self._promised.setdefault(group, {}), promised)
@@ -114,13 +116,13 @@ class Headroom:
                 add_to(total, entry.vector)
         return total
 
-    def _of_promise(self, queue: str, group: str, wanted: Vector) -> Vector:
-        """Return the part of `wanted` that the group's promise covers and that was not used here."""
+    def _of_promise(self, queue: str, group: str, wanted: Vector, kept: Vector) -> Vector:
+        """Return the part of `wanted` beyond `kept` that the group's promise covers and that was not used here."""
         entry = self._entries.get(group) if group else None
         if entry is None or entry.standing is not Standing.PROMISED or entry.queue != queue:
             return EMPTY
         taken = self._promised.get(group, EMPTY)
-        return part_of(minus(entry.vector, taken), wanted)
+        return part_of(minus(entry.vector, taken), minus(wanted, kept))
 
     def limits(self, queue: str) -> bool:
         """Return whether the queue or an ancestor has limits or takes no pods."""

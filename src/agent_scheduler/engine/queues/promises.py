@@ -404,13 +404,13 @@ class Promises:
 
         Returns None for other groups, and for a waiting group that only waits for its turn.
         """
-        name, promise, headroom = _line_name(key), self._promises.get(key), self._room.book.headroom()
+        name, promise, book = _line_name(key), self._promises.get(key), self._room.book
         if name in self._asking:
             ((queue, wanted),) = self._room.waiting.wanted(name).items()
-            return headroom.shortfall(queue, wanted)
+            return book.shortfall(queue, wanted)
         if promise is None or not (promise.is_let_in and self._room.active):
             return None
-        return headroom.shortfall(promise.queue, promise.left(), (), key.text)
+        return book.shortfall(promise.queue, promise.left(), group=key.text)
 
     def before(self, key: GroupKey, queue: str) -> list[str]:
         """Return the names before a waiting group, of those that wait for `queue`."""

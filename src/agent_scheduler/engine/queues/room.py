@@ -80,5 +80,6 @@ class QueueRoom:
 
     def wait_for(self, name: str, wanted: Wanted, first: PodInfo) -> None:
         """Let the pods under this name wait for `wanted` in their queues, with the turn of the pod `first`."""
-        self.waiting.add(name, wanted, turn_of_pod(first)._replace(uid=name))
+        own = turn_of_pod(first)
+        self.waiting.add(name, wanted, own if own.uid == name else own._replace(uid=name))
         self.book.fallen.update(wanted)

@@ -23,7 +23,9 @@ class TurnKey(NamedTuple):
     uid: str
 
 
+@lru_cache(maxsize=4096)
 def turn(priority: int, created: str, name: str, uid: str) -> TurnKey:
+    """Return the turn of a pod or group. It is asked several times for each pod that is admitted past a gate."""
     number = number_of(name)
     return TurnKey(-priority, created, -1 if number is None else number, _by_number(name), uid)
 
@@ -36,7 +38,6 @@ def number_of(name: str) -> int | None:
     return int(last) if len(parts) >= 3 and digits.isascii() and digits.isdecimal() else None
 
 
-@lru_cache(maxsize=4096)
 def _by_number(name: str) -> tuple[str | int, ...]:
     """Split a name into alternating strings and numbers, a string first, so that `a-2` comes before `a-10`."""
     parts: list[str | int] = [*_NUMBER.split(name)]

@@ -13,7 +13,8 @@ from agent_scheduler.controllers.jobs.cluster import COUNTING, NEWS, JobsCluster
 from agent_scheduler.controllers.jobs.pods import pod_for
 from agent_scheduler.objects.batch import PodGroup
 from agent_scheduler.objects.job import Job
-from agent_scheduler.objects.job_pod import TASK_INDEX, JobPod, read_job_pod
+from agent_scheduler.objects.job_pod import TASK_INDEX, JobPod, read_job_pod, read_job_pod_event
+from kube_client.watch_events import event_reader
 from tests.support.objects import Object, job, owner, pod, pod_group, stored, task
 
 T = TypeVar("T")
@@ -162,3 +163,13 @@ def test_a_pod_that_is_nested_too_deeply_is_still_that_of_its_job(levels: int) -
     raw = json.dumps(pod).replace('"deep"', '{"a":' * levels + "1" + "}" * levels).encode()
     found = read_job_pod(raw)
     assert (found.metadata.uid, found.annotation(TASK_INDEX)) == ("u", "0")
+
+
+def test_an_event_is_read_in_one_step_as_by_the_general_path_and_what_is_none_is_left_to_that() -> None:
+    general = event_reader(read_job_pod)
+    for version, kind in enumerate(("ADDED", "MODIFIED", "DELETED")):
+        line = msgspec.json.encode({"type": kind, "object": member(version, phase="Running")})
+        assert read_job_pod_event(line) == general(line)
+    for kind in ("BOOKMARK", "ERROR"):
+        with pytest.raises(msgspec.ValidationError):
+            read_job_pod_event(msgspec.json.encode({"type": kind, "object": member(1)}))
