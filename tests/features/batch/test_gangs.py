@@ -157,7 +157,7 @@ async def test_the_admission_of_a_group_is_written_if_the_scheduler_stops() -> N
 
 @pytest.mark.parametrize("status", [{}, {"phase": "Pending"}], ids=["no status", "Pending"])
 async def test_a_new_group_with_bound_members_was_admitted_by_an_earlier_process(status: dict[str, str]) -> None:
-    """Its queue has room for its other member or for another group, which is before it in the order."""
+    """The queue has room for another member of the group, or for another group, which is before it in the order."""
     async with installed(full={"cpu": "2"}) as world:
         world.runtime.stop()
         await world.add_node("a")
