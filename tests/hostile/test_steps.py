@@ -16,8 +16,8 @@ from .reviews import REVIEWERS, reviews
 pytestmark = pytest.mark.timeout(600)
 #: The maximum number of calls of a step beside an object that is as large as an API server accepts.
 MOST_CALLS = 100_000
-#: The kinds that `make test` plays.
-_FEW = {"pods", "jobs.batch.volcano.sh", "queues.scheduling.volcano.sh"}
+#: The kinds that `make test` plays; one takes as long as many other tests.
+_FEW = {"pods"}
 _KINDS = [pytest.param(name, marks=[] if name in _FEW else [pytest.mark.wide]) for name in HOSTILE_KINDS]
 
 

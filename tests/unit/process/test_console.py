@@ -76,6 +76,7 @@ async def test_queues_and_gangs_are_told_with_what_they_have_and_those_first_tha
         await cluster.queue("small", capability={"cpu": "2"}, parent="q", deserved={"cpu": "1"})
         await cluster.gang("runs", 2)
         await until(lambda: cluster.has_placed("runs", 2))
+        await until(lambda: cluster.is_in_phase("runs", "Running"))
         least = {"master": 1, "worker": 2}
         waiting = {WAITING_ROLES: "worker,report"}
         group = pod_group("waits", minimum=3, queue="small", minTaskMember=least, annotations=waiting)
