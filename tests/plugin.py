@@ -89,10 +89,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if by_address := [item.nodeid for item in items if " at 0x" in item.nodeid]:
         raise pytest.UsageError(f"each process would name this test differently; give it an id: {by_address[0]}")
     percent, seed = config.option.portion, config.option.portion_seed
-    chosen = [item for item in items if spreading.is_in_portion(item.nodeid, percent, seed)]
-    if len(chosen) < len(items):
-        config.hook.pytest_deselected(items=[item for item in items if item not in set(chosen)])
-        items[:] = chosen
+    left_out = {item for item in items if not spreading.is_in_portion(item.nodeid, percent, seed)}
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if item not in left_out]
     places = spreading.order(item.nodeid for item in items)
     items.sort(key=lambda item: places[spreading.scope(item.nodeid)])
 
