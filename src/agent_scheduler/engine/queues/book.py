@@ -208,10 +208,8 @@ class QuotaBook:
 
     def reaches(self, queue: str, above: Collection[str]) -> bool:
         """Return whether the queue or one of its ancestors is in `above`."""
-        if queue in above:
-            return True
         at = self._queues.get(queue)
-        return at is not None and any(each.name in above for each in at.chain)
+        return any(each.name in above for each in at.chain) if at is not None else queue in above
 
     def used(self, queue: str) -> Mapping[str, float]:
         """Return the usage of the queue including its children."""

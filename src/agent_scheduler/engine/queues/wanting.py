@@ -147,8 +147,6 @@ class WantingPods:
 
     def wake(self, uids: Collection[str]) -> None:
         """Wake pods that report `Unschedulable` without room in their queue."""
-        if not uids:
-            return
         schedulers, events = self._members.batch_schedulers, self._room.events
         of_sessions = [uid for uid in uids if self.scheduler_of(uid) in schedulers]
         others = [uid for uid in uids if uid not in of_sessions] if of_sessions else [*uids]
