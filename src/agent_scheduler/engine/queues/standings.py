@@ -51,7 +51,7 @@ MOVES: Final = (
         _GROUP,
         None,
         QuotaState.PROMISED,
-        "It is observed in phase Inqueue, or at the start without a status and with a member on a node: an earlier "
+        "It is observed in phase Inqueue, or at the start without conditions and with a member on a node: an earlier "
         "process admitted it. If it reports QueueFull, it still waits for capacity.",
     ),
     QuotaTransition(
