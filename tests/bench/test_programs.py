@@ -129,6 +129,7 @@ def test_a_trace_is_kept_by_its_files_names_alone(tmp_path: Path) -> None:
     command = ["python", "-c", "", "--trace", "openb:/a/n.csv,b/p.csv@10", *rest]
     part = run_part("p", command, folder=tmp_path)
     assert part.command[3:] == ["--trace", "openb:n.csv,p.csv@10", *rest]
+    assert part.million_additions_ms > 0
 
 
 def test_parts_that_were_run_apart_are_found_together(tmp_path: Path) -> None:

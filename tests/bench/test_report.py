@@ -52,6 +52,7 @@ def test_the_report_says_how_and_when_each_part_was_run() -> None:
             date="2030-01-01T00:00:00Z",
             commit="abc",
             load=0.25,
+            million_additions_ms=41.4,
             machine={"Python": "3"},
         ),
         "queue": Part(name="queue", command=["python", "-m", "bench.queue_moves"], text="| a |", seconds=1.4),
@@ -59,7 +60,8 @@ def test_the_report_says_how_and_when_each_part_was_run() -> None:
     text = report(parts, plots=["workers.svg"])
     assert "- Python: 3" in text
     assert "![workers](workers.svg)" in text
-    assert "`python -m bench.scenarios nodes` (12 s; 2030-01-01T00:00:00Z, commit abc, load before 0.25)" in text
+    when = "2030-01-01T00:00:00Z, commit abc, load before 0.25, a million additions 41 ms"
+    assert f"`python -m bench.scenarios nodes` (12 s; {when})" in text
     assert "`python -m bench.queue_moves` (1 s; " in text
     assert text.index("## Scale") < text.index("### nodes") < text.index("## Single parts") < text.index("| a |")
     assert "smaller than intended" not in text

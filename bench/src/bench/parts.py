@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import IO
 
 from apimachinery.times import time_text
-from bench.harness.measure import machine
+from bench.harness.measure import interpreter_milliseconds, machine
 from bench.harness.result import Run, read_runs, run_of
 
 #: Seconds that a stopped part has to end its children and to remove its objects.
@@ -47,6 +47,8 @@ class Part:
     commit: str = ""
     #: The machine's load average just before.
     load: float = 0.0
+    #: The machine's speed just before, as `interpreter_milliseconds` measures it; 0 if it was not measured.
+    million_additions_ms: float = 0.0
     #: The machine, and the versions of the software.
     machine: dict[str, str] = field(default_factory=dict)
     runs: list[Run] = field(default_factory=list)
@@ -80,6 +82,7 @@ def run_part(name: str, command: Sequence[str], *, folder: Path, scenario: bool 
     """
     part = Part(name=name, command=[*map(_told, command)], commit=revision(), load=os.getloadavg()[0])
     part.date, part.machine = time_text(datetime.now(UTC)), machine()
+    part.million_additions_ms = interpreter_milliseconds()
     part.code, part.text = 130, "interrupted"
     began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="bench-part-") as temporary:

@@ -29,7 +29,8 @@ _HOW = (
     "same cluster in the same run, without a scheduler. CPU and memory are those of the processes; stalls of the "
     "scheduler's event loop are rounded up to a bucket of its metric. A run is refused, and its case has no figures, "
     "if a pod was lost or never bound, if a node was over its allocatable at any moment, or if a flush of the queue "
-    "had to wake a pod."
+    "had to wake a pod. Each part has the CPU time of a million additions in Python just before it: machines and hours "
+    "differ in speed, so compare figures of two reports in units of that."
 )
 _SMALL = "**All runs were smaller than intended: the figures only show whether it works.**"
 
@@ -76,6 +77,8 @@ def report(parts: Mapping[str, Part], *, plots: Sequence[str]) -> str:
 
 def _section(part: Part, measures: str, facts: Mapping[str, str]) -> list[str]:
     when = f"{part.date}, commit {part.commit or 'unknown'}, load before {part.load:.2f}"
+    if part.million_additions_ms:
+        when += f", a million additions {part.million_additions_ms:.0f} ms"
     other = [f"{name}: {fact}" for name, fact in part.machine.items() if facts.get(name) != fact]
     return [
         f"### {part.name}",
