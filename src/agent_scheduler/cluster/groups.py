@@ -25,7 +25,8 @@ from .cluster import Cluster
 #: The names of Volcano's and Kubernetes' own PodGroup in `Kind.name` and metrics.
 POD_GROUP: Final = "PodGroup"
 NATIVE_POD_GROUP: Final = "PodGroup.scheduling.k8s.io"
-
+#: Changes of namespaces before other tasks run. Most change no queue, and a cluster may have ten thousand.
+_NAMESPACES_AT_ONCE: Final = 10
 
 #: A label of pods of Kubernetes' Jobs.
 _JOB_UID: Final = "batch.kubernetes.io/controller-uid"
@@ -359,14 +360,18 @@ def queues(
     *,
     known: Callable[[batch.Queue], batch.Queue | None] | None = None,
 ) -> Kind:
-    """Return the kind of queues. Optional: its CustomResourceDefinition may not be installed."""
+    """Return the kind of queues. Optional: its CustomResourceDefinition may not be installed.
+
+    A change of one may concern all waiting pods.
+    """
     read = msgspec.json.Decoder(batch.Queue).decode
-    return Kind("Queue", batch.QUEUES, read, put, delete, optional=True, known=known)
+    return Kind("Queue", batch.QUEUES, read, put, delete, optional=True, known=known, portion=1)
 
 
 def namespaces(put: Callable[[Namespace], None], delete: Callable[[Namespace], None]) -> Kind:
-    """Return the kind of namespaces, for their queue annotations."""
-    return Kind("Namespace", "/api/v1/namespaces", msgspec.json.Decoder(Namespace).decode, put, delete)
+    """Return the kind of namespaces, for their queue annotations. A change of these may concern all waiting pods."""
+    read = msgspec.json.Decoder(Namespace).decode
+    return Kind("Namespace", "/api/v1/namespaces", read, put, delete, portion=_NAMESPACES_AT_ONCE)
 
 
 def pod_groups(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
@@ -11,11 +12,16 @@ import pytest
 
 from agent_scheduler.binding.queue_admission import Election
 from agent_scheduler.engine.queues.entries import Standing
-from agent_scheduler.objects.batch import QUEUE_ALLOCATION_GATE
+from agent_scheduler.objects.batch import QUEUE_ALLOCATION_GATE, queue_path
 from agent_scheduler.serving.explanation import render
+from embedded_kubernetes.auth.options import ADMIN
+from embedded_kubernetes.requests import Request
+from kube_client.testing.virtual import virtual_time
 from kube_client.transport import OutcomeUnknown, Response, Transport
+from tests.hostile.playing import counting_calls
 from tests.support import objects
 from tests.support.batched import add_group, install
+from tests.support.client import MERGE
 from tests.support.embedded import PODS, EmbeddedCluster, embedded_cluster, until
 from tests.support.installation import (
     BOTH,
@@ -283,6 +289,30 @@ async def test_held_pods_cost_nothing_when_nothing_changes() -> None:
         waiting.fitting = counted  # type: ignore[method-assign]
         await asyncio.sleep(0.3)
         assert asked == 0 and await world.rest() == sessions
+
+
+@virtual_time
+async def test_queues_that_change_together_are_taken_in_one_by_one() -> None:
+    """Each change concerns all waiting pods: a step for a hundred would last for seconds if thousands wait."""
+    async with installed() as world:
+        names = [f"c{number}" for number in range(100)]
+        for name in names:
+            await world.queue(name)
+        pods = [f"p{number}" for number in range(50)]
+        for name in pods:
+            await world.pod(name, scheduler="agent-scheduler", **NOWHERE)
+        await until(lambda: world.all_let_past("p", len(pods)))
+        await world.rest()
+        body, admin = json.dumps({"spec": {"capability": {"cpu": "1"}}}).encode(), f"Bearer {ADMIN.name}"
+        with counting_calls() as longest:
+            for name in names:
+                path = queue_path(name)
+                world.api.handle(Request("PATCH", path, body=body, content_type=MERGE, authorization=admin))
+            await world.rest()
+            calls, last = longest()
+        book = world.fast_path.ledger.usage.book
+        assert all(book.info(name).capability for name in names)
+        assert calls < 20_000, last
 
 
 @EACH

@@ -15,7 +15,7 @@ from typing import Any, Final, Protocol
 from kube_client.errors import FailureClass, RequestFailed
 from kube_client.logs import LimitedLog, get_logger
 from kube_client.recorder import ObjectReference
-from kube_client.reflector import Collection, Reflector, Refused, WatchTimes
+from kube_client.reflector import PORTION, Collection, Reflector, Refused, WatchTimes
 from kube_client.retry import Timing
 from kube_client.transport import Transport, collection_at
 from kube_client.waiting import RENEWAL_PATIENCE, InputsRefused, NotListed
@@ -59,6 +59,8 @@ class Kind:
     problem: Callable[[Any], str] | None = None
     #: Plugins of the program that need it; empty if all of it does.
     readers: tuple[str, ...] = ()
+    #: See `Collection.portion`.
+    portion: int = PORTION
 
     @property
     def resource(self) -> str:
@@ -140,6 +142,7 @@ class Informers:
                     optional=kind.optional,
                     read_event=kind.read_event,
                     unreadable=partial(self._observer.unreadable, kind),
+                    portion=kind.portion,
                 ),
                 partial(self._take_in, kind),
                 transport=self._transport,

@@ -32,7 +32,6 @@ from kube_client.transport import StreamRefused, Transport, TransportError
 from kube_client.waiting import RelistRequest, Waiters, answer
 from kube_client.watch_events import (
     DELETED,
-    SLICE,
     Change,
     CollectionView,
     Decode,
@@ -64,8 +63,8 @@ _RESTORED_WITHIN = 10.0
 #: The length in seconds of a watch from a version that the server may not have reached; it would send nothing
 #: meanwhile.
 _UNCONFIRMED_WATCH = 30.0
-#: The watch lines that are read and delivered at once. A piece may have hundreds of lines, which take 50 ms and more;
-#: other tasks run in between.
+#: The default number of watch lines that are read and delivered, or of a list's changes that are delivered, at once. A
+#: piece may have hundreds of lines, which take 50 ms and more; other tasks run in between.
 PORTION = 128
 #: The seconds that a watch may need to reach the current version. If little happens, nothing may arrive for a
 #: minute.
@@ -128,6 +127,9 @@ class Collection(Generic[T]):
     optional: bool = False
     read_event: ReadEvent[T] | None = None
     unreadable: Unreadable = lambda _who, _problem: None
+    #: The maximum number of changes that are delivered before other tasks run. It is 1 if handling one may involve all
+    #: objects of another collection.
+    portion: int = PORTION
 
 
 class Reflector(Generic[T]):
@@ -160,6 +162,7 @@ class Reflector(Generic[T]):
         self._handler = handler
         self._query = dict(collection.query)
         self._optional = collection.optional
+        self._portion = collection.portion
         self._page_size = page_size
         self._times = times
         self._timing = timing
@@ -395,9 +398,9 @@ class Reflector(Generic[T]):
 
     async def _deliver(self, changes: Iterable[Change[T]]) -> None:
         left = iter(changes)
-        while batch := list(islice(left, SLICE)):
+        while batch := list(islice(left, self._portion)):
             self._handler(batch)
-            if len(batch) == SLICE:
+            if len(batch) == self._portion:
                 await asyncio.sleep(0)
 
     # -- watch
@@ -427,12 +430,17 @@ class Reflector(Generic[T]):
         try:
             async with self._transport.stream(f"{self._path}?{urlencode(query)}", read_timeout=stall) as batches:
                 self.last_contact = self._timing.clock()
+                received = 0
                 async for lines in batches:
                     self.last_contact = self._timing.clock()
-                    for at in range(0, len(lines), PORTION):
-                        if at:
+                    for at in range(0, len(lines), self._portion):
+                        portion = lines[at : at + self._portion]
+                        received += len(portion)
+                        # Batches that have arrived follow each other without a turn of the loop.
+                        if received > self._portion:
                             await asyncio.sleep(0)
-                        failure = self._receive(lines[at : at + PORTION])
+                            received = len(portion)
+                        failure = self._receive(portion)
                         if failure is not None:
                             return failure
         except StreamRefused as refused:

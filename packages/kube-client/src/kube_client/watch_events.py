@@ -44,7 +44,7 @@ Decode = Callable[[bytes | memoryview | Raw], T]
 #: Returns the type (ADDED, MODIFIED or DELETED), the object's UID and version, and the object of a watch event's
 #: line. Raises as `Decode` does, also for other events and invalid lines, which then take the general path.
 ReadEvent = Callable[[bytes], tuple[str, str, str, T]]
-#: Objects that are decoded or delivered before other tasks run: about 2 ms of pods.
+#: Objects of a list that are decoded or compared before other tasks run: about 2 ms of pods.
 SLICE = 500
 
 

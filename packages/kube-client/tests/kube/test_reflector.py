@@ -14,7 +14,6 @@ import structlog
 
 from apimachinery.salvage import salvage
 from kube_client.errors import StoreWentBack
-from kube_client.paging import SLICE
 from kube_client.reflector import (
     PORTION,
     STALE_LISTS_REFUSED,
@@ -172,10 +171,14 @@ async def test_what_is_listed_is_added_and_what_is_watched_follows() -> None:
         assert world.reflector.get("uid-b") is None
 
 
-async def test_a_flood_of_events_is_handed_over_in_portions_and_others_have_their_turn_in_between() -> None:
-    count = 3 * PORTION + 1
-    events = b"".join(event("ADDED", pod(f"p{n}", 20 + n)) for n in range(count))
-    world = World([listing(11)], [Stream([events], end="hang")])
+@pytest.mark.parametrize("portion", [PORTION, 1])
+async def test_a_flood_of_changes_is_handed_over_in_portions_and_others_have_their_turn_in_between(
+    portion: int,
+) -> None:
+    listed, count = 2 * portion + 1, 5 * portion + 2
+    items = [pod(f"p{n}", n) for n in range(listed)]
+    events = b"".join(event("ADDED", pod(f"p{n}", 2 * PORTION + n)) for n in range(listed, count))
+    world = World([listing(2 * PORTION, *items)], [Stream([events], end="hang")])
     in_turn: list[int] = []
     hand_over = world.handle
 
@@ -186,9 +189,9 @@ async def test_a_flood_of_events_is_handed_over_in_portions_and_others_have_thei
         hand_over(batch)
 
     world.handle = handle  # type: ignore[method-assign]
-    async with world.run():
+    async with world.run(portion=portion):
         await eventually(lambda: len(world.log) == count)
-        assert max(world.batches) == PORTION
+        assert max(world.batches) == portion
         assert [name for _, name, _ in world.log] == [f"p{n}" for n in range(count)]
 
 
@@ -206,13 +209,13 @@ async def test_it_is_not_synced_before_the_whole_list_was_handed_over() -> None:
         assert world.names == {"a": "10"}
 
 
-async def test_a_long_list_is_read_in_pages_and_handed_over_in_slices() -> None:
-    items = [pod(f"p{n}", n + 1) for n in range(SLICE + 3)]
+async def test_a_long_list_is_read_in_pages() -> None:
+    items = [pod(f"p{n}", n + 1) for n in range(503)]
     pages = [listing(2000, *items[:400], more="next page"), listing(2000, *items[400:])]
     world = World([*pages, status(500)], [SILENT])
     async with world.run(page_size=400, query={"fieldSelector": "spec.nodeName="}):
         await world.reflector.synced.wait()
-        assert world.batches == [SLICE, 3]
+        assert [name for _, name, _ in world.log] == [f"p{n}" for n in range(503)]
         first, second = (r.query for r in world.server.requests[:2])
         assert first == {"fieldSelector": "spec.nodeName=", "limit": "400"} | first
         assert second["continue"] == "next page"
