@@ -363,7 +363,7 @@ _WIDE: dict[str, dict[str, Make]] = {
     "S17 devices with any: counters of devices are not added up": {
         "engine.dra.pools.Pool.counters_used": lambda _was: property(_counters_of_one_each)
     },
-    "L16 batch with denied, failed from 68: victims are never forgotten": {
+    "L16 batch with denied, failed from 164: victims are never forgotten": {
         "batch.committing.Evictions._one": around(_keep_leaving)
     },
     "S32 gates: pods are let past into a full queue => would have": {
