@@ -375,7 +375,7 @@ _WIDE: dict[str, dict[str, Make]] = {
     "S32 gates-native from 42: a gang asks one of its queues alone => would have": {
         "engine.queues.room.QueueRoom.wait_for": around(_wait_for_one)
     },
-    "L17 gates-native with queue_changed from 3: words of a gang are left that are not true any longer"
+    "L17 gates-native with queue_changed from 33: words of a gang are left that are not true any longer"
     " => has no room": {"binding.messenger.KubeMessenger.refused": around(_refuse_others)},
     "L17 gates-native from 15: no node comes for a gang of kubernetes own => of scheduling.k8s.io/": {
         "binding.failure.FailureHandler.unschedulable": around(_tell_others)
@@ -405,7 +405,7 @@ _WIDE: dict[str, dict[str, Make]] = {
         "engine.queues.headroom.covers": gives(False)
     },
     "L17 gates: no node comes => to come": {"embedded_kubernetes.autoscaler.Autoscaler._scale_up": gives(None)},
-    "S33 gates-native with any from 48: a gang of the fast path is not asked as a whole => and of its gang queue": {
+    "S33 gates-native with any from 106: a gang of the fast path is not asked as a whole => and of its gang queue": {
         "engine.queues.usage.QueueUsage.gang_fitting": lambda _: lambda _self, pods, _minimum: pods
     },
     "L17 gates-native: gates are left on a gang of Kubernetes' own => of scheduling.k8s.io/": {
