@@ -99,7 +99,7 @@ async def test_nothing_is_decided_on_a_part_of_the_pods(monkeypatch: pytest.Monk
     queue.
     """
     # Objects are applied one by one, with other work in between.
-    monkeypatch.setattr("kube_client.reflector.SLICE", 1)
+    monkeypatch.setattr("kube_client.reflector.PORTION", 1)
     async with embedded_cluster() as cluster:
         await cluster.add_node("n1", cpu="1")
         # Lists are in the order of names.

@@ -15,7 +15,7 @@ from typing import Any, Final, Protocol
 from kube_client.errors import FailureClass, RequestFailed
 from kube_client.logs import LimitedLog, get_logger
 from kube_client.recorder import ObjectReference
-from kube_client.reflector import PORTION, Collection, Reflector, Refused, WatchTimes
+from kube_client.reflector import Collection, Reflector, Refused, WatchTimes
 from kube_client.retry import Timing
 from kube_client.transport import Transport, collection_at
 from kube_client.waiting import RENEWAL_PATIENCE, InputsRefused, NotListed
@@ -60,7 +60,7 @@ class Kind:
     #: Plugins of the program that need it; empty if all of it does.
     readers: tuple[str, ...] = ()
     #: See `Collection.portion`.
-    portion: int = PORTION
+    portion: int | None = None
 
     @property
     def resource(self) -> str:

@@ -63,7 +63,7 @@ _RESTORED_WITHIN = 10.0
 #: The length in seconds of a watch from a version that the server may not have reached; it would send nothing
 #: meanwhile.
 _UNCONFIRMED_WATCH = 30.0
-#: The default number of watch lines that are read and delivered, or of a list's changes that are delivered, at once. A
+#: The usual number of watch lines that are read and delivered, or of a list's changes that are delivered, at once. A
 #: piece may have hundreds of lines, which take 50 ms and more; other tasks run in between.
 PORTION = 128
 #: The seconds that a watch may need to reach the current version. If little happens, nothing may arrive for a
@@ -127,9 +127,9 @@ class Collection(Generic[T]):
     optional: bool = False
     read_event: ReadEvent[T] | None = None
     unreadable: Unreadable = lambda _who, _problem: None
-    #: The maximum number of changes that are delivered before other tasks run. It is 1 if handling one may involve all
-    #: objects of another collection.
-    portion: int = PORTION
+    #: The maximum number of changes that are delivered before other tasks run; None for `PORTION`. It is 1 if handling
+    #: one may involve all objects of another collection.
+    portion: int | None = None
 
 
 class Reflector(Generic[T]):
@@ -162,7 +162,7 @@ class Reflector(Generic[T]):
         self._handler = handler
         self._query = dict(collection.query)
         self._optional = collection.optional
-        self._portion = collection.portion
+        self._portion = collection.portion or PORTION
         self._page_size = page_size
         self._times = times
         self._timing = timing
