@@ -67,6 +67,11 @@ def test_the_report_says_how_and_when_each_part_was_run() -> None:
     assert "smaller than intended" not in text
 
 
+def test_a_report_has_each_scenario() -> None:
+    text = report({each.name: part(each.name, [run(1)]) for each in SCENARIOS}, plots=[])
+    assert [each.name for each in SCENARIOS if f"### {each.name}\n" not in text] == []
+
+
 def test_a_part_from_another_machine_says_so() -> None:
     parts = {
         name: part(name, [run(1)], date=f"2030-01-{day}T00:00:00Z", machine={"Python": python, "uvloop": "1"})

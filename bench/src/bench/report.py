@@ -20,6 +20,7 @@ GROUPS = {
     "arrivals": "Arrivals",
     "scale": "Scale",
     "workers": "Workers",
+    "batch": "Batch",
     "traces": "Traces",
 }
 _HOW = (

@@ -137,13 +137,16 @@ def preemption(count: int) -> Case:
 
 
 def preemption_aside(count: int) -> Case:
-    """Return `preemption` at five pods per second; the measured pods are small and fit in addition."""
+    """Return `preemption` at five pods per second; the measured pods are small and fit in addition.
+
+    They have the priority of the preemptors, which would otherwise prefer them as victims.
+    """
     preempting = Batch(name="preempting", count=_ENDLESS, templates=(_HIGH,), fate=Fate.ANY)
     return Case(
         name="",
         nodes=nodes(count),
         before=(initial(4 * count, _LOW, Fate.PREEMPTED),),
-        load=measured(count),
+        load=measured(count, replace(PLAIN, spec={"priorityClassName": HIGH})),
         churn=(Creating(batch=preempting, every=0.2),),
     )
 
