@@ -369,7 +369,7 @@ def queues(
 
 
 def namespaces(put: Callable[[Namespace], None], delete: Callable[[Namespace], None]) -> Kind:
-    """Return the kind of namespaces, for their queue annotations. A change of these may concern all waiting pods."""
+    """Return the kind of namespaces, for their queue annotations. A change of one may concern all waiting pods."""
     read = msgspec.json.Decoder(Namespace).decode
     return Kind("Namespace", "/api/v1/namespaces", read, put, delete, portion=_NAMESPACES_AT_ONCE)
 

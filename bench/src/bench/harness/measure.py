@@ -51,11 +51,11 @@ def interpreter_milliseconds() -> float:
     Machines of one model differ several times in speed, and a shared one by the hour: figures of two reports are
     comparable in units of this one.
     """
-    return 1000.0 * min(map(_adding, range(5)))
+    return 1000.0 * min(_adding_seconds() for _ in range(5))
 
 
-def _adding(total: int) -> float:
-    began = time.process_time()
+def _adding_seconds() -> float:
+    total, began = 0, time.process_time()
     for number in range(1_000_000):
         total += number
     return time.process_time() - began
